@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_data_sched::{Discipline, Tree};
-use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
+use selvedge_data_stream::{Class, Contract, Late, Window, WindowError, Windows};
 use selvedge_place_kernel::{
-    AttachError, Attached, Filter, OpenError, Report, Setup, StreamReport, StreamSetup, attach,
-    detach,
+    AttachError, Attached, Filter, FilterError, OpenError, Report, Setup, StreamReport,
+    StreamSetup, attach, detach,
 };
 use selvedge_units::{Bitrate, Duration};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::time;
+use crate::time::{self, TimeError};
 use selvedge_cli_terminal::trace::named;
 
 /// The period of a stream whose node file leaves it to the media, which the kernel does not see:
@@ -234,79 +234,108 @@ fn node(
     if wrong.is_empty() { Ok(()) } else { Err(Failure::input(check::lines(&file.errors(wrong)))) }
 }
 
+/// Why a text of `--stream` describes none.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    /// Nothing is there, or a key.
+    #[error("a stream begins with its name, such as video,period=4ms,port=5004")]
+    Name,
+    /// No key with a value.
+    #[error("\"{0}\" is not KEY=VALUE")]
+    Form(String),
+    /// No such key.
+    #[error(
+        "there is no \"{0}\"; there are period, delay, window, late, work-conserving, priority, \
+         weight, class, limit, txtime, port, source-port, mark, cookie, cgroup"
+    )]
+    Key(String),
+    /// A time that the key does not take.
+    #[error("{key}: {error}")]
+    Time { key: String, error: TimeError },
+    /// No window.
+    #[error("window: {0}")]
+    Window(#[from] WindowError),
+    /// A word that is none of the key's.
+    #[error("{key}: \"{value}\" is none of {words}")]
+    Word { key: String, value: String, words: &'static str },
+    /// No whole number, or none that the key takes.
+    #[error("{key}: \"{value}\" is no whole number from {from} to {to}")]
+    Number { key: String, value: String, from: i64, to: i64 },
+    /// No filter.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
 /// `NAME,KEY=VALUE,...`.
-fn stream(text: &str) -> Result<StreamSetup, String> {
+fn stream(text: &str) -> Result<StreamSetup, StreamError> {
     let mut parts = text.split(',').map(str::trim);
     let name = parts.next().unwrap_or_default();
     if name.is_empty() || name.contains('=') {
-        return Err("a stream begins with its name, such as video,period=4ms,port=5004".to_owned());
+        return Err(StreamError::Name);
     }
-    let stream_time = time::within(Duration::from_micros(1)..=Duration::from_secs(3600));
     let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
     let mut stream = StreamSetup::new(name, contract);
     for part in parts {
         let (key, value) =
-            part.split_once('=').ok_or_else(|| format!("\"{part}\" is not KEY=VALUE"))?;
-        let (key, value) = (key.trim(), value.trim());
-        let say = |why: &dyn std::fmt::Display| format!("{key}: {why}");
-        let contract = &mut stream.contract;
-        match key {
-            "period" => contract.period = stream_time(value).map_err(|e| say(&e))?,
-            "delay" => contract.delay = Some(stream_time(value).map_err(|e| say(&e))?),
-            "window" => {
-                let window = value.parse::<Window>().map_err(|e| say(&e))?;
-                contract.windows = Windows::Whole(window);
-            }
-            "late" => {
-                contract.late = match value {
-                    "drop" => Late::Drop,
-                    "send" => Late::Send,
-                    _ => return Err(format!("late: \"{value}\" is neither drop nor send")),
-                }
-            }
-            "work-conserving" => contract.work_conserving = yes(value).map_err(|e| say(&e))?,
-            "txtime" => stream.by_txtime = yes(value).map_err(|e| say(&e))?,
-            "priority" => {
-                contract.priority = value.parse().map_err(|e| format!("priority: {e}"))?;
-            }
-            "weight" => {
-                let weight = value.parse().map_err(|e| format!("weight: {e}"))?;
-                contract.weight = Some(weight)
-                    .filter(|weight| (1..=1_000_000).contains(weight))
-                    .ok_or("weight: from 1 to 1000000")?;
-            }
-            "class" => {
-                contract.class = Class::from_name(value).ok_or_else(|| {
-                    format!("class: \"{value}\" is none of edf, priority and fair")
-                })?;
-            }
-            "limit" => {
-                let limit = value.parse().map_err(|e| format!("limit: {e}"))?;
-                stream.limit = Some(limit)
-                    .filter(|limit| (1..=1_000_000).contains(limit))
-                    .ok_or("limit: from 1 to 1000000 packets")?;
-            }
-            "port" | "source-port" | "mark" | "cookie" | "cgroup" => {
-                stream.filters.push(part.parse().map_err(|e| format!("{e}"))?);
-            }
-            _ => {
-                return Err(format!(
-                    "there is no \"{key}\"; there are period, delay, window, late, \
-                     work-conserving, priority, weight, class, limit, txtime, port, source-port, \
-                     mark, cookie, cgroup"
-                ));
-            }
+            part.split_once('=').ok_or_else(|| StreamError::Form(part.to_owned()))?;
+        if FILTERS.contains(&key.trim()) {
+            stream.filters.push(part.parse()?);
+        } else {
+            set(&mut stream, key.trim(), value.trim())?;
         }
     }
     Ok(stream)
 }
 
-fn yes(text: &str) -> Result<bool, String> {
-    match text {
+/// The keys that say which packets are the stream's.
+const FILTERS: [&str; 5] = ["port", "source-port", "mark", "cookie", "cgroup"];
+
+/// Sets one key of a stream.
+fn set(stream: &mut StreamSetup, key: &str, value: &str) -> Result<(), StreamError> {
+    let owned = || (key.to_owned(), value.to_owned());
+    let time = || {
+        let time = time::within(Duration::from_micros(1)..=Duration::from_secs(3600));
+        time(value).map_err(|error| StreamError::Time { key: key.to_owned(), error })
+    };
+    let word = |words: &'static str| {
+        let (key, value) = owned();
+        StreamError::Word { key, value, words }
+    };
+    let number = |from: i64, to: i64| {
+        let read = value.parse::<i64>().ok().filter(|number| (from..=to).contains(number));
+        let (key, value) = owned();
+        read.ok_or(StreamError::Number { key, value, from, to })
+    };
+    let count = || number(1, 1_000_000).map(|count| count as u32);
+    let yes = || match value {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        _ => Err(format!("\"{text}\" is neither yes nor no")),
+        _ => Err(word("yes and no")),
+    };
+    let contract = &mut stream.contract;
+    match key {
+        "period" => contract.period = time()?,
+        "delay" => contract.delay = Some(time()?),
+        "window" => contract.windows = Windows::Whole(value.parse::<Window>()?),
+        "late" => {
+            contract.late = match value {
+                "drop" => Late::Drop,
+                "send" => Late::Send,
+                _ => return Err(word("drop and send")),
+            }
+        }
+        "work-conserving" => contract.work_conserving = yes()?,
+        "txtime" => stream.by_txtime = yes()?,
+        "priority" => contract.priority = number(i32::MIN.into(), i32::MAX.into())? as i32,
+        "weight" => contract.weight = count()?,
+        "class" => {
+            contract.class =
+                Class::from_name(value).ok_or_else(|| word("edf, priority and fair"))?;
+        }
+        "limit" => stream.limit = count()?,
+        _ => return Err(StreamError::Key(key.to_owned())),
     }
+    Ok(())
 }
 
 fn mbit(rate: Bitrate) -> String {
@@ -401,14 +430,14 @@ mod tests {
             ("a,period", "\"period\" is not KEY=VALUE"),
             ("a,period=0ms", "period: 0 ms is out of range; write 1 us to 3600 s"),
             ("a,window=3/2", "window: "),
-            ("a,late=maybe", "neither drop nor send"),
+            ("a,late=maybe", "none of drop and send"),
             ("a,port=70000", "\"port=70000\" is not a filter"),
-            ("a,limit=0", "limit: from 1"),
-            ("a,weight=0", "weight: from 1"),
+            ("a,limit=0", "limit: \"0\" is no whole number from 1"),
+            ("a,weight=0", "weight: \"0\" is no whole number from 1"),
             ("a,class=first", "none of edf, priority and fair"),
             ("a,txtime=perhaps", "txtime: "),
         ] {
-            let error = stream(text).unwrap_err();
+            let error = stream(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

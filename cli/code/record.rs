@@ -4,13 +4,41 @@
 use selvedge_control_code::{Access, Number, Program, Storage, Struct, Type};
 use serde_json::{Map, Value};
 
+/// Why JSON is no record.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// It is no JSON.
+    #[error("this is no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The handler takes no event.
+    #[error("the handler has no input; declare one, or give {{}}")]
+    NoInput,
+    /// A member is of another kind.
+    #[error("{path} is {kind}; write {remedy}")]
+    Kind { path: String, kind: &'static str, remedy: &'static str },
+    /// A struct has no such member.
+    #[error("there is no {path}; there are {known}")]
+    Unknown { path: String, known: String },
+    /// A list or text has no place in its array.
+    #[error("{path} has {given} {of}, and room for {room}")]
+    Long { path: String, given: usize, of: &'static str, room: u32 },
+    /// A number that its type does not hold.
+    #[error("{path} is {value}, which is no {name}")]
+    Range { path: String, value: Value, name: &'static str },
+}
+
+impl RecordError {
+    fn kind(path: &str, value: &Value, remedy: &'static str) -> Self {
+        Self::Kind { path: path.to_owned(), kind: kind(value), remedy }
+    }
+}
+
 /// One event, or a list of them.
 ///
 /// # Errors
 /// Where the JSON is none.
-pub(super) fn events(text: &str) -> Result<Vec<Value>, String> {
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+pub(super) fn events(text: &str) -> Result<Vec<Value>, RecordError> {
+    let value: Value = serde_json::from_str(text)?;
     Ok(match value {
         Value::Array(all) => all,
         one => vec![one],
@@ -21,7 +49,7 @@ pub(super) fn events(text: &str) -> Result<Vec<Value>, String> {
 ///
 /// # Errors
 /// Which member is wrong, and how.
-pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result<(), String> {
+pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result<(), RecordError> {
     for placed in program.records() {
         let start = placed.offset as usize;
         let bytes = &mut memory[start..start + placed.record.layout.size as usize];
@@ -34,7 +62,7 @@ pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result
     }
     let empty = event.as_object().is_some_and(Map::is_empty);
     if !empty && program.record("input").is_none() {
-        return Err("the handler has no input; declare one, or give {}".to_owned());
+        return Err(RecordError::NoInput);
     }
     Ok(())
 }
@@ -48,15 +76,15 @@ pub(crate) fn members(
     bytes: &mut [u8],
     value: &Value,
     path: &str,
-) -> Result<(), String> {
+) -> Result<(), RecordError> {
     let Value::Object(given) = value else {
-        return Err(format!("{path} is {}; write an object with its members", kind(value)));
+        return Err(RecordError::kind(path, value, "an object with its members"));
     };
     for (name, value) in given {
         let path = format!("{path}.{name}");
         let Some(member) = layout.member(name) else {
             let known: Vec<&str> = layout.members.iter().map(|member| &*member.name).collect();
-            return Err(format!("there is no {path}; there are {}", known.join(", ")));
+            return Err(RecordError::Unknown { path, known: known.join(", ") });
         };
         let at = member.offset as usize;
         one(&member.ty, &mut bytes[at..at + member.ty.size() as usize], value, &path)?;
@@ -64,21 +92,22 @@ pub(crate) fn members(
     Ok(())
 }
 
-fn one(ty: &Type, bytes: &mut [u8], value: &Value, path: &str) -> Result<(), String> {
+fn one(ty: &Type, bytes: &mut [u8], value: &Value, path: &str) -> Result<(), RecordError> {
+    let long = |given, of, room| RecordError::Long { path: path.to_owned(), given, of, room };
     match (ty, value) {
         (Type::Struct(layout), _) => members(layout, bytes, value, path),
         (Type::Array(of, length), Value::String(text))
             if matches!(**of, Type::Scalar(Storage::Char)) =>
         {
             if text.len() > *length as usize {
-                return Err(format!("{path} has {} bytes, and room for {length}", text.len()));
+                return Err(long(text.len(), "bytes", *length));
             }
             bytes[..text.len()].copy_from_slice(text.as_bytes());
             Ok(())
         }
         (Type::Array(of, length), Value::Array(all)) => {
             if all.len() > *length as usize {
-                return Err(format!("{path} has {} elements, and room for {length}", all.len()));
+                return Err(long(all.len(), "elements", *length));
             }
             let size = of.size() as usize;
             for (index, value) in all.iter().enumerate() {
@@ -87,7 +116,7 @@ fn one(ty: &Type, bytes: &mut [u8], value: &Value, path: &str) -> Result<(), Str
             }
             Ok(())
         }
-        (Type::Array(..), _) => Err(format!("{path} is {}; write a list", kind(value))),
+        (Type::Array(..), _) => Err(RecordError::kind(path, value, "a list")),
         (Type::Scalar(storage), _) => {
             let number = match value {
                 Value::Number(number) => number
@@ -98,11 +127,11 @@ fn one(ty: &Type, bytes: &mut [u8], value: &Value, path: &str) -> Result<(), Str
                 Value::Bool(flag) => Some(Number::Signed(i64::from(*flag))),
                 _ => None,
             };
-            let number =
-                number.ok_or_else(|| format!("{path} is {}; write a number", kind(value)))?;
-            number
-                .store(bytes, 0, *storage)
-                .ok_or_else(|| format!("{path} is {value}, which is no {}", storage.name()))
+            let number = number.ok_or_else(|| RecordError::kind(path, value, "a number"))?;
+            number.store(bytes, 0, *storage).ok_or_else(|| {
+                let (path, value) = (path.to_owned(), value.clone());
+                RecordError::Range { path, value, name: storage.name() }
+            })
         }
     }
 }

@@ -10,13 +10,13 @@ use clap::Args;
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{ChannelHandle, Participant};
 use selvedge_control_event::{
-    AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
+    AttributeError, AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
 };
 use selvedge_units::Duration;
 use serde_json::Value;
 
 use super::participant::{self, ParticipantArgs};
-use crate::code::record;
+use crate::code::record::{self, RecordError};
 
 /// The longest line.
 const LINE_MAX: u64 = 1 << 20;
@@ -130,6 +130,31 @@ fn finish(joined: &ChannelHandle, stop: &AtomicBool) {
     }
 }
 
+/// Why a text is no event of the channel.
+#[derive(Debug, thiserror::Error)]
+enum EventError {
+    /// It is no JSON, or no record of the channel's format.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// An attribute is neither a number nor a text.
+    #[error("attributes.{0} is no number and no text")]
+    Attribute(String),
+    /// There are too many attributes, or one is too long.
+    #[error("attributes.{name}: {error}")]
+    Attributes { name: String, error: AttributeError },
+}
+
+/// Why standard input gave no line.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    /// It can't be read.
+    #[error(transparent)]
+    Input(#[from] std::io::Error),
+    /// It has no end within what is read.
+    #[error("a line is longer than {LINE_MAX} bytes")]
+    TooLong,
+}
+
 /// An event as it was written.
 struct Parsed {
     record: Vec<u8>,
@@ -137,9 +162,8 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn new(format: &Format, text: &str) -> Result<Self, String> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+    fn new(format: &Format, text: &str) -> Result<Self, EventError> {
+        let value: Value = serde_json::from_str(text).map_err(RecordError::from)?;
         let mut attributes = AttributesBuf::new();
         let is_wrapped = |value: &Value| {
             let keys = value.as_object().map(|all| all.keys().map(String::as_str).collect());
@@ -155,11 +179,11 @@ impl Parsed {
                         None => Attribute::Double(number.as_f64().unwrap_or(0.0)),
                     },
                     Value::String(text) => Attribute::Text(text),
-                    _ => return Err(format!("attributes.{name} is no number and no text")),
+                    _ => return Err(EventError::Attribute(name.clone())),
                 };
                 attributes
                     .add(name, value)
-                    .map_err(|error| format!("attributes.{name}: {error}"))?;
+                    .map_err(|error| EventError::Attributes { name: name.clone(), error })?;
             }
             &value["event"]
         } else {
@@ -264,7 +288,7 @@ impl Source<'_> {
 }
 
 /// Lines of standard input, from a thread of their own, since reading can't be interrupted.
-fn read_lines() -> Receiver<Result<String, String>> {
+fn read_lines() -> Receiver<Result<String, LineError>> {
     let (sender, receiver) = sync_channel(64);
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
@@ -273,11 +297,9 @@ fn read_lines() -> Receiver<Result<String, String>> {
             let read = input.by_ref().take(LINE_MAX + 1).read_line(&mut line);
             let line = match read {
                 Ok(0) => return,
-                Ok(size) if size as u64 > LINE_MAX => {
-                    Err(format!("a line is longer than {LINE_MAX} bytes"))
-                }
+                Ok(size) if size as u64 > LINE_MAX => Err(LineError::TooLong),
                 Ok(_) => Ok(line),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error.into()),
             };
             let is_last = line.is_err();
             if sender.send(line).is_err() || is_last {

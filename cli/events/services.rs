@@ -103,16 +103,23 @@ pub(crate) struct WatchArgs {
     json: bool,
 }
 
-fn job(text: &str) -> Result<(u32, Duration), String> {
-    let wrong = || format!("\"{text}\" is not THREAD:SPAN, such as 4711:5ms");
-    let (thread, span) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((thread.parse().map_err(|_| wrong())?, span.parse().map_err(|_| wrong())?))
+/// A text of an option that is not of its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum FormError {
+    #[error("write THREAD:SPAN, such as 4711:5ms")]
+    Job,
+    #[error("write SIGNAL:PID, such as 34:4711")]
+    Signal,
 }
 
-fn signal(text: &str) -> Result<(i32, u32), String> {
-    let wrong = || format!("\"{text}\" is not SIGNAL:PID, such as 34:4711");
-    let (number, pid) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((number.parse().map_err(|_| wrong())?, pid.parse().map_err(|_| wrong())?))
+fn job(text: &str) -> Result<(u32, Duration), FormError> {
+    let read = |(thread, span): (&str, &str)| Some((thread.parse().ok()?, span.parse().ok()?));
+    text.split_once(':').and_then(read).ok_or(FormError::Job)
+}
+
+fn signal(text: &str) -> Result<(i32, u32), FormError> {
+    let read = |(number, pid): (&str, &str)| Some((number.parse().ok()?, pid.parse().ok()?));
+    text.split_once(':').and_then(read).ok_or(FormError::Signal)
 }
 
 pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {

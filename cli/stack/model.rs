@@ -3,7 +3,7 @@
 
 mod file;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -75,8 +75,9 @@ pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
     }
     let path = args.file.clone().unwrap_or_default();
     let from = if path.as_os_str() == "-" { "/dev/stdin".into() } else { path.clone() };
-    let named = |error: String| Failure::input(format!("{}: {error}", path.display()));
-    let (machine, stated) = read(&input::text(&from, FILE_MAX).map_err(named)?).map_err(named)?;
+    let named = |error: &dyn Display| Failure::input(format!("{}: {error}", path.display()));
+    let (machine, stated) =
+        read(&input::text(&from, FILE_MAX).map_err(|e| named(&e))?).map_err(|e| named(&e))?;
     let reading = if args.printed { Formulas::Printed } else { Formulas::Corrected };
     let (text, refused) = evaluated(&machine, stated, reading);
     write!(out, "{text}")?;
@@ -255,7 +256,7 @@ mod tests {
             ("every = \"3125 us\"", "stack = \"ui\"\nevery = \"3125 us\"", "either modules"),
             ("\"4096 B\"", "\"4 GB\"", "stream 0: a largest message"),
         ] {
-            let error = with(from, to);
+            let error = with(from, to).to_string();
             assert!(error.contains(named), "{to}: {error}");
         }
     }

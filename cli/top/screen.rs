@@ -21,7 +21,7 @@ const REQUEST_EVERY: Duration = Duration::from_millis(500);
 /// How long a request to stop may go unseen.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
-type Answer = Result<NodeSnapshot, String>;
+type Answer = Result<NodeSnapshot, TopError>;
 
 /// Shows the node until a key or `stop` ends it. The terminal is as before then, however it ends.
 pub(super) fn watch(client: Client, stop: &AtomicBool) -> Result<(), TopError> {
@@ -75,8 +75,7 @@ fn show(
 
 fn ask(client: &Client, answers: &SyncSender<Answer>, left: &Receiver<()>) {
     loop {
-        let answer = snapshot(client).map_err(|error| error.to_string());
-        if answers.send(answer).is_err() {
+        if answers.send(snapshot(client)).is_err() {
             return;
         }
         if left.recv_timeout(REQUEST_EVERY) != Err(RecvTimeoutError::Timeout) {

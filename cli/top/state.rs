@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use selvedge_control_config::view::{NodeSnapshot, StreamSnapshot};
 
-use super::figures;
+use super::{TopError, figures};
 
 /// Snapshots that a stream's bars go back.
 pub(super) const PAST: usize = 60;
@@ -93,11 +93,11 @@ impl State {
     }
 
     /// Takes what the node answered, or why it did not. The last snapshot stays in view then.
-    pub(super) fn take(&mut self, answer: Result<NodeSnapshot, String>) {
+    pub(super) fn take(&mut self, answer: Result<NodeSnapshot, TopError>) {
         let snapshot = match answer {
             Ok(snapshot) => snapshot,
             Err(problem) => {
-                self.problem = Some(problem);
+                self.problem = Some(problem.to_string());
                 return;
             }
         };
@@ -291,8 +291,11 @@ pub(super) mod tests {
         }
         assert_eq!(state.shares("lobby", usize::MAX).count(), PAST);
         assert_eq!(state.shares("lobby", 2).collect::<Vec<_>>(), [Some(0.61); 2]);
-        state.take(Err("gone".into()));
-        assert_eq!((state.rows().len(), state.problem.as_deref()), (3, Some("gone")));
+        state.take(Err(TopError::NoTerminal));
+        assert_eq!(
+            (state.rows().len(), &state.problem),
+            (3, &Some(TopError::NoTerminal.to_string()))
+        );
         state.take(Ok(NodeSnapshot::default()));
         assert_eq!((state.shares("lobby", 9).count(), state.problem), (0, None));
     }

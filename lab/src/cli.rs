@@ -124,14 +124,18 @@ pub(crate) enum BenchWhat {
     Stack,
 }
 
-fn count(text: &str) -> Result<CountArgs, String> {
+/// The text is no work to count.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("write DISCIPLINE:STREAMS:DECISIONS")]
+struct WorkError;
+
+fn count(text: &str) -> Result<CountArgs, WorkError> {
     let parsed = match text.split(':').collect::<Vec<_>>()[..] {
         [discipline, streams, decisions] => selvedge_data_sched::Discipline::from_name(discipline)
             .zip(streams.parse().ok())
             .zip(decisions.parse().ok()),
         _ => None,
     };
-    let ((discipline, streams), decisions) =
-        parsed.ok_or_else(|| "write DISCIPLINE:STREAMS:DECISIONS".to_owned())?;
+    let ((discipline, streams), decisions) = parsed.ok_or(WorkError)?;
     Ok(CountArgs { discipline, streams, decisions })
 }

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use selvedge_comm_stack::profile;
-use selvedge_data_stack::compose::Composition;
-use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stack::compose::{ComposeError, Composition};
+use selvedge_data_stack::contract::{Contract, ContractError, Promise, Quality, Traffic};
 use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
@@ -107,18 +107,61 @@ struct StreamText {
     assigned: Option<Vec<String>>,
 }
 
+/// Why a file describes no machine with streams.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    /// It is no TOML, or has other keys and values.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// Too few elements, or too many.
+    #[error("available: {0} elements; write 1 to {most}", most = ElementSet::MAX)]
+    Elements(usize),
+    /// An element gives more than all of itself.
+    #[error("available: {0}; an element gives 0 to 100 per cent")]
+    Available(u8),
+    /// Too many streams.
+    #[error("{0} streams; at most {STREAMS_MAX} are read")]
+    Streams(usize),
+    /// Too many slaves, or parts of nothing.
+    #[error("slaves: {count}, with parts of {part}; write 0 to 64, and a part")]
+    Slaves { count: u64, part: Bytes },
+    /// A stream is wrong.
+    #[error("stream {number}: {error}")]
+    Stream { number: usize, error: StreamError },
+}
+
+/// Why a stream of the file is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamError {
+    /// Its modules are given neither way, or both.
+    #[error("write either modules, at least one, or stack")]
+    Modules,
+    /// Its line is no stack.
+    #[error("stack \"{line}\": {error}")]
+    Stack { line: String, error: ComposeError },
+    /// Its contract can't be kept by any machine.
+    #[error(transparent)]
+    Contract(#[from] ContractError),
+    /// Not one entry for each module.
+    #[error("assigned has {given} entries for {modules} modules; write one each")]
+    Assigned { given: usize, modules: usize },
+    /// No element, or none that there is.
+    #[error("assigned \"{text}\": write elements 0 to {last}, such as \"0,1\"")]
+    Element { text: String, last: usize },
+}
+
 /// A machine and streams, each with whether its assignment is stated.
-pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), FileError> {
+    let file: File = toml::from_str(text)?;
     let count = file.available.len();
     if count == 0 || count > ElementSet::MAX {
-        return Err(format!("available: {count} elements; write 1 to {}", ElementSet::MAX));
+        return Err(FileError::Elements(count));
     }
-    if let Some(over) = file.available.iter().find(|&&percent| percent > 100) {
-        return Err(format!("available: {over}; an element gives 0 to 100 per cent"));
+    if let Some(&over) = file.available.iter().find(|&&percent| percent > 100) {
+        return Err(FileError::Available(over));
     }
     if file.stream.len() > STREAMS_MAX {
-        return Err(format!("{} streams; at most {STREAMS_MAX} are read", file.stream.len()));
+        return Err(FileError::Streams(file.stream.len()));
     }
     let overheads = match file.pipes {
         Some(PipeCosts { get, get_locked, same, other }) => {
@@ -134,30 +177,26 @@ pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String>
     let available = file.available.iter().map(|&percent| Load::percent(percent.into())).collect();
     let slaves = match file.slaves {
         Some(SlaveCosts { count, part, .. }) if count > 64 || part == Bytes(0) => {
-            return Err(format!(
-                "slaves: {count}, with parts of {part}; write 0 to 64, and a part"
-            ));
+            return Err(FileError::Slaves { count, part });
         }
         Some(SlaveCosts { count, part, call }) => Slaves { count, part, call },
         None => Slaves::default(),
     };
     let machine = Machine { available, overheads, interface, slaves };
-    let streams = file
-        .stream
-        .iter()
-        .enumerate()
-        .map(|(n, text)| stream(text, count).map_err(|error| format!("stream {n}: {error}")));
+    let streams = file.stream.iter().enumerate().map(|(number, text)| {
+        stream(text, count).map_err(|error| FileError::Stream { number, error })
+    });
     Ok((machine, streams.collect::<Result<_, _>>()?))
 }
 
-fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> {
+fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), StreamError> {
     let modules = match (&text.modules, &text.stack) {
         (Some(modules), None) if !modules.is_empty() => {
             modules.iter().map(|cost| cost.cost()).collect()
         }
         (None, Some(line)) => {
             let composition: Composition =
-                line.parse().map_err(|error| format!("stack \"{line}\": {error}"))?;
+                line.parse().map_err(|error| StreamError::Stack { line: line.clone(), error })?;
             let (costs, steps) = (profile::cached(), composition.steps());
             let way = if text.up { Direction::Up } else { Direction::Down };
             let mut modules: Vec<_> = steps.iter().map(|step| costs.cost(step, way)).collect();
@@ -166,7 +205,7 @@ fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> 
             }
             modules
         }
-        _ => return Err("write either modules, at least one, or stack".into()),
+        _ => return Err(StreamError::Modules),
     };
     let (average, loss_burst) = (text.every, text.loss_burst);
     let promise = if text.firm { Promise::Firm } else { Promise::Wanted };
@@ -177,23 +216,19 @@ fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> 
         largest: text.size,
     };
     let quality = Quality { delay: text.delay, loss_burst, promise };
-    let contract = Contract { traffic, quality }.check().map_err(|error| error.to_string())?;
+    let contract = Contract { traffic, quality }.check()?;
     let mut stream = Stream::new(contract, modules);
     let Some(assigned) = &text.assigned else { return Ok((stream, false)) };
     if assigned.len() != stream.modules.len() {
         let (given, modules) = (assigned.len(), stream.modules.len());
-        return Err(format!("assigned has {given} entries for {modules} modules; write one each"));
+        return Err(StreamError::Assigned { given, modules });
     }
     for (to, text) in stream.assigned.iter_mut().zip(assigned) {
         for number in text.split(',') {
             let number = number.trim();
             let id = number.parse().ok().filter(|&id: &u8| usize::from(id) < elements);
-            *to = to.with(ElementId(id.ok_or_else(|| {
-                format!(
-                    "assigned \"{text}\": write elements 0 to {}, such as \"0,1\"",
-                    elements - 1
-                )
-            })?));
+            let none = || StreamError::Element { text: text.clone(), last: elements - 1 };
+            *to = to.with(ElementId(id.ok_or_else(none)?));
         }
     }
     Ok((stream, true))

@@ -1,11 +1,14 @@
 //! Pictures of the view, as text.
 
+use std::time::Duration;
+
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use selvedge_control_config::view::NodeSnapshot;
 
 use super::*;
+use crate::top::http::HttpError;
 use crate::top::state::tests::studio;
 
 fn picture(state: &State, width: u16, height: u16) -> Vec<String> {
@@ -78,13 +81,16 @@ fn the_chosen_stream_is_told_of_and_stays_in_view() {
 fn a_silent_node_is_named_and_its_last_snapshot_stays() {
     let mut state = State::new("here");
     assert!(picture(&state, 60, 5)[0].starts_with("selvedge top here  asking ..."));
-    state.take(Err("no node answers".into()));
-    assert!(picture(&state, 60, 5)[0].starts_with("selvedge top here  no node answers"));
+    state.take(Err(HttpError::Timeout(Duration::from_secs(3)).into()));
+    assert!(
+        picture(&state, 60, 5)[0]
+            .starts_with("selvedge top here  the node did not answer within 3s")
+    );
     state = watching();
-    state.take(Err("no node answers".into()));
+    state.take(Err(HttpError::Timeout(Duration::from_secs(3)).into()));
     let shown = picture(&state, 60, 12);
     assert!(
-        shown[0].contains("no node answers") && shown.iter().any(|line| line.starts_with("lobby"))
+        shown[0].contains("did not answer") && shown.iter().any(|line| line.starts_with("lobby"))
     );
 }
 

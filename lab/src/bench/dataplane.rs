@@ -28,7 +28,10 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Measurement, Failure> {
     let mut reason = None;
     for streams in STREAMS {
         // Just before ours, on the same core or not as the system likes.
-        let its = peer.as_ref().map_err(Clone::clone).and_then(|peer| peer.measure(streams));
+        let its = match &peer {
+            Ok(peer) => peer.measure(streams).map_err(|why| why.to_string()),
+            Err(why) => Err(why.to_string()),
+        };
         for discipline in DISCIPLINES {
             let done = dataplane(Load { discipline, streams, ties: args.ties }, samples);
             table.row([

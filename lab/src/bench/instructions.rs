@@ -3,6 +3,7 @@
 //! They are exact: the same program executes the same instructions each time, whatever else the
 //! machine does.
 
+use std::io;
 use std::process::Command;
 
 use selvedge_cli_terminal::Failure;
@@ -18,6 +19,23 @@ const TABLE: &str = include_str!("../../instructions.txt");
 const DECISIONS: u64 = 10_000;
 /// With more streams, valgrind takes minutes to begin.
 const STREAMS_MAX: u32 = 65_536;
+
+/// Why valgrind gave no count.
+#[derive(Debug, thiserror::Error)]
+enum CountError {
+    /// This program's file is not known, or valgrind does not start.
+    #[error(transparent)]
+    Start(#[from] io::Error),
+    /// It ended without a count.
+    #[error(
+        "valgrind does not say how many instructions {0} takes; is the program built for another \
+         processor than plain x86-64?"
+    )]
+    Silent(Discipline),
+    /// Its count is no number.
+    #[error("valgrind counts \"{count}\" instructions for {discipline}, which is no number")]
+    NoNumber { discipline: Discipline, count: String },
+}
 
 /// Where the counts come from.
 pub(super) enum Source {
@@ -72,20 +90,19 @@ fn counted_instructions(discipline: Discipline, streams: u32) -> Option<f64> {
 }
 
 /// By the difference between many decisions and none.
-fn counted(discipline: Discipline, streams: u32) -> Result<f64, String> {
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+fn counted(discipline: Discipline, streams: u32) -> Result<f64, CountError> {
+    let program = std::env::current_exe()?;
     let total = |decisions: u64| {
         let mut command = Command::new("valgrind");
         command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
         command.args(["bench", "decide", "--count"]);
         command.arg(format!("{}:{streams}:{decisions}", discipline.name()));
-        let error = format!("valgrind does not say how many instructions {discipline} takes");
-        let done = command.output().map_err(|e| e.to_string())?;
+        let done = command.output()?;
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
-        let refs = stderr.lines().find_map(|line| line.split_once("refs:")).ok_or_else(|| {
-            format!("{error}; is the program built for another processor than plain x86-64?")
-        })?;
-        refs.1.trim().replace(',', "").parse::<u64>().map_err(|_| error)
+        let refs = stderr.lines().find_map(|line| line.split_once("refs:"));
+        let count = refs.ok_or(CountError::Silent(discipline))?.1.trim();
+        let no_number = |_| CountError::NoNumber { discipline, count: count.to_owned() };
+        count.replace(',', "").parse::<u64>().map_err(no_number)
     };
     let (some, more) = (total(DECISIONS)?, total(2 * DECISIONS)?);
     Ok(super::tenths(more.saturating_sub(some) as f64 / DECISIONS as f64))

@@ -113,23 +113,24 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    fn tuning(json: &str) -> Result<ManagerSettings, String> {
-        let tuning: Tuning = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        tuning.of(ManagerSettings::default()).map_err(|error| error.to_string())
+    fn tuning(json: &str) -> Result<ManagerSettings, Box<dyn std::error::Error>> {
+        let tuning: Tuning = serde_json::from_str(json)?;
+        Ok(tuning.of(ManagerSettings::default())?)
     }
 
     #[test]
     fn what_is_said_changes_and_nothing_else_does() {
         let before = ManagerSettings::default();
-        assert_eq!(tuning("{}"), Ok(before));
+        assert_eq!(tuning("{}").unwrap(), before);
         let all = tuning(
             r#"{"sampling_ns":5000000,"activation_ns":0,"goal":"bandwidth","detail":"traffic"}"#,
-        );
+        )
+        .unwrap();
         let (sampling, activation) = (Duration::from_millis(5), Duration::ZERO);
         let (goal, detail) = (Goal::Bandwidth, Detail::Traffic);
-        assert_eq!(all, Ok(ManagerSettings { sampling, activation, goal, detail }));
-        assert_eq!(tuning(r#"{"goal":"bandwidth"}"#), Ok(ManagerSettings { goal, ..before }));
-        let view = MetaView::from(all.unwrap());
+        assert_eq!(all, ManagerSettings { sampling, activation, goal, detail });
+        assert_eq!(tuning(r#"{"goal":"bandwidth"}"#).unwrap(), ManagerSettings { goal, ..before });
+        let view = MetaView::from(all);
         let again = Tuning {
             sampling_ns: Some(view.sampling_ns),
             activation_ns: Some(view.activation_ns),
@@ -149,7 +150,7 @@ mod tests {
             (r#"{"detail":""}"#, "no amount of monitoring \"\"; there are traffic and full"),
             (r#"{"goals":"delay"}"#, "unknown field `goals`"),
         ] {
-            let error = tuning(json).unwrap_err();
+            let error = tuning(json).unwrap_err().to_string();
             assert!(error.starts_with(said), "{json}: {error}");
         }
     }
