@@ -16,8 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use selvedge_tests_wait::holds_within;
+pub(crate) use selvedge_tests_wait::until;
 use serde_json::Value;
 
 /// For what takes no time of its own, on a machine with much else to do.
@@ -273,33 +275,31 @@ impl Running {
 
     /// Waits until it does what is said; it must not end before.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !done(self) {
-            if let Ok(Some(status)) = self.child.try_wait() {
+        let is_done = holds_within(TIMEOUT, || {
+            // In this order: what it did last counts.
+            let status = self.child.try_wait();
+            let is_done = done(self);
+            if let (false, Ok(Some(status))) = (is_done, status) {
                 panic!("it ended ({status}) before it {what}: {}", self.stderr());
             }
-            assert!(Instant::now() < deadline, "it never {what}: {}", self.stderr());
-            pause();
-        }
+            is_done
+        });
+        assert!(is_done, "it never {what}: {}", self.stderr());
     }
 
     /// Waits for its end, no longer than this.
     pub(crate) fn end(mut self, limit: Duration) -> Ended {
-        let deadline = Instant::now() + limit;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "still runs after {limit:?}: {}", self.stderr());
-            pause();
+        let mut status = None;
+        holds_within(limit, || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        let Some(status) = status else {
+            panic!("still runs after {limit:?}: {}", self.stderr());
         };
-        // Whoever it started may hold its output open and live longer: no wait without a bound.
-        let deadline = deadline.max(Instant::now() + TIMEOUT);
-        while !self.readers.iter().all(JoinHandle::is_finished) {
-            let held = "it ended, and somebody that it started still holds its output open";
-            assert!(Instant::now() < deadline, "{held} after a minute: {}", self.stderr());
-            pause();
-        }
+        // A program that it started may hold its output open and live longer: no wait without a bound.
+        let is_read = holds_within(TIMEOUT, || self.readers.iter().all(JoinHandle::is_finished));
+        assert!(is_read, "its output is still held open by another program: {}", self.stderr());
         for reader in self.readers.drain(..) {
             reader.join().expect("reading does not panic");
         }
@@ -319,20 +319,6 @@ impl Drop for Running {
 /// Runs `selvedge` to its end.
 pub(crate) fn selvedge(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ended {
     Running::selvedge(args).end(TIMEOUT)
-}
-
-/// Waits for a condition with a deadline.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !done() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        pause();
-    }
-}
-
-/// Between two looks at a condition.
-fn pause() {
-    std::thread::park_timeout(Duration::from_millis(20));
 }
 
 fn collect(mut from: impl Read + Send + 'static, into: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {

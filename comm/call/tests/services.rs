@@ -13,6 +13,7 @@ use selvedge_comm_call::{
 use selvedge_os::clock::Clock;
 use selvedge_os::control::ControlError;
 use selvedge_os::seqpacket;
+use selvedge_tests_wait::until;
 use selvedge_units::{Duration, Instant};
 
 /// A directory of its own, removed afterwards.
@@ -39,14 +40,6 @@ impl Drop for Place {
 
 fn patience() -> Instant {
     Clock::shared().now() + Duration::from_secs(30)
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = patience();
-    while !is_so() {
-        assert!(Clock::shared().now() < end, "in vain: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Whom for, what, how long it is of use, and where it goes.

@@ -4,13 +4,14 @@ mod kit;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kit::{Place, patience, taken, until};
+use kit::{Place, patience, taken};
 use selvedge_comm_local::{
     JoinError, PublishError, Sink, SinkOptions, SourceOptions, WaitOutcome, WakeMethod, channels,
 };
 use selvedge_control_event::{Continue, Handlers, Overflow, SharedBlocks, Wake};
 use selvedge_os::clock::Clock;
 use selvedge_os::signal;
+use selvedge_tests_wait::until;
 use selvedge_units::{Bytes, Duration, Instant};
 
 fn of(full: Overflow, bound: usize) -> SinkOptions {

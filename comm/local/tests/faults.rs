@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-use kit::{Place, patience, taken, until};
+use kit::{Place, patience, taken};
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_comm_local::{PublishError, Sink, SinkOptions, Source, SourceOptions};
 use selvedge_control_event::{Overflow, Wake};
@@ -14,6 +14,7 @@ use selvedge_data_memory::{MailboxReader, MailboxSpec, MailboxWriter, Region, ma
 use selvedge_os::clock::Clock;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
+use selvedge_tests_wait::until;
 use selvedge_units::{Duration, Instant};
 
 const CHILD: &str = "SELVEDGE_LOCAL_CHILD";

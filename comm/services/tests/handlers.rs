@@ -5,11 +5,12 @@ mod machine;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use machine::{permitted, programs, until};
+use machine::{permitted, programs};
 use selvedge_comm_services::ProgramError;
 use selvedge_comm_services::{
     Event, Service, ServiceError, Target, Watch, WatchOptions, now, program,
 };
+use selvedge_tests_wait::until_some;
 use selvedge_units::{Duration, Instant};
 
 /// A socket, and where it is.
@@ -124,7 +125,7 @@ fn handlers_are_replaced_while_occurrences_go_on() {
         let source = format!("{{ static long own = {value}; output.value = own; return 1; }}");
         watch.set_handler(program("next", &source, Service::Socket).unwrap()).unwrap();
         // From here on only the new one speaks.
-        until("the new handler", || {
+        until_some("the new handler", || {
             all(&mut watch);
             let at = now();
             watch.wait(Duration::from_millis(5)).unwrap();
@@ -239,7 +240,7 @@ fn nothing_stays_in_the_kernel() {
     let own: Vec<_> = during.iter().filter(|id| !before.contains(id)).copied().collect();
     assert!(!own.is_empty());
     drop(watch);
-    until("the programs' end", || {
+    until_some("the programs' end", || {
         programs("failed").iter().all(|id| !own.contains(id)).then_some(())
     });
 }
@@ -256,7 +257,7 @@ fn a_killed_owner_leaves_nothing() {
         wish.kinds = vec!["victim".to_owned()];
         wish.handler = Some(program("own", source, Service::Memory).unwrap());
         let _watch = Watch::start(wish).unwrap();
-        until("being killed", || None::<()>);
+        until_some("being killed", || None::<()>);
         return;
     }
     let before = programs("victim");
@@ -267,14 +268,14 @@ fn a_killed_owner_leaves_nothing() {
         .spawn()
         .unwrap();
     let mut owner = machine::Running(owner);
-    let own = until("the owner's programs", || {
+    let own = until_some("the owner's programs", || {
         let new: Vec<_> =
             programs("victim").into_iter().filter(|id| !before.contains(id)).collect();
         (!new.is_empty()).then_some(new)
     });
     owner.0.kill().unwrap();
     owner.end("the owner's end");
-    until("the programs' end", || {
+    until_some("the programs' end", || {
         programs("victim").iter().all(|id| !own.contains(id)).then_some(())
     });
 }

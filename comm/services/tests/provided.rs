@@ -6,10 +6,11 @@ mod machine;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 
-use machine::{permitted, programs, until};
+use machine::{permitted, programs};
 use selvedge_comm_call::{Client, ClientError, Host, SubscribeOptions as Subscribe, services};
 use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, WatchOptions, event, now};
 use selvedge_os::control::ControlError;
+use selvedge_tests_wait::until_some;
 use selvedge_units::Duration;
 
 struct Place(PathBuf);
@@ -59,9 +60,9 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
 
     let mut subscription = client.subscribe(Subscribe::default()).unwrap();
     let loaded = || (!programs("connection").is_empty()).then_some(());
-    until("the kernel's programs", loaded);
+    until_some("the kernel's programs", loaded);
     let mut next = |what: &str| {
-        until(what, || {
+        until_some(what, || {
             subscription.wait(now() + Duration::from_millis(10));
             let came = subscription.take().unwrap()?;
             let due = came.deadline;
@@ -93,14 +94,14 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     }
     let many: String = (0..500).map(|value| format!("threshold {value}\n")).collect();
     assert_eq!(other.call(many.as_bytes()).unwrap(), b"");
-    until("what was posted", || {
+    until_some("what was posted", || {
         let tally = String::from_utf8(other.call(b"tally").unwrap()).unwrap();
         let done = tally.contains("\nposted 500\nrefused 0\nchanges posted by");
         (done || tally.contains("changes by system calls")).then_some(())
     });
 
     drop(subscription);
-    until("the kernel is as before", || {
+    until_some("the kernel is as before", || {
         (other.call(b"tally").unwrap() == b"nobody is subscribed").then_some(())
     });
     drop(host);

@@ -8,8 +8,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use machine::{Namespace, permitted, until};
+use machine::{Namespace, permitted};
 use selvedge_comm_services::{Change, Event, Service, Watch, WatchOptions, now};
+use selvedge_tests_wait::until_some;
 use selvedge_units::Duration;
 
 fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut WatchOptions)) -> Watch {
@@ -23,7 +24,7 @@ fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut WatchOptions))
 
 /// The first event that is wanted, which has to come.
 fn event(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
-    until("an event", || {
+    until_some("an event", || {
         watch.wait(Duration::from_millis(10)).unwrap();
         std::iter::from_fn(|| watch.poll(now())).find(&wanted)
     })
@@ -64,7 +65,7 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     server.set_nonblocking(true).unwrap();
     while server.write(&[0; 65536]).is_ok() {}
     let mut sink = vec![0; 1 << 20];
-    let room = until("room", || {
+    let room = until_some("room", || {
         client.read_exact(&mut sink[..65536]).unwrap();
         let all: Vec<_> = std::iter::from_fn(|| watch.poll(now())).collect();
         all.into_iter().find(|event| event.kind == kind(Service::Socket, "space"))
@@ -152,7 +153,7 @@ fn threads_are_placed_wait_and_miss() {
     watch.post(Change::Job { thread: id, within: Duration::from_millis(1) }).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
     let mut called = |what: &str, prepare: &mut dyn FnMut(), wanted: &dyn Fn(&Event) -> bool| {
-        until(what, || {
+        until_some(what, || {
             prepare();
             go.send(()).unwrap();
             for _ in 0..20 {

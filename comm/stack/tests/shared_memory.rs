@@ -5,6 +5,7 @@ mod peer;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -16,6 +17,7 @@ use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
+use selvedge_tests_wait::until;
 use selvedge_units::{Bytes, Duration};
 
 use peer::Peer;
@@ -47,15 +49,6 @@ fn pair(line: &str, options: &Options) -> (Endpoint, Endpoint, Connection, Conne
     (a, b, here, there)
 }
 
-/// Waits for a condition, for as long as the slowest machine takes.
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn messages_of_all_sizes_go_both_ways_in_order() {
     let shared = Options { slaves: 2, ..Options::default() };
@@ -81,11 +74,19 @@ fn messages_of_all_sizes_go_both_ways_in_order() {
     }
 }
 
+/// Messages that a connection had no room for.
+fn lost(connection: &Connection) -> u64 {
+    connection.dropped().iter().map(|(_, count)| count).sum()
+}
+
 #[test]
 fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
     for line in ["ui | unreliable | net(shm)", "ui | reliable | frag(1400) | net(shm)"] {
         let (_a, _b, here, there) = pair(line, &Options::default());
         let count = 20_000_u32;
+        let taken = AtomicU64::new(0);
+        // What a reliable one has no room for is sent again.
+        let lost = || if line.contains("unreliable") { lost(&there) } else { 0 };
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 for n in 0..=count {
@@ -95,16 +96,19 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                     // The last is to arrive: nothing is before it.
                     if n + 1 == count {
                         assert!(here.flush(LONG));
-                        std::thread::park_timeout(StdDuration::from_millis(300));
+                        until("all before it are taken or lost", || {
+                            taken.load(Ordering::Relaxed) + lost() == u64::from(count)
+                        });
                     }
                 }
             });
-            let (mut got, mut taken, mut last) = (Vec::new(), 0, None);
+            let (mut got, mut last) = (Vec::new(), None);
             while last != Some(count) {
                 there.recv(&mut got, LONG).unwrap();
                 let number = u32::from_be_bytes(got[..4].try_into().unwrap());
                 assert!(last.is_none_or(|last| number > last), "{number} after {last:?}, {line}");
-                (taken, last) = (taken + 1, Some(number));
+                taken.fetch_add(1, Ordering::Relaxed);
+                last = Some(number);
                 // Slower than it is sent.
                 if number % 1000 == 0 {
                     std::thread::park_timeout(StdDuration::from_millis(3));
@@ -112,13 +116,9 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
             }
             sender.join().unwrap();
             // Only for want of room before an application that does not read.
-            let lost: u64 = there.dropped().iter().map(|(_, count)| count).sum();
             assert_eq!(here.dropped(), [], "{line}");
-            if line.contains("unreliable") {
-                assert_eq!(taken + lost, u64::from(count) + 1, "{:?}", there.dropped());
-            } else {
-                assert_eq!(taken, u64::from(count) + 1);
-            }
+            let taken = taken.load(Ordering::Relaxed);
+            assert_eq!(taken + lost(), u64::from(count) + 1, "{line}: {:?}", there.dropped());
         });
     }
 }

@@ -8,7 +8,7 @@ use gstreamer::prelude::*;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
-use selvedge_units::{Duration, Instant};
+use selvedge_tests_wait::{holds_within, until};
 
 /// How long anything may take.
 const TIMEOUT: gst::ClockTime = gst::ClockTime::from_seconds(30);
@@ -108,15 +108,10 @@ fn assert_adds_up(stats: &gst::StructureRef, pad: &str) {
 
 /// What was received once as many frames came as were sent, or the time is over.
 fn received(receiver: Receiver, sent: &[u64]) -> Vec<MeterSnapshot> {
-    let clock = Clock::new();
-    let late = Instant::ZERO + Duration::from_secs(5);
-    while clock.now() < late {
+    holds_within(StdDuration::from_secs(5), || {
         let seen = receiver.snapshots();
-        if seen.iter().zip(sent).all(|(seen, &sent)| seen.complete + seen.pending >= sent) {
-            break;
-        }
-        std::thread::park_timeout(StdDuration::from_millis(10));
-    }
+        seen.iter().zip(sent).all(|(seen, &sent)| seen.complete + seen.pending >= sent)
+    });
     receiver.stop().0
 }
 
@@ -240,7 +235,9 @@ fn what_runs_can_be_changed_but_gets_no_pads() {
     playing.play();
     let sink = playing.sink();
     let frames = || count(&sink.property::<gst::Structure>("stats"), "sink_0", "frames");
-    wait(|| sink.property::<gst::Structure>("stats").has_field("sink_0") && frames() > 0);
+    until("the pad has counts", || {
+        sink.property::<gst::Structure>("stats").has_field("sink_0") && frames() > 0
+    });
 
     assert!(sink.request_pad_simple("sink_1").is_none());
     assert!(playing.warning().unwrap().contains("put a parser or a queue"));
@@ -255,7 +252,9 @@ fn what_runs_can_be_changed_but_gets_no_pads() {
     sink.set_property("rate", 0u64);
     assert!(playing.warning().unwrap().contains("the old rate stays"));
     sink.set_property("rate", 2_000_000u64);
-    wait(|| sink.property::<gst::Structure>("stats").get::<u64>("rate") == Ok(2_000_000));
+    until("the rate is the new one", || {
+        sink.property::<gst::Structure>("stats").get::<u64>("rate") == Ok(2_000_000)
+    });
 
     playing.end().unwrap();
     let stats = playing.stop();
@@ -275,7 +274,7 @@ fn a_silent_pad_does_not_hold_up_the_others_and_can_be_released() {
     assert_eq!(silent.name(), "sink_1");
     silent.set_property("to", "127.0.0.1:9");
     playing.play();
-    wait(|| receiver.snapshots()[0].packets > 0);
+    until("packets come", || receiver.snapshots()[0].packets > 0);
     sink.release_request_pad(&silent);
     playing.end().unwrap();
     let stats = playing.stop();
@@ -288,7 +287,7 @@ fn it_plays_again_after_it_was_stopped_in_the_middle() {
     let line = format!("selvedgesink name=s rate=3000000 sink_0::to={} {}", to[0], video(50, 0));
     let playing = Playing::new(&line);
     playing.play();
-    wait(|| receiver.snapshots()[0].packets > 0);
+    until("packets come", || receiver.snapshots()[0].packets > 0);
     let stats = playing.stop();
     assert_adds_up(&stats, "sink_0");
     playing.play();
@@ -322,7 +321,7 @@ fn it_goes_on_after_a_pause_and_a_seek() {
     let line = format!("selvedgesink name=s rate=3000000 sink_0::to={} {}", to[0], video(50, 0));
     let playing = Playing::new(&line);
     playing.play();
-    wait(|| receiver.snapshots()[0].packets > 5);
+    until("packets come", || receiver.snapshots()[0].packets > 5);
     playing.0.set_state(gst::State::Paused).unwrap();
     playing.0.state(TIMEOUT).0.unwrap();
     let before = receiver.snapshots()[0].packets;
@@ -335,13 +334,4 @@ fn it_goes_on_after_a_pause_and_a_seek() {
     let seen = receiver.stop().0.remove(0);
     assert!(seen.packets > before + 10, "{before} before, then {seen:?}");
     assert_eq!((seen.restarts, seen.lost), (0, 0), "{seen:?}");
-}
-
-/// Waits for a condition, 20 s at most.
-fn wait(mut done: impl FnMut() -> bool) {
-    let clock = Clock::new();
-    while !done() {
-        assert!(clock.now() < Instant::ZERO + Duration::from_secs(20), "it never came true");
-        std::thread::park_timeout(StdDuration::from_millis(10));
-    }
 }

@@ -2,15 +2,7 @@
 
 use super::*;
 use selvedge_control_event::{Attributes, Event, Overflow, Subscription};
-
-/// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(std::time::Instant::now() < end, "waited in vain: {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
+use selvedge_tests_wait::until;
 
 /// Two hosts that have one channel open; the first is for its source.
 fn pair(test: &str, rings: bool) -> (Participant, Participant, ChannelHandle, ChannelHandle) {

@@ -6,7 +6,7 @@ use selvedge_units::{Duration, Instant};
 
 use super::{ASK_AGAIN, EARLY, RingState, RingTransport};
 use crate::message::RingMessage;
-use crate::participant::tests::until;
+use selvedge_tests_wait::until;
 
 const SOURCE: HostId = HostId(1);
 const SINK: HostId = HostId(2);

@@ -4,22 +4,10 @@
 #![allow(dead_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use selvedge_comm_event::{Participant, Settings};
 
-/// For what takes no time of its own, on a machine with much else to do.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain: {what}");
-        std::thread::yield_now();
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
+pub(crate) use selvedge_tests_wait::{TIMEOUT, until};
 
 /// A domain of a test's own.
 pub(crate) fn domain() -> String {

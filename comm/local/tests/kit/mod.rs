@@ -47,14 +47,6 @@ pub(crate) fn patience() -> Instant {
     Clock::shared().now() + Duration::from_secs(30)
 }
 
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = patience();
-    while !is_so() {
-        assert!(Clock::shared().now() < end, "in vain: {what}");
-        std::thread::yield_now();
-    }
-}
-
 /// All that is there.
 pub(crate) fn taken(sink: &mut Sink) -> Vec<Vec<u8>> {
     let mut all = Vec::new();

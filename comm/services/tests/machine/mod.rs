@@ -1,14 +1,13 @@
 //! What tests need of the machine: the right to load programs, a name space, a group.
 #![allow(dead_code, reason = "each test file uses some of it")]
-#![allow(clippy::disallowed_methods, reason = "between two looks at a condition")]
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
 use selvedge_comm_services::ProgramError;
 use selvedge_comm_services::{Service, ServiceError, Watch, WatchOptions};
+use selvedge_tests_wait::{SOON, holds_within, until_some};
 
 /// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
 pub(crate) fn permitted() -> bool {
@@ -25,25 +24,13 @@ pub(crate) fn permitted() -> bool {
     }
 }
 
-/// Waits for a condition; gives up after so long that something is wrong.
-pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(done) = condition() {
-            return done;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Another process; killed when dropped.
 pub(crate) struct Running(pub(crate) std::process::Child);
 
 impl Running {
     /// Its end, which is waited for as long as for anything.
     pub(crate) fn end(&mut self, what: &str) -> std::process::ExitStatus {
-        until(what, || self.0.try_wait().unwrap())
+        until_some(what, || self.0.try_wait().unwrap())
     }
 }
 
@@ -117,9 +104,6 @@ impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.file);
         // The kernel may take a moment; a second failure would hide the first.
-        let mut tries = 0..2000;
-        while std::fs::remove_dir(&self.folder).is_err() && tries.next().is_some() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        holds_within(SOON, || std::fs::remove_dir(&self.folder).is_ok());
     }
 }

@@ -17,6 +17,7 @@ use selvedge_place_coprocessor::client::{Attachment, producer_params};
 use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
 use selvedge_place_coprocessor::server::{LocalCoprocessor, Options};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
+pub(crate) use selvedge_tests_wait::until;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub(crate) const TIMEOUT: StdDuration = StdDuration::from_secs(60);
@@ -135,13 +136,4 @@ pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
         assert!(in_time, "{command:?}, process {pid}, still ran after a minute: {out} {err}");
         (status.code(), out, err)
     })
-}
-
-/// Waits for a condition.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !done() {
-        assert!(Instant::now() < end, "waited a minute: {what}");
-        std::thread::park_timeout(StdDuration::from_millis(5));
-    }
 }

@@ -95,12 +95,3 @@ pub(crate) fn received(socket: &UdpSocket) -> Vec<u8> {
     let got = socket.recv(&mut packet).unwrap();
     packet[..got].to_vec()
 }
-
-/// Waits until something is so.
-pub(crate) fn until(mut so: impl FnMut() -> bool) {
-    let began = std::time::Instant::now();
-    while !so() {
-        assert!(began.elapsed() < TIMEOUT, "it never was");
-        std::thread::yield_now();
-    }
-}

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_place_kernel::Attached;
+use selvedge_tests_wait::until;
 use serde_json::Value;
 
 use crate::machine::{qdiscs, receiver, run, selvedge};
@@ -161,7 +162,7 @@ fn knobs_turn_in_the_kernel_and_a_killed_node_is_followed_by_another() {
         node_file("loops.toml", "rate = \"2 Mbit/s\"", "delay = \"5 s\"", &at.to_string(), true);
     let mut first = start(&path);
     let sent = || Attached::open("lo").unwrap().report().unwrap().streams[0].counters.sent;
-    crate::machine::until(|| sent() > 10);
+    until("packets are sent", || sent() > 10);
     // Another one does not fit beside it.
     let (code, _, err) = selvedge(&["attach", "lo"]);
     assert!(code == 2 && err.contains("already"), "{err}");
@@ -169,7 +170,7 @@ fn knobs_turn_in_the_kernel_and_a_killed_node_is_followed_by_another() {
     first.wait().unwrap();
     assert_ne!(qdiscs(), before, "its qdisc stays");
     let mut second = start(&path);
-    crate::machine::until(|| sent() > 10);
+    until("packets are sent", || sent() > 10);
     run("kill", &[&second.id().to_string()]);
     second.wait().unwrap();
     assert_eq!(qdiscs(), before);

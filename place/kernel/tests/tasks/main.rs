@@ -7,12 +7,13 @@ mod players;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration as StdDuration, Instant as StdInstant};
+use std::time::Duration as StdDuration;
 
 use selvedge_data_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
 use selvedge_data_stream::Window;
 use selvedge_place_cpu::class::{self, ClockTarget};
 use selvedge_place_kernel::{KernelDecision, Step, TaskScheduler};
+use selvedge_tests_wait::{holds_within, until};
 use selvedge_units::{Duration, Instant};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -115,18 +116,6 @@ fn decisions_are_those_of_the_software() {
     }
     assert!(rules.iter().all(|&times| times > 0) && missed > 0, "{rules:?}, {missed}");
     println!("60 sets, 18000 decisions; by rule {rules:?}; {missed} misses");
-}
-
-/// For what takes no time of its own, in a machine that is simulated.
-const TIMEOUT: StdDuration = StdDuration::from_secs(180);
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = StdInstant::now();
-    while !holds() {
-        assert!(start.elapsed() < TIMEOUT, "never: {what}");
-        // Asleep meanwhile, so that a processor may be idle.
-        std::thread::park_timeout(StdDuration::from_millis(5));
-    }
 }
 
 fn state() -> String {
@@ -356,7 +345,7 @@ fn commands_that_come_at_once_share_one_scheduler() {
     // It ends 2 s after the last: some come just before that, some just after.
     for pause in [1900, 1990, 2050, 2150] {
         assert_eq!(said(command(2))["placement"], "scx");
-        std::thread::sleep(StdDuration::from_millis(pause));
+        holds_within(StdDuration::from_millis(pause), || !socket.exists());
     }
     assert_eq!(said(command(2))["placement"], "scx");
     until("nothing is left of it", || state() == "disabled" && !socket.exists());

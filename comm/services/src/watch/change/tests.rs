@@ -9,6 +9,7 @@ use crate::catalog::Service;
 use crate::layout::Tally;
 use crate::watch::{WatchOptions, now};
 use selvedge_os_bpf::ProgramError;
+use selvedge_tests_wait::until;
 
 /// Threads that do not run: beyond what any machine of tests has.
 const FIRST: u32 = 4_000_000;
@@ -44,15 +45,6 @@ fn started(wish: WatchOptions, way: ChangePath) -> Option<Watch> {
 fn data_at(to: SocketAddr) -> WatchOptions {
     let kinds = vec!["data".to_owned()];
     WatchOptions { kinds, port: Some(to.port()), ..WatchOptions::new(Service::Socket) }
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < StdDuration::from_secs(20), "{what} does not come");
-        // A switch of threads is an occurrence.
-        std::thread::yield_now();
-    }
 }
 
 /// Waits for the kernel's program to have taken all that was posted, by itself.
