@@ -75,10 +75,10 @@ fn every_source_says_what_it_is() {
     complain("open with what the file is (//!)", &silent);
 }
 
-/// A file without the items that only tests have: a `mod tests;`, or an item up to the brace that
-/// closes it at the same indentation.
-fn without_tests(text: &str) -> String {
-    let mut code = String::new();
+/// A file in two: without the items that only tests have, and these. Such an item is a `mod tests;`, or
+/// goes up to the brace that closes it at the same indentation.
+fn divided(text: &str) -> (String, String) {
+    let (mut code, mut tests) = (String::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if !line.trim_start().starts_with("#[cfg(test)]") && !line.contains("#[cfg(all(test") {
@@ -87,17 +87,91 @@ fn without_tests(text: &str) -> String {
         }
         let close = format!("{}}}", " ".repeat(line.len() - line.trim_start().len()));
         let mut item = lines.by_ref().skip_while(|line| line.trim_start().starts_with("#["));
-        if item.next().is_some_and(|first| !first.trim_end().ends_with(';')) {
-            item.find(|line| line.starts_with(&close));
+        let Some(first) = item.next() else { break };
+        tests.extend([first, "\n"]);
+        if !first.trim_end().ends_with(';') {
+            let is_open = |line: &&str| !line.starts_with(&close);
+            tests.extend(item.take_while(is_open).flat_map(|line| [line, "\n"]));
         }
     }
-    code
+    (code, tests)
 }
 
 #[test]
-fn only_items_of_tests_are_left_out() {
+fn items_of_tests_are_told_from_the_code() {
     let text = "a\n#[cfg(test)]\nmod tests;\nb\n#[cfg(test)]\nmod more {\n    c\n}\nd\n";
-    assert_eq!(without_tests(text), "a\nb\nd\n");
+    let tests = "mod tests;\nmod more {\n    c\n";
+    assert_eq!(divided(text), ("a\nb\nd\n".to_owned(), tests.to_owned()));
+}
+
+/// All Rust files: their paths from the root, what is product in them, and what only tests have.
+fn sources() -> Vec<(String, String, String)> {
+    let divided = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let inside = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let is_test = |part: &str| part == "tests" || part == "tests.rs";
+        let (code, tests) = match inside.split('/').any(is_test) {
+            true => (String::new(), text),
+            false => divided(&text),
+        };
+        (inside, code, tests)
+    };
+    files(&root(), &[".rs"]).into_iter().map(divided).collect()
+}
+
+/// What stands behind a `Result<` up to its closing bracket, a text as the error only.
+fn texts_as_errors(code: &str) -> Vec<&str> {
+    let all = code.match_indices("Result<").filter_map(|(at, start)| {
+        let inside = &code[at + start.len()..];
+        let (mut depth, mut comma) = (0, None);
+        for (at, c) in inside.char_indices() {
+            match c {
+                '<' | '(' | '[' => depth += 1,
+                '>' if depth == 0 => {
+                    let error = inside[comma? + 1..at].trim().trim_end_matches(',');
+                    return (error == "String").then(|| &inside[..at]);
+                }
+                '>' if inside[..at].ends_with('-') => {}
+                '>' | ')' | ']' => depth -= 1,
+                ',' if depth == 0 && comma.is_none() => comma = Some(at),
+                _ => {}
+            }
+        }
+        None
+    });
+    all.collect()
+}
+
+#[test]
+fn texts_as_errors_are_found() {
+    let found =
+        texts_as_errors("Result<(A, Vec<B>), String>, Result<String>, Result<A, E<String>>");
+    assert_eq!(found, ["(A, Vec<B>), String"]);
+    assert_eq!(texts_as_errors("Result<\n    A,\n    String,\n>").len(), 1);
+}
+
+#[test]
+fn errors_are_enums_and_not_texts() {
+    let mut wrong = Vec::new();
+    for (path, code, _) in sources() {
+        let found = texts_as_errors(&code);
+        wrong.extend(found.iter().map(|inside| format!("{path}: Result<{inside}>")));
+    }
+    complain("an error is an enum with the offending value, one per operation", &wrong);
+}
+
+#[test]
+fn tests_wait_for_conditions() {
+    let sleeps = ["thread::", "time::", "u", "nano"].map(|of| format!("{of}sleep("));
+    let mut wrong = Vec::new();
+    for (path, _, tests) in sources() {
+        let found = sleeps.iter().filter(|sleep| tests.contains(*sleep));
+        wrong.extend(found.map(|sleep| format!("{path}: {sleep}")));
+        let own = |line: &&str| line.contains("fn until(") && !line.contains("self");
+        wrong.extend(tests.lines().filter(own).map(|line| format!("{path}: {line}")));
+    }
+    wrong.retain(|line| !line.starts_with("tests/wait/src/lib.rs: "));
+    complain("tests wait for conditions, by selvedge-tests-wait", &wrong);
 }
 
 #[test]
@@ -137,7 +211,7 @@ fn pure_rooms_have_no_input_output_or_clock() {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
-            let code = without_tests(&text);
+            let (code, _) = divided(&text);
             let locks = if inside.starts_with("data/memory/") { &[][..] } else { &threads };
             let found = banned.iter().chain(locks).filter(|word| code.contains(**word));
             wrong.extend(found.map(|word| format!("{inside}: {word}")));
