@@ -1,7 +1,11 @@
 //! Rules of CONTRIBUTING.md that no compiler keeps.
 
+mod support;
+
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[path = "tidy/words.rs"]
 mod words;
@@ -234,4 +238,70 @@ fn links_in_the_documents_lead_somewhere() {
         }
     }
     complain("links that lead nowhere", &wrong);
+}
+
+/// The names that may stand in front of a commit's subject: folders and files without their endings, and
+/// `rooms` for a change that goes through all.
+fn rooms() -> HashSet<String> {
+    let named = |path: PathBuf| {
+        let inside = path.strip_prefix(root()).unwrap().to_str().unwrap().to_lowercase();
+        let part = |part: &str| part.trim_start_matches('.').split('.').next().unwrap().to_owned();
+        inside.split('/').map(part).collect::<Vec<String>>()
+    };
+    let all = files(&root(), &[""]).into_iter().flat_map(named);
+    all.chain(["rooms".to_owned()]).collect()
+}
+
+/// What is wrong with a commit's subject.
+fn wrong_subject(subject: &str, rooms: &HashSet<String>) -> Option<&'static str> {
+    let Some((front, said)) = subject.split_once(": ") else { return Some("no room in front") };
+    if !front.split(", ").all(|room| rooms.contains(room)) {
+        return Some("the room in front is no folder or file");
+    }
+    if !said.starts_with(|c: char| c.is_lowercase()) || said.ends_with('.') {
+        return Some("write an imperative in lower case, without a full stop");
+    }
+    (subject.chars().count() > 72).then_some("more than 72 characters")
+}
+
+#[test]
+fn subjects_are_told_right_from_wrong() {
+    let rooms = ["stack", "os"].map(str::to_owned).into();
+    for (subject, right) in [
+        ("stack: retransmit sooner", true),
+        ("os, stack: name errors", true),
+        ("retransmit sooner", false),
+        ("nowhere: retransmit sooner", false),
+        ("stack: Retransmit sooner", false),
+        ("stack: retransmit sooner.", false),
+    ] {
+        assert_eq!(wrong_subject(subject, &rooms).is_none(), right, "{subject}");
+    }
+    let of = |letters| format!("stack: {}", "x".repeat(letters));
+    assert!(wrong_subject(&of(66), &rooms).is_some() && wrong_subject(&of(65), &rooms).is_none());
+}
+
+#[test]
+fn commit_subjects_have_a_room_in_front() {
+    let name = "commit_subjects_have_a_room_in_front";
+    let git = |args: &[&str]| -> Result<String, String> {
+        let done = Command::new("git").arg("-C").arg(root()).args(args).output();
+        let done = done.map_err(|error| format!("git: {error}"))?;
+        let said = |bytes| String::from_utf8_lossy(bytes).trim().to_owned();
+        if done.status.success() { Ok(said(&done.stdout)) } else { Err(said(&done.stderr)) }
+    };
+    // Of a clone without the whole history the oldest commit is taken for the one that brought this.
+    let since = ["log", "--format=%H", "--reverse", &format!("-Sfn {name}"), "--", "tests/tidy.rs"];
+    let since = match git(&since) {
+        Ok(found) => found.lines().next().unwrap_or("HEAD").to_owned(),
+        Err(why) => return support::skipped(name, &format!("needs the history: {why}")),
+    };
+    let range = format!("{since}..HEAD");
+    let subjects = git(&["log", "--no-merges", "--format=%h %s", &range]).expect("both are there");
+    let rooms = rooms();
+    let wrong = subjects.lines().filter_map(|line| {
+        let (_, subject) = line.split_once(' ')?;
+        wrong_subject(subject, &rooms).map(|why| format!("{line}: {why}"))
+    });
+    complain("write `room: imperative`", &wrong.collect::<Vec<_>>());
 }
