@@ -336,7 +336,7 @@ fn collect(mut from: impl Read + Send + 'static, into: &Arc<Mutex<Vec<u8>>>) -> 
 /// Says, past the harness, which hides what a passing test prints, that a test was not run.
 pub(crate) fn skipped(test: &str, why: &str) {
     let mut stderr = std::io::stderr().lock();
-    let _ = std::io::Write::write_all(&mut stderr, format!("SKIPPED {test}: {why}\n").as_bytes());
+    let _ = std::io::Write::write_all(&mut stderr, format!("SKIPPED: {test}: {why}\n").as_bytes());
 }
 
 /// Runs FFmpeg to its end; false if there is none.

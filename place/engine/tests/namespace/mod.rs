@@ -63,7 +63,7 @@ pub(crate) fn inside_slow_loopback(test: &str, rate: &str, burst: &str, limit: &
         Err(error) => {
             // Past the harness, which would hide it in a test that passes.
             let mut stderr = std::io::stderr().lock();
-            let _ = writeln!(stderr, "SKIPPED {test}: needs root, ip and tc: {error}");
+            let _ = writeln!(stderr, "SKIPPED: {test}: needs root, ip and tc: {error}");
             return;
         }
     };
