@@ -30,7 +30,7 @@ pub(crate) enum StackCommand {
     /// Evaluate the model on costs and contracts of your own: loads, waits, delays, conditions
     #[command(
         after_help = "Exit status: 1 if the heuristic refuses a stream.\n\nExample:\n  selvedge \
-                            stack model --example > own.toml\n  selvedge stack model own.toml"
+                            stack model --example > own.toml\n  selvedge stack model own.toml\n  selvedge stack model own.toml --json | jq .streams"
     )]
     Model(model::ModelArgs),
     /// Measure what each module, pipe and hand-over costs on this machine

@@ -12,6 +12,7 @@ use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_data_stack::assign::{Goal, assign};
 use selvedge_data_stack::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 use selvedge_units::Duration;
+use serde_json::{Value, json};
 
 use self::file::read;
 
@@ -63,8 +64,11 @@ pub(crate) struct ModelArgs {
     #[arg(long)]
     printed: bool,
     /// Print a file to begin with
-    #[arg(long, conflicts_with_all = ["file", "printed"])]
+    #[arg(long, conflicts_with_all = ["file", "printed", "json"])]
     example: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
@@ -79,45 +83,93 @@ pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
     let (machine, stated) =
         read(&input::text(&from, FILE_MAX).map_err(|e| named(&e))?).map_err(|e| named(&e))?;
     let reading = if args.printed { Formulas::Printed } else { Formulas::Corrected };
-    let (text, refused) = evaluated(&machine, stated, reading);
-    write!(out, "{text}")?;
+    let placed = Placed::new(&machine, stated);
+    let found = Evaluation::new(&machine, &placed.streams, reading);
+    if args.json {
+        writeln!(out, "{}", as_json(&found, &placed))?;
+    } else {
+        write!(out, "{}", as_text(&found, &placed))?;
+    }
     out.flush()?;
-    if refused { Err(Failure::failed("a stream was refused; see above")) } else { Ok(()) }
+    if placed.refused { Err(Failure::failed("a stream was refused; see above")) } else { Ok(()) }
 }
 
-/// All that the model says, and whether the heuristic refused a stream.
-fn evaluated(machine: &Machine, stated: Vec<(Stream, bool)>, reading: Formulas) -> (String, bool) {
-    let (mut streams, mut how, mut refused) = (Vec::new(), Vec::new(), false);
-    for (n, (stream, assigned)) in stated.into_iter().enumerate() {
-        streams.push(stream);
-        if assigned {
-            how.push("as stated".to_owned());
-            continue;
+/// Streams with their modules on elements.
+struct Placed {
+    streams: Vec<Stream>,
+    /// For each stream, what placed it.
+    how: Vec<String>,
+    /// The heuristic refused one; it is on no element.
+    refused: bool,
+}
+
+impl Placed {
+    /// Places the streams whose assignment is not stated by the heuristic.
+    fn new(machine: &Machine, stated: Vec<(Stream, bool)>) -> Self {
+        let (mut streams, mut how, mut refused) = (Vec::new(), Vec::new(), false);
+        for (n, (stream, assigned)) in stated.into_iter().enumerate() {
+            streams.push(stream);
+            if assigned {
+                how.push("as stated".to_owned());
+                continue;
+            }
+            how.push(match assign(machine, &streams, StreamId(n), &[], Goal::Delay) {
+                Ok(decision) => {
+                    streams = decision.streams;
+                    decision.phase.name().to_owned()
+                }
+                Err(refusal) => {
+                    refused = true;
+                    format!("refused: {refusal}")
+                }
+            });
         }
-        how.push(match assign(machine, &streams, StreamId(n), &[], Goal::Delay) {
-            Ok(decision) => {
-                streams = decision.streams;
-                decision.phase.name().to_owned()
-            }
-            Err(refusal) => {
-                refused = true;
-                format!("refused: {refusal}")
-            }
-        });
+        Self { streams, how, refused }
     }
-    let found = Evaluation::new(machine, &streams, reading);
-    let mut text = String::new();
-    // To write into a text never fails.
-    let _ = write!(text, "{}", elements_table(&found));
-    for (n, (i, how)) in found.streams().zip(how).enumerate() {
-        let places: Vec<String> = streams[n].assigned.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "\nstream {n}: {} ({how})", places.join(" | "));
+
+    fn elements(&self, n: usize) -> Vec<String> {
+        self.streams[n].assigned.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// All that the model gives.
+fn as_text(found: &Evaluation<'_>, placed: &Placed) -> String {
+    let mut text = elements_table(found);
+    for (n, (i, how)) in found.streams().zip(&placed.how).enumerate() {
+        // To write into a text never fails.
+        let _ = writeln!(text, "\nstream {n}: {} ({how})", placed.elements(n).join(" | "));
         // One that was refused is nowhere.
-        if !streams[n].elements().is_empty() {
-            let _ = write!(text, "{}", stream_lines(&found, &streams[n], i));
+        if !placed.streams[n].elements().is_empty() {
+            let _ = write!(text, "{}", stream_lines(found, &placed.streams[n], i));
         }
     }
-    (text, refused)
+    text
+}
+
+/// What the conditions are about, without the terms that lead to it.
+fn as_json(found: &Evaluation<'_>, placed: &Placed) -> Value {
+    use Latency::{Average, Worst};
+    let element = |p| {
+        let (available, used) = (found.available(p), found.utilization(p));
+        json!({ "element": p.to_string(), "available": available.to_string(), "used": used.to_string() })
+    };
+    let elements: Vec<Value> = found.elements().iter().map(element).collect();
+    let stream = |(n, (i, how)): (usize, (StreamId, &String))| {
+        let is_placed = !placed.streams[n].elements().is_empty();
+        let both = |of: &dyn Fn(Latency) -> Duration| {
+            is_placed.then(|| json!({ "most": of(Worst).0, "mean": of(Average).0 }))
+        };
+        json!({
+            "assigned": placed.elements(n),
+            "how": how,
+            "departures_ns": both(&|which| found.departure_interval(which, i)),
+            "latency_ns": both(&|which| found.latency(which, i)),
+            "keeps_rate": is_placed && found.meets_rate(Worst, i),
+            "keeps_delay": is_placed && found.meets_delay(Worst, i),
+        })
+    };
+    let streams: Vec<Value> = found.streams().zip(&placed.how).enumerate().map(stream).collect();
+    json!({ "elements": elements, "fits": found.fits(), "streams": streams })
 }
 
 const fn holds_text(yes: bool) -> &'static str {
@@ -181,7 +233,8 @@ mod tests {
 
     fn model_output(text: &str, reading: Formulas) -> String {
         let (machine, streams) = read(text).unwrap();
-        evaluated(&machine, streams, reading).0
+        let placed = Placed::new(&machine, streams);
+        as_text(&Evaluation::new(&machine, &placed.streams, reading), &placed)
     }
 
     /// By hand: Exec(PE.0, 0) = get 20 + 14 + 4 + 7 + 4 * 120 + 4 + 45 = 574 us, of 3125: 18.368 %.
@@ -240,6 +293,21 @@ mod tests {
             model_output(text, Formulas::Printed)
                 .contains("with stream 1: prob 1/1, Wait at most 200 us")
         );
+    }
+
+    #[test]
+    fn the_result_is_there_as_json() {
+        let (machine, streams) = read(EXAMPLE).unwrap();
+        let placed = Placed::new(&machine, streams);
+        let json =
+            as_json(&Evaluation::new(&machine, &placed.streams, Formulas::Corrected), &placed);
+        assert_eq!(
+            (&json["fits"], &json["elements"][1]["element"]),
+            (&true.into(), &"PE.1".into())
+        );
+        let departure_interval = json!({ "most": 574_000, "mean": 574_000 });
+        assert_eq!(json["streams"][0]["departures_ns"], departure_interval, "{json}");
+        assert_eq!(json["streams"][1]["keeps_delay"], true, "{json}");
     }
 
     #[test]

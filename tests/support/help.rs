@@ -226,10 +226,11 @@ impl Scene {
     }
 }
 
-/// The line with its command asked for help: whatever stands before `--help` has been parsed then.
+/// The line's own command asked for help: all that stands before `--help` has been parsed then.
 fn parsed(line: &str) -> String {
-    let end = [" -- ", " | "].iter().filter_map(|mark| line.find(mark)).min();
-    format!("{} --help", &line[..end.unwrap_or(line.len())])
+    let own = &line[line.find("selvedge").expect("an example runs a command")..];
+    let end = [" -- ", " | "].iter().filter_map(|mark| own.find(mark)).min();
+    format!("{} --help", &own[..end.unwrap_or(own.len())])
 }
 
 /// A network namespace with a loopback and nothing else, for as long as its first process lives.
