@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use support::help::Way::{Binds, Parsed, Prints};
+use support::help::Way::{Answers, Binds, Parsed, Prints};
 use support::help::{Beside, Examples, Network, Page, Way, pages};
 use support::{Folder, selvedge, skipped};
 
@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const WAYS: [(&str, Way); 25] = [
+const WAYS: [(&str, Way); 28] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
@@ -35,6 +35,17 @@ const WAYS: [(&str, Way); 25] = [
     ),
     ("selvedge stack listen 127.0.0.1:7800", Prints("listening on")),
     ("selvedge stack listen [::]:7800 --elements 2 --seconds 60", Prints("listening on")),
+    ("selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \"4 kB\" --seconds 5", Answers),
+    (
+        "selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | net\" --delay \"5 ms\" \
+         --firm --seconds 5",
+        Answers,
+    ),
+    (
+        "selvedge stack send 127.0.0.1:7800 --then-after \"3 s\" --then-every \"20 us\" \
+         --then-size \"8 kB\" --then-agreed --seconds 6",
+        Answers,
+    ),
     ("selvedge stack show", Prints("process ")),
     (
         "selvedge cpu run --period 40ms --service 8ms --window 1/5 -- ffplay talk.mp4",
