@@ -4,8 +4,8 @@ mod support;
 
 use std::path::Path;
 
-use support::help::Way::{Answers, Binds, Parsed, Prints};
-use support::help::{Beside, Examples, Network, Page, Way, pages};
+use support::help::Expected::{Answers, Binds, Parsed, Prints};
+use support::help::{Beside, Examples, Expected, Network, Page, pages};
 use support::{Folder, selvedge, skipped};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const WAYS: [(&str, Way); 28] = [
+const EXPECTED: [(&str, Expected); 28] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
@@ -122,7 +122,7 @@ fn files(folder: &Folder) {
 
 fn all() -> (Vec<Page>, Examples<'static>) {
     let binary = Path::new(env!("CARGO_BIN_EXE_selvedge"));
-    (pages(binary), Examples { binary, ways: &WAYS, beside: &BESIDE, files })
+    (pages(binary), Examples { binary, expected: &EXPECTED, beside: &BESIDE, files })
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use support::help::Way::{self, Parsed};
+use support::help::Expected::{self, Parsed};
 use support::help::{Examples, Network, Page, pages};
 use support::{Folder, skipped};
 
@@ -13,7 +13,7 @@ const BENCH: &str = "measures for minutes; lab/measure's tests run each measurem
 const REPRO: &str = "computes for minutes; tools/repro.sh and lab/tests/repro.rs run experiments";
 
 /// The examples that do not just end with status 0.
-const WAYS: [(&str, Way); 7] = [
+const EXPECTED: [(&str, Expected); 7] = [
     ("selvedge-lab bench decide --json", Parsed(BENCH)),
     ("taskset -c 1 selvedge-lab bench dataplane", Parsed(BENCH)),
     ("selvedge-lab bench channels --sinks 20", Parsed(BENCH)),
@@ -34,7 +34,7 @@ fn files(folder: &Folder) {
 
 fn all() -> (Vec<Page>, Examples<'static>) {
     let binary = Path::new(env!("CARGO_BIN_EXE_selvedge-lab"));
-    (pages(binary), Examples { binary, ways: &WAYS, beside: &[], files })
+    (pages(binary), Examples { binary, expected: &EXPECTED, beside: &[], files })
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn examples(help: &str) -> Vec<String> {
 }
 
 /// How an example that does not just end with status 0 is run.
-pub(crate) enum Way {
+pub(crate) enum Expected {
     /// It is interrupted once it has printed this, and ends with status 0.
     Prints(&'static str),
     /// It is interrupted once it has this UDP port, and ends with status 0.
@@ -99,7 +99,7 @@ pub(crate) struct Examples<'a> {
     /// The program; what lies beside it is found, too.
     pub(crate) binary: &'a Path,
     /// The examples that do not just end with status 0.
-    pub(crate) ways: &'a [(&'a str, Way)],
+    pub(crate) expected: &'a [(&'a str, Expected)],
     pub(crate) beside: &'a [Beside],
     /// Puts the files that examples name into the folder.
     pub(crate) files: fn(&Folder),
@@ -118,10 +118,10 @@ impl Examples<'_> {
     fn stale<'a>(&'a self, pages: &[Page]) -> Vec<&'a str> {
         let is_there =
             |line: &str| pages.iter().any(|page| page.examples.iter().any(|e| e == line));
-        let ways = self.ways.iter().map(|(line, _)| *line).filter(|line| !is_there(line));
+        let expected = self.expected.iter().map(|(line, _)| *line).filter(|line| !is_there(line));
         let has_page = |name: &str| pages.iter().any(|page| page.command == name);
         let beside = self.beside.iter().map(|one| one.page).filter(|page| !has_page(page));
-        ways.chain(beside).collect()
+        expected.chain(beside).collect()
     }
 
     /// Runs the examples of all pages.
@@ -165,8 +165,9 @@ impl Examples<'_> {
                 Some(beside) => example.replace("4711", &beside.id().to_string()),
                 None => example.clone(),
             };
-            let way = self.ways.iter().find(|(of, _)| of == example).map(|(_, way)| way);
-            scene.example(&line, way);
+            let expected =
+                self.expected.iter().find(|(of, _)| of == example).map(|(_, expected)| expected);
+            scene.example(&line, expected);
         }
     }
 }
@@ -206,18 +207,18 @@ impl Scene {
         Running::start(command.env_remove("SELVEDGE_LOG"))
     }
 
-    fn example(&self, line: &str, way: Option<&Way>) {
-        let ended = match way {
-            None | Some(Way::Answers) => self.start(line).end(TIMEOUT),
-            Some(Way::Parsed(_)) => self.start(&parsed(line)).end(TIMEOUT),
-            Some(Way::Prints(text)) => self.interrupted(line, &|running| {
+    fn example(&self, line: &str, expected: Option<&Expected>) {
+        let ended = match expected {
+            None | Some(Expected::Answers) => self.start(line).end(TIMEOUT),
+            Some(Expected::Parsed(_)) => self.start(&parsed(line)).end(TIMEOUT),
+            Some(Expected::Prints(text)) => self.interrupted(line, &|running| {
                 running.stdout().contains(text) || running.stderr().contains(text)
             }),
-            Some(Way::Binds(port)) => {
+            Some(Expected::Binds(port)) => {
                 self.interrupted(line, &|running| udp_is_bound_in(running.id(), *port))
             }
         };
-        let is_answer = matches!(way, Some(Way::Answers)) && ended.code == Some(1);
+        let is_answer = matches!(expected, Some(Expected::Answers)) && ended.code == Some(1);
         let is_right = ended.code == Some(0) || is_answer && ended.stderr.starts_with("selvedge: ");
         assert!(is_right, "{line}: {ended:?}");
     }
