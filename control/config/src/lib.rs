@@ -70,6 +70,10 @@ pub struct LinkConfig {
     pub selection: bool,
     /// `burst`, default one packet of `mtu`: what may be sent at once; `mtu` to 64 MB.
     pub burst: Bytes,
+    /// `catch_up`, 0 B to 64 MB: how much of what late wake-ups missed while frames waited is sent
+    /// afterwards. Default (`None`): the larger of two packets of `mtu` and 20 ms of the rate, but at
+    /// most what the rate carries in a tenth of the shortest `delay`.
+    pub catch_up: Option<Bytes>,
     /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
     pub mtu: Bytes,
     /// `queue`: the most bytes that may wait, over all streams; a frame that would exceed it is
@@ -176,6 +180,7 @@ impl LinkConfig {
             discipline,
             selection,
             burst: mtu,
+            catch_up: None,
             mtu,
             queue,
             tree: Tree::default(),

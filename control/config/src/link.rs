@@ -12,6 +12,7 @@ pub(super) const KNOWN: &[&str] = &[
     "discipline",
     "selection",
     "burst",
+    "catch_up",
     "mtu",
     "queue",
     "tree",
@@ -55,6 +56,7 @@ const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_MIN: Bytes = Bytes(576);
 const MTU_MAX: Bytes = Bytes(65_535);
 const BURST_MAX: Bytes = Bytes(64_000_000);
+const CATCH_UP_MOST: Bytes = Bytes(64_000_000);
 const REMAP_MIN: Duration = Duration::from_micros(100);
 const REMAP_MAX: Duration = Duration::from_secs(60);
 const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
@@ -74,6 +76,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         None => Bytes(1500),
     };
     let burst = reader.quantity(section, "burst", packet..=BURST_MAX, "1500 B");
+    let catch_up = reader.quantity(section, "catch_up", Bytes(0)..=CATCH_UP_MOST, "20 kB");
     let queue = reader.quantity(section, "queue", packet..=QUEUE_MAX, "100 kB");
     let remap = reader.quantity(section, "remap", REMAP_MIN..=REMAP_MAX, "10 ms");
     let (nodes, names) = tree::read(reader, section);
@@ -113,6 +116,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.selection = selection.unwrap_or(link.selection && !in_kernel);
     link.mtu = mtu.unwrap_or(link.mtu);
     link.burst = burst.unwrap_or(link.mtu);
+    link.catch_up = catch_up;
     let whole = link.selection || in_kernel;
     link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, whole));
     link.tree = tree::planted(nodes, remap);

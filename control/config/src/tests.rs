@@ -111,8 +111,8 @@ fn what_is_left_out_has_its_default() {
     let source = SourceUri::Test { what: "video".into() };
     let stream = StreamConfig::new("lecture", source, "127.0.0.1:5004".parse().unwrap());
     assert_eq!(
-        (link.selection, link.burst, link.mtu, link.queue),
-        (true, link.mtu, Bytes(1500), None)
+        (link.selection, link.burst, link.catch_up, link.mtu, link.queue),
+        (true, link.mtu, None, Bytes(1500), None)
     );
     assert_eq!(
         config,
@@ -148,6 +148,7 @@ fn every_key_is_read() {
         discipline = "edf"
         selection = false
         burst = "3 kB"
+        catch_up = "20 kB"
         mtu = "1400 B"
         queue = "50 kB"
         placement = "coprocessor"
@@ -186,6 +187,7 @@ fn every_key_is_read() {
             discipline: Discipline::Edf,
             selection: false,
             burst: Bytes(3000),
+            catch_up: Some(Bytes(20_000)),
             mtu: Bytes(1400),
             queue: Some(Bytes(50_000)),
             tree: Tree::default(),

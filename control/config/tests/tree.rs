@@ -57,6 +57,7 @@ fn link(config: &NodeConfig) -> Link {
         selection: file.selection,
         rate: file.rate,
         burst: file.burst,
+        catch_up: file.catch_up,
         mtu: file.mtu,
         queue: file.queue,
     };

@@ -51,8 +51,8 @@ impl Link {
         self.sent_bytes
     }
 
-    /// Bytes that the rate would have allowed in the time that frames waited: what is sent
-    /// should be nearly that.
+    /// Bytes that the rate would have allowed in the time that frames waited which might go: what
+    /// is sent should be nearly that.
     #[must_use]
     pub fn could_send(&self) -> Bytes {
         self.could_send + self.params.rate * self.waited
@@ -93,6 +93,7 @@ impl Link {
         self.waited = Duration::ZERO;
         self.params.rate = rate;
         self.pacer.set_rate(now, rate);
+        self.set_catch_up();
         self.derived = RateDerived::new(&self.pacer, self.params.mtu);
         self.select(now);
     }

@@ -145,6 +145,7 @@ impl Link {
         let mut head = taken.head;
         if let Some(earliest) = taken.earliest {
             self.backlog += taken.kept;
+            self.idle = false;
             // All that was there fits, by induction. With what came the last to finish does so at
             // `fits_by` at most; who is due after the first of it is due later still.
             let fits_by = self.all_sent(now);

@@ -30,8 +30,8 @@ use selvedge_units::{Bytes, Duration, Instant};
 use burst::Grant;
 pub use burst::Run;
 pub use pace::Pacer;
-pub use params::LinkParams;
-use params::RateDerived;
+use params::{Delays, RateDerived};
+pub use params::{LinkParams, default_catch_up};
 use prefetch::FetchAhead;
 use queue::StreamQueue;
 pub use rate_meter::RateMeter;
@@ -87,6 +87,9 @@ pub struct Link {
     could_send: Bytes,
     waited: Duration,
     capacity_counted_until: Instant,
+    /// No frame may go: none waits, or each has to wait for its period.
+    idle: bool,
+    delays: Delays,
     derived: RateDerived,
     /// Bytes of all frames that wait and are not given up.
     backlog: Bytes,
@@ -104,7 +107,7 @@ impl Link {
     pub fn new(params: LinkParams) -> Self {
         let pacer = Pacer::new(params.rate, params.burst.max(params.mtu));
         let derived = RateDerived::new(&pacer, params.mtu);
-        Self {
+        let mut link = Self {
             params,
             scheduler: Scheduler::new(params.discipline),
             pacer,
@@ -118,13 +121,24 @@ impl Link {
             could_send: Bytes(0),
             waited: Duration::ZERO,
             capacity_counted_until: Instant::ZERO,
+            idle: true,
+            delays: Delays::default(),
             derived,
             backlog: Bytes(0),
             next: None,
             grant: None,
             inverted_until: Instant::ZERO,
             ahead: FetchAhead::default(),
-        }
+        };
+        link.set_catch_up();
+        link
+    }
+
+    /// How much is made up for, at this rate and for the streams that there are.
+    fn set_catch_up(&mut self) {
+        let LinkParams { rate, mtu, catch_up, .. } = self.params;
+        let default = || default_catch_up(rate, mtu, self.delays.shortest());
+        self.pacer.set_catch_up(catch_up.unwrap_or_else(default));
     }
 
     /// Adds a stream.
@@ -138,6 +152,8 @@ impl Link {
             self.ahead.grow(at + 1);
         }
         self.queues[at] = Some(StreamQueue::new(contract));
+        self.delays.add(contract.delay);
+        self.set_catch_up();
         // Every frame that waits, and as far behind as a reference is followed.
         self.ledgers[at] = Some(Ledger::new(4 * WAITING_MAX));
         stream
@@ -149,6 +165,8 @@ impl Link {
         let at = stream.0 as usize;
         let Some(mut queue) = self.queues.get_mut(at).and_then(Option::take) else { return };
         self.grant = None;
+        self.delays.remove(queue.contract.delay);
+        self.set_catch_up();
         self.scheduler.remove(stream);
         if self.next == Some(stream) {
             self.next = None;
@@ -235,9 +253,12 @@ impl Link {
         }
     }
 
-    /// Counts what the rate allowed up to now, if frames waited.
+    /// Counts what the rate allowed up to now, if frames waited that might go. Only then what was
+    /// not sent was missed.
     fn count_capacity(&mut self, now: Instant) {
-        if self.backlog > Bytes(0) {
+        if self.idle || self.backlog == Bytes(0) {
+            self.pacer.idle_until(now);
+        } else {
             self.waited += now.since(self.capacity_counted_until);
         }
         self.capacity_counted_until = self.capacity_counted_until.max(now);
@@ -248,6 +269,13 @@ impl Link {
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.count_capacity(now);
+        let next = self.choose(now);
+        self.idle = next.is_none();
+        next
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Instant) -> Option<Transmit> {
         self.next = None;
         if let Some(granted) = self.granted(now) {
             self.next = Some(granted.stream);

@@ -1,8 +1,10 @@
 //! Pacing: when the next packet may leave, so that the link's rate is kept over every window.
 //!
-//! A token bucket in its virtual-scheduling form (ITU-T I.371, the generic cell rate algorithm):
-//! over any span `w` at most `rate * w + burst` bytes leave, whatever the pattern of arrivals and
-//! however late the caller wakes. One moment is all its state.
+//! A token bucket in its virtual-scheduling form (ITU-T I.371, the generic cell rate algorithm).
+//! While packets wait the bucket may hold `catch_up` bytes beyond `burst`, so that what a late
+//! wake-up missed is sent afterwards; idle time fills it up to `burst` only. So over any span `w` at
+//! most `rate * w + burst + catch_up` bytes leave, whatever the pattern of arrivals and however late
+//! the caller wakes. One moment is all its state.
 
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -13,16 +15,33 @@ pub struct Pacer {
     /// Nanoseconds that a byte takes, in units of 2^-32, rounded up; `None` if it has no room.
     step: Option<u64>,
     burst: Bytes,
-    /// When the bucket is full again if nothing more is sent.
+    /// How long `catch_up` bytes take at this rate, rounded down.
+    catch_up: Duration,
+    /// When the bucket is full again if nothing more is sent. If that has passed while packets
+    /// waited, the time since then was missed.
     full_at: Instant,
 }
 
 impl Pacer {
-    /// A pacer whose bucket is full. `burst` should hold at least the largest packet: a larger
-    /// one waits for a full bucket, and then overdraws it.
+    /// A pacer whose bucket is full, and which makes up for nothing that was missed. `burst` should
+    /// hold at least the largest packet: a larger one waits for a full bucket, and then overdraws it.
     #[must_use]
     pub const fn new(rate: Bitrate, burst: Bytes) -> Self {
-        Self { rate, step: step(rate), burst, full_at: Instant::ZERO }
+        Self { rate, step: step(rate), burst, catch_up: Duration::ZERO, full_at: Instant::ZERO }
+    }
+
+    /// Makes up for at most so many bytes that were missed while packets waited.
+    pub fn set_catch_up(&mut self, catch_up: Bytes) {
+        // Not by `time`, which rounds up.
+        let nanos = u128::from(catch_up.0) * 8_000_000_000;
+        let span = nanos.checked_div(self.rate.0.into()).unwrap_or(0);
+        self.catch_up = Duration(u64::try_from(span).unwrap_or(u64::MAX));
+    }
+
+    /// No packet could go before `now`: that time was not missed, and is not made up for.
+    #[inline]
+    pub fn idle_until(&mut self, now: Instant) {
+        self.full_at = self.full_at.max(now);
     }
 
     /// The time that these bytes take at this rate, rounded up, and at most 1 ns more for each 4 GB.
@@ -42,7 +61,7 @@ impl Pacer {
     }
 
     /// Keeps another rate from `now` on. What the bucket lacks is kept in bytes, so that a
-    /// change grants nothing.
+    /// change grants nothing. How much is made up for is to be set anew.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
         let lacking = self.rate * self.full_at.since(now);
         (self.rate, self.step) = (rate, step(rate));
@@ -71,7 +90,7 @@ impl Pacer {
 
     /// Takes a packet of this size from the bucket at `now`.
     pub fn take(&mut self, now: Instant, size: Bytes) {
-        self.full_at = self.full_at.max(now) + self.time(size);
+        self.full_at = self.full_at.max(now - self.catch_up) + self.time(size);
     }
 }
 
@@ -89,20 +108,27 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Over every window the bytes sent stay within `rate * window + burst`, and while
+        /// Over every window the bytes sent stay within `rate * window + burst + catch_up`, and while
         /// packets wait the link is never idle longer than the packet's own time.
         #[test]
         fn never_above_the_rate_and_never_idle(
             sizes in prop::collection::vec(40_u64..=1500, 2..200),
             oversleep in prop::collection::vec(0_u64..400_000, 200),
+            idle in prop::collection::vec(prop_oneof![4 => Just(0_u64), 1 => 0..20_000_000_u64], 200),
+            catch_up in prop_oneof![Just(0_u64), 0..20_000_u64],
             kbps in 64_u64..100_000,
         ) {
             let rate = Bitrate::from_kbps(kbps);
-            let burst = Bytes(1500);
+            let (burst, catch_up) = (Bytes(1500), Bytes(catch_up));
             let mut pacer = Pacer::new(rate, burst);
+            pacer.set_catch_up(catch_up);
             let mut now = Instant(5_000);
             let mut sent: Vec<(Instant, u64)> = Vec::new();
-            for (&size, &late) in sizes.iter().zip(&oversleep) {
+            for ((&size, &late), &idle) in sizes.iter().zip(&oversleep).zip(&idle) {
+                if idle > 0 {
+                    now += Duration(idle);
+                    pacer.idle_until(now);
+                }
                 let due = pacer.departure(Bytes(size));
                 let idle = due.since(now);
                 // Three roundings of a nanosecond each.
@@ -115,7 +141,7 @@ mod tests {
                 let mut total = 0;
                 for &(at, size) in &sent[i..] {
                     total += size;
-                    let allowed = rate * at.since(from) + burst;
+                    let allowed = rate * at.since(from) + burst + catch_up;
                     // One byte for the rounding of `rate * span`.
                     prop_assert!(total <= allowed.0 + 1, "{total} > {allowed} since {from:?}");
                 }
@@ -144,5 +170,48 @@ mod tests {
         assert!(pacer.departure(Bytes(1500)) >= Instant(1_199_000));
         pacer.set_rate(Instant::ZERO, Bitrate::from_mbps(1));
         assert!(pacer.departure(Bytes(1500)) >= Instant(11_990_000));
+    }
+
+    /// Sends full packets at 1 Mbit/s, 12 ms each, from a full bucket, each `late` after it may go.
+    fn last_of(packets: u64, catch_up: Bytes, late: Duration) -> Instant {
+        let mut pacer = Pacer::new(Bitrate::from_mbps(1), Bytes(1500));
+        pacer.set_catch_up(catch_up);
+        let mut now = Instant(1_000_000_000);
+        pacer.idle_until(now);
+        for _ in 0..packets {
+            now = now.max(pacer.departure(Bytes(1500))) + late;
+            pacer.take(now, Bytes(1500));
+        }
+        now
+    }
+
+    #[test]
+    fn what_a_late_packet_missed_is_made_up_for_within_the_bound() {
+        let (begun, packet) = (Instant(1_000_000_000), Duration::from_millis(12));
+        let late = Duration::from_millis(5);
+        let close = |at: Instant, wanted: Instant| at.since(wanted) < Duration(10_000);
+        assert!(close(last_of(100, Bytes(0), late), begun + (packet + late) * 99 + late));
+        assert!(close(last_of(100, Bytes(3000), late), begun + packet * 99 + late));
+        for (catch_up, at_once) in [(0, 1), (3000, 3), (3001, 3), (6000, 5)] {
+            let mut pacer = Pacer::new(Bitrate::from_mbps(1), Bytes(1500));
+            pacer.set_catch_up(Bytes(catch_up));
+            pacer.idle_until(begun);
+            let (now, mut sent) = (begun + Duration::from_millis(100), 0);
+            while pacer.departure(Bytes(1500)) <= now {
+                pacer.take(now, Bytes(1500));
+                sent += 1;
+            }
+            assert_eq!(sent, at_once, "{catch_up} B");
+        }
+    }
+
+    #[test]
+    fn idle_time_gives_the_burst_only() {
+        let mut pacer = Pacer::new(Bitrate::from_mbps(1), Bytes(1500));
+        pacer.set_catch_up(Bytes(15_000));
+        let now = Instant(1_000_000_000);
+        pacer.idle_until(now);
+        pacer.take(now, Bytes(1500));
+        assert!(pacer.departure(Bytes(1500)) > now + Duration::from_micros(11_900));
     }
 }

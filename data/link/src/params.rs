@@ -1,6 +1,8 @@
 //! What a link is told to be when it is made, and what is reckoned from that once. It comes from the
 //! node file (`config`) and goes to all parts of the link.
 
+use std::collections::BTreeMap;
+
 use selvedge_data_sched::Discipline;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
@@ -17,6 +19,9 @@ pub struct LinkParams {
     pub rate: Bitrate,
     /// What may be sent at once.
     pub burst: Bytes,
+    /// What late wake-ups missed while frames waited and is sent afterwards, at most; `None`: as
+    /// [`default_catch_up`] says.
+    pub catch_up: Option<Bytes>,
     /// The largest packet.
     pub mtu: Bytes,
     /// The most bytes that may wait; a frame beyond it is dropped on arrival.
@@ -27,6 +32,41 @@ impl LinkParams {
     /// Whether more than one packet may go at once.
     pub(crate) fn bursts(&self) -> bool {
         self.burst >= self.mtu + self.mtu
+    }
+}
+
+/// What is made up for where nobody says how much: the larger of two packets and 20 ms of the rate,
+/// but at most a tenth of the shortest delay that a stream is allowed, if any has one. A path behind
+/// the link holds that much more, so it must be little beside what streams may wait.
+#[must_use]
+pub fn default_catch_up(rate: Bitrate, mtu: Bytes, shortest: Option<Duration>) -> Bytes {
+    let most = (mtu + mtu).max(rate * Duration::from_millis(20));
+    shortest.map_or(most, |delay| most.min(rate * Duration(delay.0 / 10)))
+}
+
+/// How many streams are allowed each delay.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Delays(BTreeMap<Duration, usize>);
+
+impl Delays {
+    pub(super) fn add(&mut self, delay: Option<Duration>) {
+        if let Some(delay) = delay {
+            *self.0.entry(delay).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, delay: Option<Duration>) {
+        let Some(delay) = delay else { return };
+        if let Some(streams) = self.0.get_mut(&delay) {
+            *streams -= 1;
+            if *streams == 0 {
+                self.0.remove(&delay);
+            }
+        }
+    }
+
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.0.first_key_value().map(|(delay, _)| *delay)
     }
 }
 

@@ -16,7 +16,8 @@ const SINGLE: Bytes = Bytes(1500);
 
 fn link(burst: Bytes, discipline: Discipline) -> Link {
     let (rate, mtu) = (RATE, Bytes(1500));
-    Link::new(LinkParams { discipline, selection: false, rate, burst, mtu, queue: None })
+    let (catch_up, queue) = (None, None);
+    Link::new(LinkParams { discipline, selection: false, rate, burst, catch_up, mtu, queue })
 }
 
 fn frame(seq: u32, size: u64, arrival: Instant, deadline: Instant) -> Frame {

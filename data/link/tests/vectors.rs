@@ -59,6 +59,7 @@ fn through_link(trace: &Trace, arrivals: &[(Instant, u32)]) -> (Events, Vec<(Cou
         selection: false,
         rate: Bitrate(8_000_000_000),
         burst: Bytes(1),
+        catch_up: None,
         mtu: Bytes(1),
         queue: None,
     });

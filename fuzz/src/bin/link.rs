@@ -57,6 +57,7 @@ fn params(choices: &mut Choices<'_>) -> LinkParams {
         selection: flags & 1 == 0,
         rate: rate(choices),
         burst: if flags & 4 != 0 { Bytes(choices.word().into()) } else { MTU },
+        catch_up: (flags & 8 != 0).then(|| Bytes(choices.word().into())),
         mtu: MTU,
         queue,
     }

@@ -235,6 +235,7 @@ impl Scheduled {
             selection: true,
             rate: Bitrate(1_000_000_000_000),
             burst: if frames > 1 { Bytes(size.0 * frames) } else { Bytes(1500) },
+            catch_up: None,
             mtu: Bytes(1500),
             queue: None,
         });

@@ -52,6 +52,10 @@ struct Arguments {
     /// What may be sent at once (default: one packet)
     #[arg(long)]
     burst: Option<Bytes>,
+    /// How much of what late wake-ups missed while frames waited is sent afterwards (default: two
+    /// packets or 20 ms of the rate, at most a tenth of the shortest delay)
+    #[arg(long)]
+    catch_up: Option<Bytes>,
     /// The most bytes that may wait
     #[arg(long)]
     queue: Option<Bytes>,
@@ -98,6 +102,8 @@ enum ArgumentError {
     Mtu(Bytes),
     #[error("--burst {0} is out of range; write the mtu to 64 MB")]
     Burst(Bytes),
+    #[error("--catch-up {0} is out of range; write 0 B to 64 MB")]
+    CatchUp(Bytes),
     #[error("--tree and --remap are for --discipline hwfq; leave them out")]
     Hwfq,
     #[error("--tree: {0}")]
@@ -189,6 +195,9 @@ fn options(arguments: Arguments) -> Result<Options, ArgumentError> {
     if burst < arguments.mtu || burst > Bytes(64_000_000) {
         return Err(ArgumentError::Burst(burst));
     }
+    if let Some(catch_up) = arguments.catch_up.filter(|&most| most > Bytes(64_000_000)) {
+        return Err(ArgumentError::CatchUp(catch_up));
+    }
     let mut link = LinkConfig::new(&arguments.name, rate, arguments.discipline);
     link.selection &= !arguments.no_selection;
     if arguments.discipline != Discipline::Hwfq
@@ -200,6 +209,7 @@ fn options(arguments: Arguments) -> Result<Options, ArgumentError> {
     link.tree = Tree::new(nodes, arguments.remap)?;
     link.mtu = arguments.mtu;
     link.burst = burst;
+    link.catch_up = arguments.catch_up;
     link.sending = arguments.send;
     link.queue =
         arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));

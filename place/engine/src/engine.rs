@@ -355,6 +355,7 @@ pub const fn params(link: &LinkConfig) -> LinkParams {
         selection: link.selection,
         rate: link.rate,
         burst: link.burst,
+        catch_up: link.catch_up,
         mtu: link.mtu,
         queue: link.queue,
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::LinkConfig;
+use selvedge_data_link::default_catch_up;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_data_stream::{Spec, WhenFull};
@@ -180,9 +181,10 @@ fn settled(bench: &Bench, frames: u64) {
 }
 
 #[test]
-fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
+fn no_window_of_100_ms_holds_more_than_rate_burst_and_catch_up() {
     let rate = Bitrate::from_mbps(2);
-    let mut bench = bench(rate, &[contract(Duration::from_secs(5)); 2], WhenFull::Drop);
+    let delay = Duration::from_secs(5);
+    let mut bench = bench(rate, &[contract(delay); 2], WhenFull::Drop);
     for n in 0..30 {
         let frame = packets(1 + n % 7, 700 + 20 * n);
         enqueue(&mut bench.frame_producers[n % 2], Kind::Still, &frame).unwrap();
@@ -200,7 +202,8 @@ fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
             bytes -= arrivals[first].1;
             first += 1;
         }
-        let most = (rate * window).0 + 1500;
+        let catch_up = default_catch_up(rate, Bytes(1500), Some(delay));
+        let most = (rate * window + Bytes(1500) + catch_up).0;
         assert!(bytes <= most, "{bytes} bytes within 100 ms, at most {most}");
     }
 }

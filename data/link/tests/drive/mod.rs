@@ -121,7 +121,8 @@ pub(crate) fn needed(scripts: &[Script]) -> Bitrate {
 /// A link of this rate, selecting or not.
 pub(crate) fn params(discipline: Discipline, selection: bool, rate: Bitrate) -> LinkParams {
     let queue = (!selection).then(|| rate * Duration::from_millis(500));
-    LinkParams { discipline, selection, rate, burst: Bytes(1500), mtu: Bytes(1500), queue }
+    let (burst, catch_up, mtu) = (Bytes(1500), None, Bytes(1500));
+    LinkParams { discipline, selection, rate, burst, catch_up, mtu, queue }
 }
 
 /// The frames as the bound sees them.

@@ -92,6 +92,9 @@ impl Program {
         if !link.selection {
             arguments.push("--no-selection".into());
         }
+        if let Some(catch_up) = link.catch_up {
+            arguments.extend(["--catch-up".into(), format!("{} B", catch_up.0)]);
+        }
         if let Some(queue) = link.queue {
             arguments.extend(["--queue".into(), format!("{} B", queue.0)]);
         }

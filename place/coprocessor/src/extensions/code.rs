@@ -191,6 +191,7 @@ mod tests {
             selection: false,
             rate: Bitrate(1_000_000),
             burst: Bytes(1500),
+            catch_up: None,
             mtu: Bytes(1500),
             queue: None,
         });
