@@ -105,7 +105,7 @@ impl Coprocessor {
         let failed = |why| StartError::Listen { at: options.socket.display().to_string(), why };
         let listener = seqpacket::listen_at(&options.socket).map_err(failed)?;
         let clock = Clock::shared();
-        let before = spin(options.link.rate);
+        let before = spin(&options.link);
         let (own, waker) = sleeper(clock, before)?;
         let port = SharedPoller::new(clock, own, before, options.watch)?;
         let realtime_request = options.realtime_request;

@@ -300,11 +300,13 @@ pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
     (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
 }
 
-/// How long before an instant an engine of a link of this rate watches the clock: above some tens
-/// of Mbit/s packets follow closer than a sleeper wakes up exactly.
+/// How long before an instant an engine of a link watches the clock: above some tens of Mbit/s packets
+/// follow closer than a sleeper wakes up exactly. Only where nothing is made up for: a thread that
+/// watches the clock all the time gets its share of a busy processor only, and is late by far more.
 #[must_use]
-pub fn spin(rate: Bitrate) -> Duration {
-    Duration::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
+pub fn spin(link: &LinkConfig) -> Duration {
+    let exact = link.catch_up == Some(Bytes(0)) && link.rate > Bitrate::from_mbps(20);
+    Duration::from_micros(if exact { 100 } else { 0 })
 }
 
 fn worker<P: Poller>(

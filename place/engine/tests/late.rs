@@ -140,7 +140,7 @@ fn run(run: &Run<'_>) -> Outcome {
         }
         let Some(until) = engine.turn() else { continue };
         let late = noise.late(lateness);
-        let late = Duration(late.0.saturating_sub(spin(link.rate).0));
+        let late = Duration(late.0.saturating_sub(spin(link).0));
         engine.wait_until(until.min(next) + late);
     }
     let used = engine.link().sent_bytes().0 as f64 / engine.link().could_send().0 as f64;

@@ -126,7 +126,7 @@ impl LocalPoller {
     /// # Errors
     /// If no more file descriptors may be opened.
     pub fn new(clock: Clock, link: &LinkConfig, streams: usize) -> io::Result<(Self, Registrar)> {
-        let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
+        let (sleeper, waker) = sleeper(clock, spin(link))?;
         let ready = Ready::new(streams);
         let registrar = Registrar { clock, mtu: link.mtu, ready: Arc::clone(&ready), waker };
         Ok((Self { ready, sleeper }, registrar))
