@@ -133,13 +133,15 @@ fn title_line(state: &State) -> Line<'_> {
 fn gauge(link: &LinkSnapshot) -> Gauge<'_> {
     let used = report::used(link).filter(|used| used.is_finite());
     let label = format!(
-        "{} {}: {} of {} sent, {} offered, {} frames wait",
+        "{} {}: {} of {} sent, {} offered, {} frames wait; wakes {} late, {} used",
         link.name,
         link.discipline,
         figures::rate(link.sent_bps),
         figures::rate(link.rate_bps),
         figures::rate(link.offered_bps),
-        link.queued_frames
+        link.queued_frames,
+        figures::millis(link.late_p99_ms),
+        figures::share(link.used_share),
     );
     let overloaded = link.offered_bps > link.rate_bps;
     let colour = if overloaded { Color::Yellow } else { Color::Green };

@@ -15,6 +15,9 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
         ("sent", Right),
         ("offered", Right),
         ("use", Right),
+        ("of allowed", Right),
+        ("late", Right),
+        ("late p99", Right),
         ("waiting", Right),
     ]);
     for link in &node.links {
@@ -25,6 +28,9 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             figures::rate(link.sent_bps),
             figures::rate(link.offered_bps),
             figures::share(used(link)),
+            figures::share(link.used_share),
+            figures::millis(link.late_p50_ms),
+            figures::millis(link.late_p99_ms),
             link.queued_frames.to_string(),
         ]);
     }
@@ -89,8 +95,8 @@ mod tests {
 node         up
 studio  0:01:01
 
-link    discipline         rate         sent      offered     use  waiting
-uplink  dwcs        3.00 Mbit/s  2.94 Mbit/s  4.10 Mbit/s  98.0 %        7
+link    discipline         rate         sent      offered     use  of allowed    late  late p99  waiting
+uplink  dwcs        3.00 Mbit/s  2.94 Mbit/s  4.10 Mbit/s  98.0 %      99.1 %  0.1 ms    0.7 ms        7
 
 stream  link    state           rate  on time  decodable  violations     wait  wait p99  dropped
 speech  uplink  running   256 kbit/s  100.0 %    100.0 %           0  10.0 ms    180 ms  0

@@ -212,6 +212,9 @@ pub(super) mod tests {
                 sent_bps: 2_940_000,
                 offered_bps: 4_100_000,
                 queued_frames: 7,
+                used_share: Some(0.991),
+                late_p50_ms: Some(0.08),
+                late_p99_ms: Some(0.69),
                 ..LinkSnapshot::default()
             }],
             streams: vec![

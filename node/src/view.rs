@@ -161,6 +161,7 @@ impl NodeView for Node {
 }
 
 fn link_snapshot(report: &LinkReport) -> LinkSnapshot {
+    let late = |share| report.recent.lateness.quantile(share).map(Duration::as_millis_f64);
     LinkSnapshot {
         name: report.name.clone(),
         discipline: report.discipline.to_owned(),
@@ -168,6 +169,10 @@ fn link_snapshot(report: &LinkReport) -> LinkSnapshot {
         sent_bps: report.sent.0,
         offered_bps: report.offered.0,
         sent_bytes: report.sent_bytes.0,
+        could_send_bytes: report.could_send.0,
+        used_share: report.recent.used.share(),
+        late_p50_ms: late(0.5),
+        late_p99_ms: late(0.99),
         queued_frames: report.streams.iter().map(|s| s.queued as u64).sum(),
         queued_bytes: report.backlog.0,
     }

@@ -324,6 +324,9 @@ impl NodeView for FakeNode {
             offered_bps: inner.offered as u64,
             queued_frames: queued,
             queued_bytes: queued * 7_900,
+            used_share: Some(0.993),
+            late_p50_ms: Some(0.08),
+            late_p99_ms: Some(0.7),
             ..inner.link.clone()
         };
         let uptime_ms = now.as_millis() as u64;

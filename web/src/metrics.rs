@@ -17,7 +17,9 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
     for family in LINK_FAMILIES {
         page.family(family.name, family.kind, family.help);
         for link in &node.links {
-            page.sample(&[("link", &link.name)], (family.value)(link));
+            if let Some(value) = (family.value)(link) {
+                page.sample(&[("link", &link.name)], value);
+            }
         }
     }
     for family in STREAM_FAMILIES {
@@ -48,21 +50,41 @@ const fn gauge<T, V>(name: &'static str, help: &'static str, value: fn(&T) -> V)
     Family { name, kind: "gauge", help, value }
 }
 
-const LINK_FAMILIES: &[Family<LinkSnapshot, u64>] = &[
-    gauge("selvedge_link_rate_bits_per_second", "Configured rate.", |link| link.rate_bps),
+const LINK_FAMILIES: &[Family<LinkSnapshot, Option<f64>>] = &[
+    gauge("selvedge_link_rate_bits_per_second", "Configured rate.", |link| count(link.rate_bps)),
     gauge(
         "selvedge_link_sent_bits_per_second",
         "Rate sent over the last second, headers included.",
-        |link| link.sent_bps,
+        |link| count(link.sent_bps),
     ),
     gauge(
         "selvedge_link_offered_bits_per_second",
         "Rate offered by the streams over the last second, headers included.",
-        |link| link.offered_bps,
+        |link| count(link.offered_bps),
     ),
-    counter("selvedge_link_sent_bytes_total", "Bytes sent.", |link| link.sent_bytes),
-    gauge("selvedge_link_queued_frames", "Frames waiting.", |link| link.queued_frames),
-    gauge("selvedge_link_queued_bytes", "Bytes waiting.", |link| link.queued_bytes),
+    counter("selvedge_link_sent_bytes_total", "Bytes sent.", |link| count(link.sent_bytes)),
+    counter(
+        "selvedge_link_could_send_bytes_total",
+        "Bytes that the rate allowed while frames waited.",
+        |link| count(link.could_send_bytes),
+    ),
+    gauge(
+        "selvedge_link_used_ratio",
+        "What was sent of what the rate allowed while frames waited, last seconds; absent if none waited.",
+        |link| link.used_share,
+    ),
+    gauge(
+        "selvedge_link_lateness_median_seconds",
+        "How late the link's thread woke up, at the median of the last seconds; absent if not known.",
+        |link| link.late_p50_ms.map(|ms| ms / 1e3),
+    ),
+    gauge(
+        "selvedge_link_lateness_p99_seconds",
+        "How late the link's thread woke up, 99th percentile of the last seconds.",
+        |link| link.late_p99_ms.map(|ms| ms / 1e3),
+    ),
+    gauge("selvedge_link_queued_frames", "Frames waiting.", |link| count(link.queued_frames)),
+    gauge("selvedge_link_queued_bytes", "Bytes waiting.", |link| count(link.queued_bytes)),
 ];
 
 const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[

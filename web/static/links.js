@@ -2,7 +2,7 @@
 // and a half times the rate, so that it does not move when the load does.
 
 import { Field } from "./controls.js";
-import { bytes, percent, plural, rate, rateExact } from "./format.js";
+import { bytes, milliseconds, percent, plural, rate, rateExact } from "./format.js";
 import { make } from "./row.js";
 
 /** @typedef {import("./wire.js").LinkSnapshot} LinkSnapshot */
@@ -32,6 +32,9 @@ class LinkStrip {
     this.used = figure("Used");
     this.offered = figure("Offered");
     this.queue = figure("Queue");
+    this.late = figure("Late wake-ups");
+    this.late.root.title = "99th percentile of how late the link's thread woke up, and what was sent of what "
+      + "the rate allowed while frames waited; both of the last seconds";
     this.rate = new Field({
       label: `rate of ${name}`,
       title: "A rate with its unit, such as 6 Mbit/s. Enter applies, Escape reverts.",
@@ -40,7 +43,8 @@ class LinkStrip {
     });
     const knob = make("div", "figure-box rate");
     knob.append(make("span", "caption", "Rate"), this.rate.root);
-    this.root.append(head, this.meter, this.used.root, this.offered.root, this.queue.root, knob);
+    this.root.append(head, this.meter, this.used.root, this.offered.root, this.queue.root,
+      this.late.root, knob);
   }
 
   /** @param {LinkSnapshot} link */
@@ -58,6 +62,7 @@ class LinkStrip {
     this.offered.set(rate(link.offered_bps), `${(offered * 100).toFixed(0)} %`);
     this.offered.root.dataset.tone = offered > 1 ? "warn" : "";
     this.queue.set(plural(link.queued_frames, "frame"), bytes(link.queued_bytes));
+    this.late.set(`${milliseconds(link.late_p99_ms)} ms`, `${percent(link.used_share)} % used`);
     this.rate.update(rateExact(link.rate_bps));
   }
 }

@@ -9,6 +9,10 @@
  * @property {number} sent_bps
  * @property {number} offered_bps
  * @property {number} sent_bytes
+ * @property {number} could_send_bytes
+ * @property {number|null} used_share
+ * @property {number|null} late_p50_ms
+ * @property {number|null} late_p99_ms
  * @property {number} queued_frames
  * @property {number} queued_bytes
  */

@@ -30,7 +30,8 @@ fn a_wide_terminal_shows_all() {
     let shown = picture(&watching(), 140, 16);
     let expected = [
         "selvedge top 127.0.0.1:7700  studio  up 0:01:01  streams: 3",
-        "uplink dwcs: 2.94 Mbit/s of 3.00 Mbit/s sent, 4.10 Mbit/s offered, 7 frames wait",
+        "uplink dwcs: 2.94 Mbit/s of 3.00 Mbit/s sent, 4.10 Mbit/s offered, 7 frames wait; wakes 0.7 ms \
+         late, 99.1 % used",
         "stream           state           rate on time decodable violations      wait \
          decodable of late    dropped",
         "speech           running   256 kbit/s 100.0 %   100.0 %          0   10.0 ms \

@@ -36,6 +36,20 @@ pub struct LinkSnapshot {
     pub offered_bps: u64,
     /// Bytes sent since the start.
     pub sent_bytes: u64,
+    /// Bytes that the rate allowed while frames waited, since the start.
+    #[serde(default)]
+    pub could_send_bytes: u64,
+    /// What was sent in the last seconds of what the rate allowed while frames waited: a fraction of
+    /// 1, absent if none waited.
+    #[serde(default)]
+    pub used_share: Option<f64>,
+    /// How late the link's thread woke up in the last seconds, at the median, in milliseconds; absent
+    /// where that is not known.
+    #[serde(default)]
+    pub late_p50_ms: Option<f64>,
+    /// The 99th percentile of the same.
+    #[serde(default)]
+    pub late_p99_ms: Option<f64>,
     /// Frames waiting.
     pub queued_frames: u64,
     /// Bytes waiting.

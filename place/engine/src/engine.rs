@@ -33,6 +33,7 @@ use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;
 pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContext};
 use crate::frame_producer::FrameProducer;
+use crate::lateness::Pacing;
 use crate::report::LinkReport;
 use selvedge_os::clock::Clock;
 use selvedge_os::latency;
@@ -333,6 +334,7 @@ fn worker<P: Poller>(
         carries: false,
         removals_pending: 0,
         extensions: Extensions::default(),
+        pacing: Pacing::default(),
         name: link.name.clone(),
         report_at: Instant::ZERO,
     })

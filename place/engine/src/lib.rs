@@ -7,6 +7,7 @@
 pub mod engine;
 mod extension;
 pub mod frame_producer;
+pub mod lateness;
 pub mod measure;
 pub mod receive;
 pub mod record;

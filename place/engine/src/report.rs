@@ -8,6 +8,7 @@ use selvedge_data_stream::{Contract, Recent};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 use crate::extension::ExtensionReport;
+use crate::lateness::RecentPacing;
 
 /// A link at one moment.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub struct LinkReport {
     pub sent_bytes: Bytes,
     /// Bytes that the rate allowed while frames waited.
     pub could_send: Bytes,
+    /// How late its thread woke up, and what was used of the link, in the last seconds.
+    pub recent: RecentPacing,
     /// Bytes waiting.
     pub backlog: Bytes,
     /// Its streams, in the order they were given.
@@ -90,6 +93,7 @@ impl LinkReport {
             sent,
             sent_bytes: link.sent_bytes(),
             could_send: link.could_send(),
+            recent: RecentPacing::default(),
             backlog: link.backlog(),
             streams,
             extensions: Vec::new(),

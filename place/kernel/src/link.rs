@@ -31,6 +31,7 @@ use selvedge_place_engine::engine::{StreamParams, payload_max};
 use selvedge_place_engine::frame_producer::{
     FrameProducer, FrameProducerParams, IPV4_UDP, IPV6_UDP,
 };
+use selvedge_place_engine::lateness::RecentPacing;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
@@ -393,6 +394,7 @@ impl Shared {
             sent_bytes,
             // When the kernel's link was busy is not known.
             could_send: Bytes(0),
+            recent: RecentPacing::default(),
             backlog,
             streams,
             extensions: Vec::new(),

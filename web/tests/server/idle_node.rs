@@ -43,6 +43,9 @@ impl IdleNode {
             name: "uplink".into(),
             rate_bps: 6_000_000,
             sent_bytes: 123_456,
+            could_send_bytes: 125_000,
+            used_share: Some(0.985),
+            late_p99_ms: Some(0.7),
             ..LinkSnapshot::default()
         };
         let node = NodeSnapshot {

@@ -88,7 +88,12 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(value("selvedge_stream_queueing_p99_seconds", &lecture), Some(0.0125));
     assert_eq!(value("selvedge_stream_period_seconds", &lecture), Some(0.04));
     assert_eq!(value("selvedge_stream_on_time_ratio", &lecture), None, "none was settled");
-    assert_eq!(value("selvedge_link_sent_bytes_total", &[("link", "uplink")]), Some(123_456.0));
+    let of_link = |family| value(family, &[("link", "uplink")]);
+    assert_eq!(of_link("selvedge_link_sent_bytes_total"), Some(123_456.0));
+    assert_eq!(of_link("selvedge_link_could_send_bytes_total"), Some(125_000.0));
+    assert_eq!(of_link("selvedge_link_used_ratio"), Some(0.985));
+    assert_eq!(of_link("selvedge_link_lateness_p99_seconds"), Some(0.000_7));
+    assert_eq!(of_link("selvedge_link_lateness_median_seconds"), None);
     assert_eq!(value("selvedge_node_info", &[("node", "studio")]), Some(1.0));
 
     let odd = [("stream", ODD), ("link", "up\"link")];

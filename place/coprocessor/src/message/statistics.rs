@@ -6,6 +6,7 @@ use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
 use selvedge_os::control::VERSION;
 use selvedge_place_engine::engine::{ExtensionReport, Stage};
+use selvedge_place_engine::lateness::{RecentPacing, Use};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,12 @@ pub struct Statistics {
     pub sent_bytes: u64,
     /// Bytes that the rate allowed while frames waited.
     pub could_send_bytes: u64,
+    /// How late the engine's thread woke up in the last seconds.
+    #[serde(default)]
+    pub lateness: HistogramStatistics,
+    /// What was sent in the last seconds, and what the rate allowed while frames waited: bytes.
+    #[serde(default)]
+    pub recent_bytes: [u64; 2],
     /// Bytes waiting.
     pub backlog_bytes: u64,
     /// When this was written, nanoseconds of `CLOCK_MONOTONIC`.
@@ -244,6 +251,8 @@ impl Statistics {
             sent_bps: report.sent.0,
             sent_bytes: report.sent_bytes.0,
             could_send_bytes: report.could_send.0,
+            lateness: HistogramStatistics::of(&report.recent.lateness),
+            recent_bytes: [report.recent.used.sent.0, report.recent.used.could_send.0],
             backlog_bytes: report.backlog.0,
             at_ns: report.at.0,
             runs: runs.to_owned(),
@@ -270,6 +279,8 @@ impl Statistics {
                 longest: Duration(one.longest_ns),
             })
         };
+        let [sent, could_send] = self.recent_bytes.map(Bytes);
+        let used = Use { sent, could_send };
         LinkReport {
             name: self.name.clone(),
             discipline: Discipline::from_name(&self.discipline).unwrap_or_default().name(),
@@ -278,6 +289,7 @@ impl Statistics {
             sent: Bitrate(self.sent_bps),
             sent_bytes: Bytes(self.sent_bytes),
             could_send: Bytes(self.could_send_bytes),
+            recent: RecentPacing { lateness: self.lateness.histogram(), used },
             backlog: Bytes(self.backlog_bytes),
             streams: numbers.iter().filter_map(stream).collect(),
             extensions: self.extensions.iter().filter_map(extension).collect(),

@@ -17,6 +17,7 @@ use super::attached::{AttachedStream, LocatedPacket};
 use super::frame_consumer::{FrameConsumer, Poller};
 use super::{Command, FateTap, NewStream};
 use crate::extension::{Extensions, Stage};
+use crate::lateness::{Pacing, Use};
 use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
@@ -67,6 +68,7 @@ pub(super) struct Worker<P: Poller> {
     /// How many streams are to leave.
     pub(super) removals_pending: usize,
     pub(super) extensions: Extensions,
+    pub(super) pacing: Pacing,
     pub(super) name: String,
     /// When the next report is made.
     pub(super) report_at: Instant,
@@ -78,7 +80,8 @@ impl<P: Poller> Worker<P> {
         huge_pages::gather(self.link.memory());
         while !self.stop.load(Ordering::Acquire) {
             if let Some(next) = self.turn() {
-                self.port.wait_until(next);
+                let woken = self.port.wait_until(next);
+                self.pacing.woke(woken, next, self.clock.now());
             }
         }
         let now = self.clock.now();
@@ -332,8 +335,10 @@ impl<P: Poller> Worker<P> {
             let sent = (stream.sent_bytes, stream.sent.last_second(now));
             StreamReport::of(&self.link, stream.index, now, sent, stream.send_errors)
         });
+        let used = Use { sent: self.link.sent_bytes(), could_send: self.link.could_send() };
         let report = LinkReport {
             extensions: self.extensions.reports(),
+            recent: self.pacing.recent(now, used),
             ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
         };
         *self.report.lock() = report;
