@@ -19,6 +19,8 @@ pub mod coprocessor;
 pub mod event;
 #[cfg(feature = "local")]
 pub mod local;
+#[cfg(feature = "pacing")]
+pub mod pacing;
 #[cfg(feature = "send")]
 pub mod send;
 #[cfg(feature = "kernel")]
