@@ -12,6 +12,7 @@ use selvedge_control_config::{
 };
 
 use crate::trace::admit::{self, LinkReport, Media};
+use crate::wake_ups::{Cost, WakeUps};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeFileArgs {
@@ -64,14 +65,18 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let mut summary = file.config.summary();
     let measured = media(&file, &mut summary)?;
     let admission = admit::links(&file.config, &measured);
+    let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let checked = Checked { summary: &summary, admission };
+        let checked = Checked { summary: &summary, admission, wake_ups };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
         write!(out, "{}", table(&file.name, &summary))?;
         for LinkReport { link, report } in admission {
             writeln!(out, "\n{link} ({}): {}", report.discipline, report.text)?;
+        }
+        for cost in wake_ups {
+            writeln!(out, "\n{}.", cost.text())?;
         }
     }
     Ok(())
@@ -84,6 +89,8 @@ struct Checked<'a> {
     summary: &'a Summary,
     /// Whether its streams fit, for each link of whose streams all media are measured.
     admission: Vec<LinkReport>,
+    /// What late wake-ups cost each link that the node paces itself.
+    wake_ups: Vec<Cost>,
 }
 
 /// Without GStreamer only the presence of files can be told.

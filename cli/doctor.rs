@@ -6,8 +6,13 @@ use std::process::Command;
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_control_config::LinkConfig;
+use selvedge_data_sched::Discipline;
 use selvedge_os::probe::{self, Outcome, Unavailable};
+use selvedge_units::Bitrate;
 use serde::Serialize;
+
+use crate::wake_ups::{self, Cost, WakeUps};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -44,6 +49,7 @@ struct PlacementJson<'a> {
 
 pub(crate) fn command(args: &DoctorArgs) -> Result<(), Failure> {
     let trials = trials();
+    let wake_ups = cost_of_wake_ups();
     let mut out = std::io::stdout().lock();
     if args.json {
         let trials_json: Vec<TrialJson<'_>> = trials.iter().map(as_json).collect();
@@ -52,12 +58,24 @@ pub(crate) fn command(args: &DoctorArgs) -> Result<(), Failure> {
             "placements": placements(&trials),
             "cpu_scheduling": cpu_scheduling(&trials),
             "trials": trials_json,
+            "wake_ups": wake_ups,
         });
         writeln!(out, "{all}")?;
     } else {
         write!(out, "{}", as_text(&trials))?;
+        write!(out, "\n{}", wake_ups::table(&wake_ups))?;
     }
     Ok(())
+}
+
+/// What late wake-ups cost links of usual rates.
+fn cost_of_wake_ups() -> Vec<Cost> {
+    let Some(late) = WakeUps::measure() else { return Vec::new() };
+    let link = |mbps| {
+        let rate = Bitrate::from_mbps(mbps);
+        LinkConfig::new(&format!("{mbps} Mbit/s"), rate, Discipline::default())
+    };
+    [2, 10, 20, 100, 300].map(|mbps| late.cost(&link(mbps), None)).into()
 }
 
 /// All trials, in the order in which they are shown.

@@ -18,6 +18,7 @@ mod stack;
 mod time;
 mod top;
 mod trace;
+mod wake_ups;
 
 use std::process::ExitCode;
 

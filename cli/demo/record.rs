@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use selvedge_data_link::bound::{Bound, OfflineFrame, decodable_bound};
+use selvedge_data_link::default_catch_up;
 use selvedge_data_stream::{Fate, Frame, Histogram};
 use selvedge_place_engine::engine::FateTap;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -68,7 +69,9 @@ impl Recorder {
                 log.frames.iter().enumerate().map(frame).collect()
             })
             .collect();
-        decodable_bound(&streams, rate, Bytes(1500))
+        // What is made up for goes at once as well.
+        let mtu = Bytes(1500);
+        decodable_bound(&streams, rate, mtu + default_catch_up(rate, mtu, Some(delay)))
     }
 }
 

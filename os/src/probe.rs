@@ -4,7 +4,7 @@
 mod cpu;
 mod wire;
 
-pub use cpu::{deadline, fifo, lock_memory, pin, sched_ext, shared_memory, wake_ups};
+pub use cpu::{deadline, fifo, lateness, lock_memory, pin, sched_ext, shared_memory, wake_ups};
 pub use wire::{af_xdp, gso, io_uring, sendmmsg, txtime};
 
 /// What was found, or what is missing.

@@ -14,6 +14,7 @@ mod arrival;
 pub mod bound;
 mod burst;
 mod departure;
+mod lateness;
 mod pace;
 mod params;
 mod prefetch;
@@ -29,6 +30,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use burst::Grant;
 pub use burst::Run;
+pub use lateness::Paced;
 pub use pace::Pacer;
 use params::{Delays, RateDerived};
 pub use params::{LinkParams, default_catch_up};

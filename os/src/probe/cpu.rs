@@ -1,11 +1,14 @@
 //! Probes of processor and memory: what a placement on a core of its own asks for.
 
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use selvedge_units::{Duration, Instant};
 
 use super::{Outcome, Unavailable};
 use crate::clock::Clock;
+use crate::latency;
+use crate::wake::sleeper;
 
 /// `SCHED_EXT`, which libc does not know.
 const SCHED_EXT: i32 = 7;
@@ -152,19 +155,38 @@ pub fn shared_memory() -> Outcome {
     }
 }
 
-/// How late this thread wakes from sleeps of 1 ms, as it is scheduled by default.
-pub fn wake_ups() -> Outcome {
-    const SLEEPS: usize = 60;
-    let clock = Clock::new();
-    let mut late: Vec<Duration> = (0..SLEEPS)
-        .map(|_| {
+/// How late a thread wakes from sleeps of 1 ms that asks for what the engine's asks for, for so long in
+/// all.
+///
+/// # Errors
+/// If there can be no event or no thread.
+pub fn lateness(lasts: Duration) -> io::Result<Vec<Duration>> {
+    let measure = move || {
+        prompt::ask();
+        let clock = Clock::new();
+        let (mut sleeper, _waker) = sleeper(clock, Duration::ZERO)?;
+        let end = clock.now() + lasts;
+        let mut late = Vec::new();
+        while clock.now() < end {
             let until: Instant = clock.now() + Duration::from_millis(1);
-            clock.sleep_until(until);
-            clock.now().since(until)
-        })
-        .collect();
+            sleeper.wait_until(until);
+            late.push(clock.now().since(until));
+        }
+        Ok(late)
+    };
+    let gone = |_| Err(io::Error::other("the probe's thread ended"));
+    std::thread::Builder::new().spawn(measure)?.join().unwrap_or_else(gone)
+}
+
+/// How late a thread like the engine's wakes up.
+pub fn wake_ups() -> Outcome {
+    let mut late =
+        lateness(Duration::from_millis(60)).map_err(|why| Unavailable::new(why, "end others"))?;
     late.sort_unstable();
-    let micros = |span: Duration| span.0 / 1000;
-    let (median, worst) = (micros(late[SLEEPS / 2]), micros(late[SLEEPS - 1]));
-    Ok(format!("{median} us late at the median, {worst} us at worst, of {SLEEPS} sleeps of 1 ms"))
+    let micros = |span: Option<&Duration>| span.map_or(0, |span| span.0 / 1000);
+    let (median, worst) = (micros(late.get(late.len() / 2)), micros(late.last()));
+    Ok(format!(
+        "{median} us late at the median, {worst} us at worst, of {} sleeps of 1 ms",
+        late.len()
+    ))
 }

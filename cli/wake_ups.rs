@@ -1,0 +1,146 @@
+//! What late wake-ups of this machine cost a link, for `check` and `doctor`: measured for a fifth of a
+//! second on a thread that asks for what the engine asks for.
+
+use selvedge_cli_terminal::{Align, Table};
+use selvedge_control_config::{LinkConfig, NodeConfig, Placement};
+use selvedge_data_link::{Paced, default_catch_up};
+use selvedge_os::probe;
+use selvedge_place_engine::engine::spin;
+use selvedge_units::{Bytes, Duration};
+use serde::Serialize;
+
+/// How long is measured.
+const LASTS: Duration = Duration::from_millis(200);
+
+/// How late a thread woke up, the earliest first; at least once.
+pub(crate) struct WakeUps(Vec<Duration>);
+
+/// What this costs a link.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cost {
+    /// The link's name.
+    link: String,
+    rate_bps: u64,
+    /// How late the link's thread wakes up, its watching of the clock taken off.
+    late_p50_ms: f64,
+    late_p99_ms: f64,
+    late_most_ms: f64,
+    /// The share of the rate that is lost while frames wait, if nothing is made up for.
+    lost_without_catch_up: f64,
+    catch_up_bytes: u64,
+    /// What of that is lost with the link's `catch_up`.
+    lost: f64,
+}
+
+impl WakeUps {
+    /// Measures; `None` if there can be no thread or no event.
+    pub(crate) fn measure() -> Option<Self> {
+        let mut late = probe::lateness(LASTS).ok()?;
+        late.sort_unstable();
+        (!late.is_empty()).then_some(Self(late))
+    }
+
+    /// What they cost a link, the shortest delay of whose streams is this.
+    pub(crate) fn cost(&self, link: &LinkConfig, shortest: Option<Duration>) -> Cost {
+        let spin = spin(link);
+        let late: Vec<Duration> = self.0.iter().map(|late| *late - spin).collect();
+        let at = |percent: usize| late[(late.len() * percent).div_ceil(100) - 1].as_millis_f64();
+        let catch_up =
+            link.catch_up.unwrap_or_else(|| default_catch_up(link.rate, link.mtu, shortest));
+        let paced = Paced { rate: link.rate, mtu: link.mtu, burst: link.burst, catch_up };
+        Cost {
+            link: link.name.clone(),
+            rate_bps: link.rate.0,
+            late_p50_ms: at(50),
+            late_p99_ms: at(99),
+            late_most_ms: at(100),
+            lost_without_catch_up: Paced { catch_up: Bytes(0), ..paced }.lost(&late),
+            catch_up_bytes: catch_up.0,
+            lost: paced.lost(&late),
+        }
+    }
+
+    /// What they cost the links of a node that it paces itself.
+    pub(crate) fn costs(&self, node: &NodeConfig) -> Vec<Cost> {
+        let delays = |n: usize| {
+            let streams = node.streams.iter().filter(move |stream| stream.link == n);
+            streams.filter_map(|stream| stream.spec.contract.delay).min()
+        };
+        let links = node.links.iter().enumerate();
+        let paced = links.filter(|(_, link)| link.placement != Placement::Kernel);
+        paced.map(|(n, link)| self.cost(link, delays(n))).collect()
+    }
+}
+
+impl Cost {
+    /// A line of text.
+    pub(crate) fn text(&self) -> String {
+        let [half, most] = [self.late_p50_ms, self.late_most_ms].map(|ms| format!("{ms:.2} ms"));
+        format!(
+            "{}: wake-ups here are {half} late at the median, {most} at worst; at {:.1} Mbit/s that \
+             costs {} of the link without catching up, {} with {:.0} kB of it",
+            self.link,
+            self.rate_bps as f64 / 1e6,
+            percent(self.lost_without_catch_up),
+            percent(self.lost),
+            self.catch_up_bytes as f64 / 1e3,
+        )
+    }
+}
+
+/// What late wake-ups cost each of some links.
+pub(crate) fn table(costs: &[Cost]) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("wake-ups on a link of", Left),
+        ("late", Right),
+        ("late p99", Right),
+        ("cost", Right),
+        ("with catch_up of", Right),
+        ("cost", Right),
+    ]);
+    for cost in costs {
+        table.row([
+            cost.link.clone(),
+            format!("{:.2} ms", cost.late_p50_ms),
+            format!("{:.2} ms", cost.late_p99_ms),
+            percent(cost.lost_without_catch_up),
+            format!("{:.0} kB", cost.catch_up_bytes as f64 / 1e3),
+            percent(cost.lost),
+        ]);
+    }
+    table
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_data_sched::Discipline;
+    use selvedge_units::Bitrate;
+
+    #[test]
+    fn a_link_is_told_what_its_wake_ups_cost() {
+        let mut late = vec![Duration::from_micros(100); 99];
+        late.push(Duration::from_millis(5));
+        let link = LinkConfig::new("up", Bitrate::from_mbps(12), Discipline::Dwcs);
+        let text = WakeUps(late.clone()).cost(&link, Some(Duration::from_secs(1))).text();
+        assert_eq!(
+            text,
+            "up: wake-ups here are 0.10 ms late at the median, 5.00 ms at worst; at 12.0 Mbit/s that \
+             costs 13.0 % of the link without catching up, 0.0 % with 30 kB of it"
+        );
+        // A tenth of 10 ms is made up for.
+        let fast = LinkConfig::new("up", Bitrate::from_mbps(100), Discipline::Dwcs);
+        let cost = WakeUps(late.clone()).cost(&fast, Some(Duration::from_millis(10)));
+        assert_eq!(cost.catch_up_bytes, 12_500);
+        assert!(cost.lost > 0.2 && cost.lost < cost.lost_without_catch_up);
+        // The engine watches the clock for the last 100 us.
+        let exact = LinkConfig { catch_up: Some(Bytes(0)), ..fast };
+        let cost = WakeUps(late).cost(&exact, None);
+        assert!(cost.late_p50_ms.abs() < 1e-9 && (cost.late_most_ms - 4.9).abs() < 1e-9);
+    }
+}
