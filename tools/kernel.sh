@@ -244,9 +244,9 @@ INIT
   return "$status"
 }
 
-# The path of a test's program, built.
+# The path of a test's program, built: of a crate, the test.
 built() {
-  cargo test --locked -p selvedge-place-kernel --test "$1" --no-run 2>&1 |
+  cargo test --locked -p "$1" --test "$2" --no-run 2>&1 |
     sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 
@@ -254,17 +254,22 @@ tests() {
   cd "$root" || exit
   need cargo:rustup logger:bsdutils
   cargo build --locked -p selvedge || exit
-  local replay attach
-  replay=$(built replay) && attach=$(built attach) && [ -n "$replay" ] && [ -n "$attach" ] || {
+  local replay attach departures
+  replay=$(built selvedge-place-kernel replay) && attach=$(built selvedge-place-kernel attach) &&
+    departures=$(built selvedge-place-engine departures) &&
+    [ -n "$replay" ] && [ -n "$attach" ] && [ -n "$departures" ] || {
     cargo test --locked -p selvedge-place-kernel --test replay --test attach --no-run
+    cargo test --locked -p selvedge-place-engine --test departures --no-run
     exit 1
   }
   # In turn: the doctor among them loads a sched_ext scheduler.
-  run --in-turn --mem 512 --timeout 900 --module dummy --module veth --add "$replay:bin/replay" --add "$attach:bin/attach" \
+  run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq \
+    --add "$replay:bin/replay" --add "$attach:bin/attach" --add "$departures:bin/departures" \
     --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
     --add "$(command -v logger):bin/bsdlogger" -- \
-    dash -c 'replay --ignored --nocapture --test-threads=1; one=$?
-      attach --ignored --nocapture --test-threads=1 && exit $one'
+    dash -c 'departures --ignored --nocapture --test-threads=1; times=$?
+      replay --ignored --nocapture --test-threads=1; one=$?
+      attach --ignored --nocapture --test-threads=1 && exit $((one + times))'
 }
 
 bench() {

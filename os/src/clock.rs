@@ -78,6 +78,12 @@ impl Clock {
         true
     }
 
+    /// Whether it shows the kernel's time, and not a simulated one.
+    #[must_use]
+    pub const fn is_real(&self) -> bool {
+        self.simulated_nanos.is_none()
+    }
+
     /// This clock, or a real one in place of a simulated: for waits on the kernel, which knows no
     /// other time.
     #[must_use]

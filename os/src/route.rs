@@ -9,6 +9,8 @@ use crate::netlink::{DUMP, Netlink, Request, attributes, half, word};
 const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEIGH: u16 = 30;
+const RTM_GETQDISC: u16 = 38;
+const TCA_KIND: u16 = 1;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -147,6 +149,29 @@ pub fn neighbour(netlink: &Netlink, device: u32, of: IpAddr) -> io::Result<Optio
     Ok(found)
 }
 
+/// Whether every queue of a device holds a packet until the departure time that it states, as `fq`
+/// does: at its root, or below `mq`.
+///
+/// # Errors
+/// If the kernel refuses the question.
+pub fn holds_packets(netlink: &Netlink, device: u32) -> io::Result<bool> {
+    // `struct tcmsg`: family, index, handle, parent, info.
+    let fixed = [0, device, 0, 0, 0].map(u32::to_ne_bytes).concat();
+    let (mut timed, mut others) = (false, false);
+    netlink.ask(Request::new(RTM_GETQDISC, DUMP, &fixed), |message| {
+        if word(message, 4) != device {
+            return;
+        }
+        let kind = attributes(message.get(20..).unwrap_or_default()).find(|&(n, _)| n == TCA_KIND);
+        match kind.map(|(_, name)| name) {
+            Some(b"fq\0") => timed = true,
+            Some(b"mq\0") => {}
+            _ => others = true,
+        }
+    })?;
+    Ok(timed && !others)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +187,7 @@ mod tests {
         }
         let wire = wire(&netlink, lo).unwrap();
         assert!(wire.mac.is_none() && wire.mtu > 1500, "{wire:?}");
+        assert!(!holds_packets(&netlink, u32::MAX).unwrap());
         assert_eq!(neighbour(&netlink, lo, "192.0.2.1".parse().unwrap()).unwrap(), None);
     }
 }

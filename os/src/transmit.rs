@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
+use rustix::net::{TxTimeFlags, sockopt};
+use rustix::time::ClockId;
 use selvedge_units::{Bytes, Duration};
 
 use crate::clock::Clock;
@@ -208,9 +210,26 @@ impl Transmitter {
         self.unreachable
     }
 
+    /// Asks that packets may state when they leave, by this transmitter's clock; false where the
+    /// kernel refuses. What comes of it is up to the device's qdisc: `fq` holds them until then.
+    pub fn allow_departures(&mut self) -> bool {
+        let sockets = [Some(&self.v4), self.v6.as_ref()].into_iter().flatten();
+        let mut set = sockets.map(|socket| {
+            sockopt::set_txtime(socket, ClockId::Monotonic, TxTimeFlags::empty()).is_ok()
+        });
+        set.all(|done| done)
+    }
+
     /// Sends packets in order and says of each what became of it, at the same index. Waits at
     /// most the patience, in all. Allocates only when a batch is the largest so far.
     pub fn send_batch(&mut self, packets: &[Outgoing<'_>]) -> &[Fate] {
+        self.send_batch_at(packets, &[])
+    }
+
+    /// The same, where `times` has when each packet is to leave, in nanoseconds of
+    /// `CLOCK_MONOTONIC`; 0, and what is missing at its end: at once. Only after
+    /// [`allow_departures`](Self::allow_departures); AF_XDP takes no notice of them.
+    pub fn send_batch_at(&mut self, packets: &[Outgoing<'_>], times: &[u64]) -> &[Fate] {
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         fates.resize(packets.len(), Fate::Busy);
@@ -226,7 +245,8 @@ impl Transmitter {
             if by_xdp {
                 self.send_frames(run, fates, &mut patience);
             } else {
-                self.send_datagrams(run, fates, &mut patience);
+                let times = times.get(done..).unwrap_or_default();
+                self.send_datagrams(run, times, fates, &mut patience);
             }
             done += n;
         }
@@ -253,12 +273,14 @@ impl Transmitter {
     fn send_datagrams(
         &mut self,
         packets: &[Outgoing<'_>],
+        times: &[u64],
         fates: &mut [Fate],
         patience: &mut WaitBudget,
     ) {
         let mut done = 0;
         for run in packets.chunk_by(|a, b| a.to.is_ipv6() == b.to.is_ipv6()) {
-            self.send_run(run, &mut fates[done..done + run.len()], patience);
+            let times = times.get(done..).unwrap_or_default();
+            self.send_run(run, times, &mut fates[done..done + run.len()], patience);
             done += run.len();
         }
     }
@@ -290,11 +312,17 @@ impl Transmitter {
                 }
             }
         }
-        self.send_datagrams(&run[done..], &mut fates[done..], patience);
+        self.send_datagrams(&run[done..], &[], &mut fates[done..], patience);
     }
 
     /// Sends packets of one family; `fates` are [`Fate::Busy`] where not said otherwise.
-    fn send_run(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut WaitBudget) {
+    fn send_run(
+        &mut self,
+        run: &[Outgoing<'_>],
+        times: &[u64],
+        fates: &mut [Fate],
+        patience: &mut WaitBudget,
+    ) {
         let v6 = run.first().is_some_and(|packet| packet.to.is_ipv6());
         if v6 && self.v6.is_none() {
             fates.fill(Fate::Refused(Errno::AFNOSUPPORT));
@@ -307,7 +335,8 @@ impl Transmitter {
         let mut single_until = 0;
         while done < run.len() {
             let single = single_until.max(done) - done;
-            let outcome = message::send(self.socket(v6), &run[done..], self.method, single);
+            let times = times.get(done..).unwrap_or_default();
+            let outcome = message::send(self.socket(v6), &run[done..], times, self.method, single);
             self.counters.calls += 1;
             let error = match outcome.taken {
                 Ok(packets) => {

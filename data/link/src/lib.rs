@@ -350,6 +350,13 @@ impl Link {
         self.pacer.departure(size)
     }
 
+    /// When a packet that goes now behind `before` bytes should leave the device, for one that can hold
+    /// it until then: so the burst is no burst on the wire.
+    #[must_use]
+    pub fn spaced(&self, now: Instant, before: Bytes) -> Instant {
+        self.pacer.spaced(now, before)
+    }
+
     /// When something will happen by itself: a head expires or becomes ready. Coming earlier is
     /// harmless; later, a miss is counted late and a frame that had to wait for its period waits
     /// longer.

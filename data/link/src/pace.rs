@@ -88,6 +88,13 @@ impl Pacer {
         Instant(self.full_at.0.saturating_sub(spare.0))
     }
 
+    /// When a packet would leave that goes at `now` behind `before` bytes, were there no burst: never
+    /// sooner than the rate alone has it, but for what was missed.
+    #[must_use]
+    pub fn spaced(&self, now: Instant, before: Bytes) -> Instant {
+        now.max(self.full_at.max(now - self.catch_up) + self.time(before))
+    }
+
     /// Takes a packet of this size from the bucket at `now`.
     pub fn take(&mut self, now: Instant, size: Bytes) {
         self.full_at = self.full_at.max(now - self.catch_up) + self.time(size);
@@ -203,6 +210,26 @@ mod tests {
             }
             assert_eq!(sent, at_once, "{catch_up} B");
         }
+    }
+
+    /// Packets that a burst lets go at once are a packet's time apart, and late ones make up for it.
+    #[test]
+    fn a_burst_is_spaced_by_the_rate() {
+        let (packet, apart) = (Bytes(1500), Duration::from_millis(12));
+        let mut pacer = Pacer::new(Bitrate::from_mbps(1), Bytes(6000));
+        pacer.set_catch_up(Bytes(3000));
+        let now = Instant(1_000_000_000);
+        pacer.idle_until(now);
+        let whole = [0, 1500, 3000].map(|before| pacer.spaced(now, Bytes(before)));
+        assert_eq!(whole, [now, now + apart, now + apart * 2]);
+        for n in 0..4 {
+            assert_eq!(pacer.spaced(now, Bytes(0)), now + apart * n);
+            pacer.take(now, packet);
+        }
+        // Late by 36 ms: two packets are made up for, one of the burst's time has passed.
+        let late = now + apart * 7;
+        assert_eq!(pacer.spaced(late, Bytes(3000)), late);
+        assert_eq!(pacer.spaced(late, Bytes(4500)), late + apart);
     }
 
     #[test]

@@ -49,6 +49,31 @@ impl SegmentSize {
     }
 }
 
+/// The control message that states when a packet is to leave (`SCM_TXTIME`), laid out likewise.
+#[repr(C)]
+struct Departure {
+    header: libc::cmsghdr,
+    nanos: u64,
+}
+
+// SAFETY: CMSG_SPACE and CMSG_LEN only compute from their argument.
+const _: () = assert!(size_of::<Departure>() == unsafe { libc::CMSG_SPACE(8) } as usize);
+// SAFETY: as above.
+const _: () =
+    assert!(std::mem::offset_of!(Departure, nanos) == unsafe { libc::CMSG_LEN(0) } as usize);
+
+impl Departure {
+    fn new(nanos: u64) -> Self {
+        // SAFETY: as for `SegmentSize`.
+        let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: CMSG_LEN only computes from its argument.
+        header.cmsg_len = unsafe { libc::CMSG_LEN(8) } as _;
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_TXTIME;
+        Self { header, nanos }
+    }
+}
+
 /// What one system call did.
 pub(super) struct Outcome {
     /// How many packets the kernel took, from the first on; or what it said of the first message.
@@ -58,14 +83,16 @@ pub(super) struct Outcome {
 }
 
 /// Hands as many of these packets over as fit into one call, at least one if there is one. The
-/// first `single` packets are not joined with others.
+/// first `single` packets are not joined with others. `times` has, in nanoseconds of
+/// `CLOCK_MONOTONIC`, when each is to leave; 0, and what is missing at its end: at once.
 pub(super) fn send(
     socket: &OwnedFd,
     packets: &[Outgoing<'_>],
+    times: &[u64],
     method: Method,
     single: usize,
 ) -> Outcome {
-    lay_out(packets, method, single, |headers| {
+    lay_out(packets, times, method, single, |headers| {
         // SAFETY: the headers, the addresses, parts and control data that they point to, and the
         // packets are alive until this closure returns (see `lay_out`). The kernel writes only
         // `msg_len`s, and reads only what the headers describe.
@@ -101,6 +128,7 @@ pub(super) fn send_parts(socket: &OwnedFd, to: SocketAddr, parts: &[&[u8]]) -> O
 /// pointers are good until `then` returns. Only the part in use is ever written.
 fn lay_out<R>(
     packets: &[Outgoing<'_>],
+    times: &[u64],
     method: Method,
     single: usize,
     then: impl FnOnce(&mut [libc::mmsghdr]) -> R,
@@ -108,22 +136,32 @@ fn lay_out<R>(
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES_MAX];
     let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES_MAX];
     let mut sizes = [const { MaybeUninit::<SegmentSize>::uninit() }; MESSAGES_MAX];
+    let mut departures = [const { MaybeUninit::<Departure>::uninit() }; MESSAGES_MAX];
     let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; PACKETS_MAX];
     // One pointer to each array, taken once: borrowing an array again would invalidate those
     // into it that were handed out before.
     let addresses: *mut RawAddress = addresses.as_mut_ptr().cast();
     let sizes: *mut SegmentSize = sizes.as_mut_ptr().cast();
+    let departures: *mut Departure = departures.as_mut_ptr().cast();
     let parts: *mut libc::iovec = parts.as_mut_ptr().cast();
     let packets = &packets[..packets.len().min(PACKETS_MAX)];
     let limit = if method == Method::SendMsg { 1 } else { MESSAGES_MAX };
     let (mut used, mut messages) = (0, 0);
     while messages < limit && used < packets.len() {
         let rest = &packets[used..];
-        let joined = if method == Method::Gso && used >= single { joinable(rest) } else { 1 };
+        let times = times.get(used..).unwrap_or_default();
+        let leaves = times.first().copied().unwrap_or(0);
+        let joined = match method {
+            Method::Gso if used >= single && leaves == 0 => {
+                let at_once = times.iter().position(|&at| at > 0).unwrap_or(rest.len());
+                joinable(&rest[..at_once.min(rest.len())])
+            }
+            _ => 1,
+        };
         let (address, address_len) = RawAddress::new(rest[0].to);
         // SAFETY: an mmsghdr is integers and pointers, for which zero bytes are a value.
         let mut header: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: `messages < limit <= MESSAGES_MAX`, the length of `addresses` and `sizes`;
+        // SAFETY: `messages < limit <= MESSAGES_MAX`, the length of `addresses`, `sizes` and `departures`;
         // `used + joined <= packets.len() <= PACKETS_MAX`, the length of `parts`.
         unsafe {
             let to = addresses.add(messages);
@@ -143,6 +181,11 @@ fn lay_out<R>(
                 size.write(SegmentSize::new(bytes));
                 header.msg_hdr.msg_control = size.cast();
                 header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
+            } else if leaves > 0 {
+                let departure = departures.add(messages);
+                departure.write(Departure::new(leaves));
+                header.msg_hdr.msg_control = departure.cast();
+                header.msg_hdr.msg_controllen = size_of::<Departure>() as _;
             }
         }
         header.msg_hdr.msg_namelen = address_len;
@@ -206,7 +249,7 @@ mod tests {
     /// Reads a layout back as the kernel would: sizes of the parts of each message, the size to
     /// cut at, the destination's port. Runs under Miri.
     fn read_back(packets: &[Outgoing<'_>], method: Method, single: usize) -> Vec<Message> {
-        lay_out(packets, method, single, |headers| {
+        lay_out(packets, &[], method, single, |headers| {
             headers
                 .iter()
                 .map(|header| {
@@ -265,6 +308,27 @@ mod tests {
         assert_eq!(read_back(&packets, Method::SendMmsg, 0).len(), 6);
         assert_eq!(read_back(&packets, Method::SendMsg, 0), [message(&[9], 1, None, 7)]);
         assert!(read_back(&[], Method::Gso, 0).is_empty());
+    }
+
+    #[test]
+    fn packets_with_departure_times_go_by_themselves() {
+        let to = ([127, 0, 0, 1], 7).into();
+        let packets = [Outgoing { to, bytes: &[1; 9] }; 5];
+        let laid = lay_out(&packets, &[0, 0, 77, 78], Method::Gso, 0, |headers| {
+            let of = |header: &libc::mmsghdr| {
+                let header = &header.msg_hdr;
+                let control = header.msg_control.cast::<libc::cmsghdr>();
+                // SAFETY: `lay_out` promises that the pointer is good here, if there is one.
+                let kind = (!control.is_null()).then(|| unsafe { (*control).cmsg_type });
+                let at = kind.filter(|&kind| kind == libc::SCM_TXTIME).map(|_| {
+                    // SAFETY: as above; the header says what it is.
+                    unsafe { (*control.cast::<Departure>()).nanos }
+                });
+                (header.msg_iovlen, at)
+            };
+            headers.iter().map(of).collect::<Vec<_>>()
+        });
+        assert_eq!(laid, [(2, None), (1, Some(77)), (1, Some(78)), (1, None)]);
     }
 
     #[test]

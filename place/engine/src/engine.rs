@@ -7,6 +7,7 @@
 
 mod attached;
 mod carrier;
+mod departures;
 mod frame_consumer;
 mod run;
 mod stepped_engine;
@@ -27,6 +28,7 @@ use selvedge_data_stream::{Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};
+use self::departures::Departures;
 pub use self::frame_consumer::{FrameConsumer, LocalConsumer, LocalPoller, Poller, Registrar};
 pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};
@@ -322,6 +324,7 @@ fn worker<P: Poller>(
         link: Link::with_tree(params(link), &link.tree),
         transmitter: Transmitter::new(clock.real(), transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
+        departures: Departures::new(),
         streams: Vec::new(),
         port,
         commands,

@@ -26,6 +26,8 @@ pub(super) struct AttachedStream<O> {
     pub(super) overhead: u64,
     /// What carries its packets in place of the engine's sockets.
     pub(super) carried: Option<StreamCarrier>,
+    /// Whether its packets are given departure times.
+    pub(super) timed: bool,
     /// Frames that may wait at the link.
     pub(super) room: usize,
     cursor: Cursor,
@@ -51,6 +53,8 @@ pub(super) struct LocatedPacket {
     pub(super) payload: PayloadSpan,
     pub(super) at: usize,
     pub(super) len: usize,
+    /// When it is to leave the device, if not at once.
+    pub(super) leaves: Option<Instant>,
 }
 
 impl<O: FrameConsumer> AttachedStream<O> {
@@ -64,6 +68,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
             to,
             overhead: overhead(to, carried.as_ref()),
             carried,
+            timed: false,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
             send_errors: 0,
@@ -83,7 +88,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
             let (at, len) = self.frame_consumer.packet(payload, &mut walk)?;
             if packet == next.packet {
-                return Some(LocatedPacket { stream, payload, at, len });
+                return Some(LocatedPacket { stream, payload, at, len, leaves: None });
             }
             self.cursor.packet += 1;
             self.cursor.next = walk;

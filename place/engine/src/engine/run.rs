@@ -92,7 +92,7 @@ impl<P: Poller> Worker<P> {
         let mut run = RunPlan { frames: 1, packets: 0, size: before, departure: now };
         for packet in next.packet..next.frame.packets {
             let wanted = Transmit { packet, ..*next };
-            let located = match stream.locate(n, &wanted) {
+            let mut located = match stream.locate(n, &wanted) {
                 Some(located) => located,
                 // Those before it go; it is the first of the next run then, and fails.
                 None if run.packets > 0 => break,
@@ -105,12 +105,23 @@ impl<P: Poller> Worker<P> {
                 run.departure = departure;
                 break;
             }
-            stream.stamp(&located, next.deadline, now);
+            if stream.timed {
+                if let Some(room) = self.departures.full_until(now) {
+                    run.departure = room;
+                    break;
+                }
+                let leaves = self.link.spaced(now, run.size);
+                located.leaves = Some(leaves).filter(|leaves| *leaves > now);
+            }
+            stream.stamp(&located, next.deadline, located.leaves.unwrap_or(now));
             match stream.carry(&located) {
                 Ok(()) => {}
                 // As above: it is tried once more, as the first.
                 Err(_) if run.packets > 0 => break,
                 Err(reason) => return Err(reason),
+            }
+            if let Some(leaves) = located.leaves {
+                self.departures.hold(leaves);
             }
             self.batch.push(located);
             run.packets += 1;
@@ -135,12 +146,18 @@ impl<P: Poller> Worker<P> {
         }
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
-        for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
+        let (mut times, mut timed) = ([0; BATCH], 0);
+        for (n, (packet, chosen)) in packets.iter_mut().zip(&self.batch).enumerate() {
+            if let Some(leaves) = chosen.leaves {
+                times[n] = self.clock.origin_nanos() + leaves.0;
+                timed = n + 1;
+            }
             let Some(stream) = &self.streams[chosen.stream] else { continue };
             let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
             *packet = Outgoing { to: stream.to, bytes };
         }
-        let handed = self.transmitter.send_batch(&packets[..self.batch.len()]);
+        let packets = &packets[..self.batch.len()];
+        let handed = self.transmitter.send_batch_at(packets, &times[..timed]);
         let failed: u64 = handed.iter().map(|fate| u64::from(*fate != Handed::Sent)).sum();
         if failed > 0 {
             for (chosen, fate) in self.batch.iter().zip(handed) {

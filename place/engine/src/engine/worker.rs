@@ -14,6 +14,7 @@ use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Duration, Instant};
 
 use super::attached::{AttachedStream, LocatedPacket};
+use super::departures::Departures;
 use super::frame_consumer::{FrameConsumer, Poller};
 use super::{Command, FateTap, NewStream};
 use crate::extension::{Extensions, Stage};
@@ -21,7 +22,7 @@ use crate::lateness::{Pacing, Use};
 use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
-use selvedge_os::transmit::Transmitter;
+use selvedge_os::transmit::{Method, Transmitter};
 
 /// Packets handed to the kernel at once, where the link's burst allows.
 pub(super) const BATCH: usize = 64;
@@ -51,6 +52,7 @@ pub(super) struct Worker<P: Poller> {
     pub(super) transmitter: Transmitter,
     /// The link grants no burst, so that each packet waits for its own time.
     pub(super) one_by_one: bool,
+    pub(super) departures: Departures,
     /// By number; a number that was given back is none.
     pub(super) streams: Vec<Option<AttachedStream<P::FrameConsumer>>>,
     pub(super) port: P,
@@ -156,6 +158,12 @@ impl<P: Poller> Worker<P> {
         self.carries |= new.carried.is_some();
         let number = index.0 as usize;
         let mut attached = AttachedStream::new(index, new);
+        // Where each packet waits for its own time, that is when it leaves; AF_XDP passes by the qdisc.
+        attached.timed = !self.one_by_one
+            && self.clock.is_real()
+            && attached.carried.is_none()
+            && self.transmitter.method() != Method::Xdp
+            && self.departures.reach(attached.to.ip(), &mut self.transmitter);
         self.port.attached(number, &mut attached.frame_consumer);
         if self.streams.len() <= number {
             self.streams.resize_with(number + 1, || None);

@@ -1,0 +1,82 @@
+//! Departure times through a real `fq`: a burst goes to the kernel in one go, and leaves at the rate.
+//! Changes the loopback's qdisc, so it runs in the machine of `tools/kernel.sh test` only.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use selvedge_control_config::LinkConfig;
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, Kind, Spec, Window};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Engine, StreamParams};
+use selvedge_place_engine::frame_producer::FrameMetadata;
+use selvedge_place_engine::measure::{ClockRate, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+const PACKETS: usize = 20;
+const RATE: Bitrate = Bitrate::from_mbps(4);
+/// At least what each packet takes.
+const APART: Duration = Duration::from_micros(2400);
+
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<Vec<Instant>>>);
+
+impl PacketTap for Arrivals {
+    fn packet(&mut self, _stream: usize, now: Instant, _bytes: &[u8]) {
+        self.0.lock().unwrap().push(now);
+    }
+}
+
+fn tc(arguments: &str) {
+    let status = Command::new("tc").args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "tc {arguments}");
+}
+
+/// Sends one frame that the burst lets go at once: how long after it was offered the engine was done
+/// with it, and its last packet came.
+fn one_frame() -> (Duration, Duration) {
+    let (clock, arrivals) = (Clock::new(), Arrivals::default());
+    let meter = StreamMeter::new(ClockRate::VIDEO);
+    let reception = StreamReception { listen: ([127, 0, 0, 1], 0).into(), meter };
+    let options =
+        ReceiveOptions { tap: Some(Box::new(arrivals.clone())), ..ReceiveOptions::default() };
+    let receiver = Receiver::start(clock, vec![reception], options).unwrap();
+    let window = Window { lose: 1, of: 5 };
+    let delay = Some(Duration::from_secs(10));
+    let contract = Contract { delay, ..Contract::new(Duration::from_millis(20), window) };
+    let spec = Spec::new("s", receiver.addresses()[0]).with_contract(contract);
+    let link = LinkConfig { burst: Bytes(40_000), ..LinkConfig::new("fq", RATE, Discipline::Dwcs) };
+    let streams = [StreamParams { spec, ssrc: 1 }];
+    let (engine, mut frame_producers) = Engine::start(clock, &link, &streams, None).unwrap();
+    let mut packet = [7; 1200];
+    packet[..2].copy_from_slice(&[0x80, 96]);
+    let offer = FrameMetadata { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
+    let offered = clock.now();
+    frame_producers[0].enqueue(offer, &[&packet[..]; PACKETS]).unwrap();
+    while arrivals.0.lock().unwrap().len() < PACKETS {
+        assert!(clock.now().since(offered) < Duration::from_secs(60), "not all packets came");
+        clock.sleep_until(clock.now() + Duration::from_millis(5));
+    }
+    let last = arrivals.0.lock().unwrap().iter().copied().max().unwrap();
+    let report = engine.stop();
+    let _ = receiver.stop();
+    (report.streams[0].recent.queueing.max().unwrap(), last.since(offered))
+}
+
+#[test]
+#[ignore = "needs fq on the loopback: tools/kernel.sh test"]
+fn a_burst_leaves_at_the_rate() {
+    let lasts = APART * (PACKETS as u64 - 1);
+    tc("qdisc replace dev lo root fq");
+    // Never before its time; and on a machine that stands still in between, it tries again.
+    let handed_over_at_once = (0..20).any(|_| {
+        let (done, came) = one_frame();
+        assert!(came >= lasts, "the last packet came after {came}");
+        done < lasts
+    });
+    tc("qdisc del dev lo root");
+    assert!(handed_over_at_once, "the kernel never had packets to hold");
+    // Without it they come at once, sooner or later.
+    assert!((0..20).any(|_| one_frame().1 < lasts));
+}
