@@ -21,6 +21,15 @@ static __always_inline void drop(struct sk_buff *skb, struct Qdisc *sch, struct 
 	bpf_qdisc_skb_drop(skb, to);
 }
 
+/* The link is free since `since` at the earliest: what it did not send before is not made up for. */
+static __always_inline void free_since(u64 now, u64 slack)
+{
+	u64 since = now > slack ? now - slack : 0;
+
+	if (state.free < since)
+		state.free = since;
+}
+
 SEC("struct_ops/enqueue")
 int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to)
 {
@@ -62,6 +71,8 @@ int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bp
 	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* A new packet has none. */
 		bpf_qdisc_skb_drop(skb, to);
+	if (setup.rate && !sch->q.qlen)
+		free_since(p->arrival, setup.burst);
 	if (push(i, p)) {
 		sch->q.qlen++;
 		sch->qstats.backlog += len;
@@ -101,6 +112,8 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 	if (!p) {
 		u64 next = next_ready();
 
+		if (setup.rate)
+			free_since(now, setup.burst);
 		if (next && !replaying)
 			bpf_qdisc_watchdog_schedule(sch, next, 0);
 		return NULL;
@@ -108,10 +121,7 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 	skb = bpf_kptr_xchg(&p->skb, NULL);
 	uncount(sch, p->len);
 	if (setup.rate) {
-		u64 from = now > setup.burst ? now - setup.burst : 0;
-
-		if (state.free < from)
-			state.free = from;
+		free_since(now, setup.burst + setup.catch_up);
 		state.free += p->wire * 1000000000ULL / setup.rate;
 	}
 	discard(p);

@@ -66,6 +66,7 @@ struct setup {
 	u64 netns;  /* the device that this is for */
 	u32 ifindex;
 	u32 pid; /* the node whose this is, or 0: it is to stay */
+	u64 catch_up; /* nanoseconds more that it may catch up on while packets wait */
 	struct contract contracts[STREAMS_MAX];
 	u64 remap; /* how often the flat approximation of a tree maps it anew, 0: it is exact */
 	u32 nodes;

@@ -20,6 +20,7 @@ use std::time::Duration as StdDuration;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use parking_lot::Mutex;
 use selvedge_control_config::LinkConfig;
+use selvedge_data_link::default_catch_up;
 use selvedge_data_memory::pool;
 use selvedge_data_stream::Counts;
 use selvedge_data_stream::Windows;
@@ -134,11 +135,16 @@ impl KernelLink {
             .iter()
             .map(|(name, params)| open(name, params.spec.to, params.spec.pool))
             .collect::<Result<Vec<_>, _>>()?;
+        let delays = streams.iter().filter_map(|(_, params)| params.spec.contract.delay);
+        let catch_up =
+            link.catch_up.unwrap_or_else(|| default_catch_up(link.rate, link.mtu, delays.min()));
         let setup = Setup {
             discipline: link.discipline,
             tree: link.tree.clone(),
             rate: Some(link.rate),
-            burst: link.burst / link.rate,
+            // A packet goes as soon as the link is free: it is what the kernel adds to both.
+            burst: Bytes(link.burst.0.saturating_sub(link.mtu.0)) / link.rate,
+            catch_up: catch_up / link.rate,
             streams: streams
                 .iter()
                 .zip(&sockets)

@@ -16,7 +16,7 @@ pub(crate) const NODES_MAX: usize = 255;
 pub(crate) const NAME_MAX: usize = 31;
 /// `struct contract`, and what lies before the first one in `struct setup`.
 pub(crate) const CONTRACT: usize = 88;
-pub(crate) const SETUP_HEAD: usize = 48;
+pub(crate) const SETUP_HEAD: usize = 56;
 /// What lies behind the last one: the tree of weights, with the link as its first node.
 const TREE_AT: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
 /// Where the discipline's number stands.
@@ -67,8 +67,11 @@ pub struct Setup {
     pub tree: Tree,
     /// How fast they go, headers of the device counted in; `None`: as the device takes them.
     pub rate: Option<Bitrate>,
-    /// How much a late wake-up may catch up on: packets go so much earlier than the rate says.
+    /// How much a late wake-up may catch up on, idle time too: packets go so much earlier than the
+    /// rate says.
     pub burst: Duration,
+    /// How much more than that, if packets waited meanwhile.
+    pub catch_up: Duration,
     /// The streams, the rest not counted in.
     pub streams: Vec<StreamSetup>,
     /// The contract of all other packets. Default: one in 10 ms is due, any may be late, none is
@@ -116,6 +119,7 @@ impl Default for Setup {
             tree: Tree::default(),
             rate: None,
             burst: Duration::from_millis(1),
+            catch_up: Duration::ZERO,
             streams: Vec::new(),
             rest: Contract {
                 late: Late::Send,
@@ -176,6 +180,7 @@ impl Setup {
             // Bits to bytes, rounded up: no rate becomes "none".
             rate: self.rate.map_or(0, |rate| rate.0.div_ceil(8).max(1)),
             burst: self.burst.0,
+            catch_up: self.catch_up.0,
             netns,
             ifindex,
             pid,
@@ -209,6 +214,7 @@ pub(crate) struct Header {
     pub(crate) filters: u32,
     pub(crate) rate: u64,
     pub(crate) burst: u64,
+    pub(crate) catch_up: u64,
     pub(crate) netns: u64,
     pub(crate) ifindex: u32,
     pub(crate) pid: u32,
@@ -226,6 +232,7 @@ impl Header {
         }
         bytes.extend(self.ifindex.to_ne_bytes());
         bytes.extend(self.pid.to_ne_bytes());
+        bytes.extend(self.catch_up.to_ne_bytes());
         for stream in streams {
             contract(&mut bytes, stream, tree);
         }
