@@ -11,6 +11,20 @@ pub struct Instant(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(pub u64);
 
+/// For what waits by the standard library's time.
+impl From<Duration> for core::time::Duration {
+    fn from(duration: Duration) -> Self {
+        Self::from_nanos(duration.0)
+    }
+}
+
+/// What the standard library measured; centuries count as the longest that there is.
+impl From<core::time::Duration> for Duration {
+    fn from(duration: core::time::Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 impl Instant {
     /// The start of the run.
     pub const ZERO: Self = Self(0);

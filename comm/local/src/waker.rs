@@ -10,7 +10,7 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_os::signal;
 
 use crate::message::WakeMethod;
-use crate::signal_event::RingError;
+use crate::ring::RingError;
 
 /// How a process is called.
 #[derive(Debug)]

@@ -222,7 +222,7 @@ fn ring(ring_address: RingAddress) -> (OwnedFd, Memfd) {
     let name = format!("selvedge-stack-{:032x}", ring_address.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     // A hello of a source, as `docs/events-local.md` has it.
-    let word = format!("\"channel\":\"{:032x}\"", door.word);
+    let word = format!("\"channel\":\"{:032x}\"", ring_address.token);
     let hello = format!("{{\"v\":1,\"op\":\"hello\",{word},\"source\":true,\"sink\":false}}");
     seqpacket::send(&socket, hello.as_bytes(), &[]).unwrap();
     let mut memory = None;

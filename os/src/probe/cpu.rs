@@ -162,7 +162,7 @@ pub fn shared_memory() -> Outcome {
 /// If there can be no event or no thread.
 pub fn lateness(lasts: Duration) -> io::Result<Vec<Duration>> {
     let measure = move || {
-        prompt::ask();
+        latency::ask();
         let clock = Clock::new();
         let (mut sleeper, _waker) = sleeper(clock, Duration::ZERO)?;
         let end = clock.now() + lasts;

@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use selvedge_data_cpu::{Config, Promise, TaskId};
@@ -191,7 +190,7 @@ impl Daemon {
                 self.changed.wait(&mut registry);
                 continue;
             }
-            let waited = self.changed.wait_for(&mut registry, IDLE_MAX);
+            let waited = self.changed.wait_for(&mut registry, IDLE_MAX.into());
             if waited.timed_out() && registry.clients == 0 {
                 return;
             }

@@ -7,7 +7,7 @@ use std::process::Command;
 use libbpf_rs::query::ProgInfoIter;
 use selvedge_comm_services::ProgramError;
 use selvedge_comm_services::{Service, ServiceError, Watch, WatchOptions};
-use selvedge_tests_wait::{SOON, holds_within, until_some};
+use selvedge_tests_wait::{TIMEOUT, holds_within, until_some};
 
 /// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
 pub(crate) fn permitted() -> bool {
@@ -104,6 +104,6 @@ impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.file);
         // The kernel may take a moment; a second failure would hide the first.
-        holds_within(SOON, || std::fs::remove_dir(&self.folder).is_ok());
+        holds_within(TIMEOUT, || std::fs::remove_dir(&self.folder).is_ok());
     }
 }
