@@ -5,20 +5,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use selvedge_data_link::bound::{Bound, OfflineFrame, decodable_bound};
 use selvedge_data_link::default_catch_up;
-use selvedge_data_stream::{Fate, Frame, Histogram};
+use selvedge_data_stream::{Fate, Frame, Histogram, References};
 use selvedge_place_engine::engine::FateTap;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Frames of one stream kept for the bound, at most: beyond, the bound covers the first part.
 const FRAMES_MAX: usize = 4_000_000;
 
-/// A frame as the bound needs it, in 16 bytes: a demo may run for a day.
+/// A frame as the bound needs it, in 24 bytes: a demo may run for a day.
 #[derive(Clone, Copy, Debug)]
 struct BoundFrame {
     arrival: Instant,
     size: u32,
-    /// How many frames back the one lies that it needs; 0 for none.
-    needs: u16,
+    refs: References,
 }
 
 #[derive(Debug, Default)]
@@ -60,13 +59,13 @@ impl Recorder {
             .iter()
             .map(|log| {
                 let log = log.lock();
-                let frame = |(at, f): (usize, &BoundFrame)| OfflineFrame {
+                let frame = |f: &BoundFrame| OfflineFrame {
                     arrival: f.arrival,
                     deadline: f.arrival + delay,
                     size: Bytes(u64::from(f.size)),
-                    needs: (f.needs > 0).then(|| at.checked_sub(usize::from(f.needs))).flatten(),
+                    refs: f.refs,
                 };
-                log.frames.iter().enumerate().map(frame).collect()
+                log.frames.iter().map(frame).collect()
             })
             .collect();
         // What is made up for goes at once as well.
@@ -88,9 +87,8 @@ impl FateTap for DemoTap {
             log.queueing.record(queueing);
         }
         if self.recorder.keeps_frames && log.frames.len() < FRAMES_MAX {
-            let needs = if frame.refs.is_known() { frame.refs.near } else { 0 };
             let size = u32::try_from(frame.size.0).unwrap_or(u32::MAX);
-            log.frames.push(BoundFrame { arrival: frame.arrival, size, needs });
+            log.frames.push(BoundFrame { arrival: frame.arrival, size, refs: frame.refs });
         }
     }
 }

@@ -6,10 +6,12 @@
 //! dual. Put a price on a byte in each interval of time. Whoever pays for capacity at these
 //! prices, and is paid 1 for each decodable frame, would take in each group of pictures the best
 //! set closed under references, each frame at the cheapest price between its arrival and its
-//! deadline; what that earns, plus what the whole link is worth, bounds what any schedule can
+//! deadline (of a frame's references the one that itself needs most is held against it, so that
+//! they make a tree; to ask for fewer keeps the bound one); what that earns, plus what the whole link is worth, bounds what any schedule can
 //! earn, at *every* vector of prices (weak duality). Subgradient steps look for the prices that
 //! make it least. Offline and for printing, hence floating point.
 
+use selvedge_data_stream::References;
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 /// A frame as the bound sees it.
@@ -21,9 +23,8 @@ pub struct OfflineFrame {
     pub deadline: Instant,
     /// Bytes on the wire.
     pub size: Bytes,
-    /// The index, in the same stream, of the frame that it needs (one earlier in decoding
-    /// order). Where it needs two, any one keeps the bound valid.
-    pub needs: Option<usize>,
+    /// What it needs of the frames before it in the same stream, which are all there.
+    pub refs: References,
 }
 
 /// What is known of the best that can be done.
@@ -72,7 +73,10 @@ pub fn decodable_bound(streams: &[Vec<OfflineFrame>], rate: Bitrate, burst: Byte
     let slot_of = |at: Instant| ((at.0.saturating_sub(begin)) / slot_ns) as usize;
     let priced: Vec<Vec<Priced>> = streams
         .iter()
-        .map(|stream| stream.iter().map(|f| priced(f, slot_of, slots)).collect())
+        .map(|stream| {
+            let needs = tree(stream);
+            stream.iter().zip(needs).map(|(f, needs)| priced(f, needs, slot_of, slots)).collect()
+        })
         .collect();
 
     let capacity = rate.0 as f64 / 8.0 * slot_ns as f64 / 1e9;
@@ -115,10 +119,29 @@ pub fn decodable_bound(streams: &[Vec<OfflineFrame>], rate: Bitrate, burst: Byte
     Bound { decodable: best.min(frames as f64), frames }
 }
 
-fn priced(f: &OfflineFrame, slot_of: impl Fn(Instant) -> usize, slots: usize) -> Priced {
+/// For each frame the one of its references below which most others lie: as a rule that needs all the
+/// others.
+fn tree(stream: &[OfflineFrame]) -> Vec<Option<usize>> {
+    let mut depths = vec![0_u32; stream.len()];
+    let mut needs = Vec::with_capacity(stream.len());
+    for (at, frame) in stream.iter().enumerate() {
+        let before = frame.refs.distances().filter_map(|back| at.checked_sub(back.into()));
+        let deepest = before.max_by_key(|&to| (depths[to], to));
+        depths[at] = deepest.map_or(0, |to| depths[to] + 1);
+        needs.push(deepest);
+    }
+    needs
+}
+
+fn priced(
+    f: &OfflineFrame,
+    needs: Option<usize>,
+    slot_of: impl Fn(Instant) -> usize,
+    slots: usize,
+) -> Priced {
     let from = slot_of(f.arrival).min(slots - 1);
     let to = slot_of(f.deadline).min(slots - 1);
-    Priced { slots: from..to.max(from) + 1, size: f.size.0 as f64, needs: f.needs }
+    Priced { slots: from..to.max(from) + 1, size: f.size.0 as f64, needs }
 }
 
 /// What the best closed set of a stream's frames earns at these prices; adds to `used` the bytes

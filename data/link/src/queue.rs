@@ -140,24 +140,24 @@ impl StreamQueue {
     /// given up. What was lost before it came was seen then.
     pub(super) fn depends(&self, at: usize, root: u32) -> bool {
         let frame = &self.frames[at].frame;
-        frame
-            .refs
-            .of(frame.seq)
-            .any(|seq| seq == root || self.find(at, seq).is_some_and(|f| f.dropped.is_some()))
+        frame.refs.of(frame.seq).any(|seq| {
+            let waits = || self.place_of(at, seq).map(|place| &self.frames[place]);
+            seq == root || waits().is_some_and(|f| f.dropped.is_some())
+        })
     }
 
-    /// The waiting frame with this number, before the one at `before`. Numbers grow with places,
-    /// one by one but where some were refused.
-    fn find(&self, before: usize, seq: u32) -> Option<&Pending> {
+    /// Where the waiting frame with this number is, before the one at `before`. Numbers grow with
+    /// places, one by one but where some were refused.
+    pub(super) fn place_of(&self, before: usize, seq: u32) -> Option<usize> {
         let back = self.frames[before].frame.seq.wrapping_sub(seq) as usize;
-        let guess = before.checked_sub(back).map(|at| &self.frames[at]);
-        if let Some(found) = guess.filter(|f| f.frame.seq == seq) {
+        let guess = before.checked_sub(back);
+        if let Some(found) = guess.filter(|&at| self.frames[at].frame.seq == seq) {
             return Some(found);
         }
         let first = self.frames.front()?.frame.seq;
         let wanted = seq.wrapping_sub(first);
         let at = self.frames.partition_point(|f| f.frame.seq.wrapping_sub(first) < wanted);
-        self.frames.get(at).filter(|f| f.frame.seq == seq)
+        (at < before && self.frames[at].frame.seq == seq).then_some(at)
     }
 }
 

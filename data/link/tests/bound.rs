@@ -2,6 +2,7 @@
 //! seldom far above it.
 
 use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
+use selvedge_data_stream::References;
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 mod noise {
@@ -51,11 +52,10 @@ fn exhaustive(streams: &[Vec<OfflineFrame>]) -> usize {
         .flat_map(|(s, frames)| frames.iter().enumerate().map(move |(n, f)| (s, n, *f)))
         .collect();
     let closed = |set: u32| {
-        all.iter().enumerate().all(|(i, &(s, _, f))| {
-            let needed = f.needs.map(|need| {
-                all.iter().position(|&(t, n, _)| t == s && n == need).expect("a frame")
-            });
-            set & (1 << i) == 0 || needed.is_none_or(|need| set & (1 << need) != 0)
+        all.iter().enumerate().all(|(i, &(_, _, f))| {
+            // Frames of a stream lie one behind the other.
+            let mut needed = f.refs.distances().map(|back| i - usize::from(back));
+            set & (1 << i) == 0 || needed.all(|need| set & (1 << need) != 0)
         })
     };
     let chosen = |set: u32| -> Vec<OfflineFrame> {
@@ -84,12 +84,16 @@ fn random_case(seed: u64) -> Vec<Vec<OfflineFrame>> {
                     let intra = n == 0 || noise.below(4) == 0;
                     let anchor = intra || noise.below(2) == 0;
                     let size = 1_000 * (1 + noise.below(if intra { 120 } else { 40 }));
-                    let needs = if intra { None } else { last };
+                    // Often the last one that others refer to, and now and then one before it too.
+                    let near = last.filter(|_| !intra).map_or(0, |to: usize| (n - to) as u32);
+                    let more = near > 0 && noise.below(6) == 0;
+                    let far = if more { noise.below(n as u64 + 1) as u32 } else { 0 };
                     if anchor {
                         last = Some(n);
                     }
                     let deadline = Instant(arrival.0 + patience);
-                    OfflineFrame { arrival, deadline, size: Bytes(size), needs }
+                    let refs = References::to([near, far]);
+                    OfflineFrame { arrival, deadline, size: Bytes(size), refs }
                 })
                 .collect()
         })

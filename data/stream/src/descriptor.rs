@@ -17,13 +17,14 @@ use selvedge_data_memory::Plain;
 /// | 4 | packets, `u16` |
 /// | 6 | kind, `u8`: the number of a [`Kind`] |
 /// | 7 | flags, `u8`: 1 referenced, 2 the packets bear our header extension |
-/// | 8 | nearer reference, `u16`, 0 for none |
-/// | 10 | farther reference, `u16`, 0 for none |
+/// | 8 | zeros |
 /// | 12 | bytes of payload, `u32` |
 /// | 16 | position of the payload, `u64` |
 /// | 24 | arrival, `u64` |
 /// | 32 | deadline, `u64`; 0: as the contract says |
-/// | 40 | zeros |
+/// | 40 | references, `u64`: bit `n` says that the frame needs the one `n + 1` before it, for 48 of \
+/// them; the upper 16 bits are the distance to a farther one, 0 for none, 65,535 if it is unknown |
+/// | 48 | zeros |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
@@ -35,10 +36,8 @@ pub struct Descriptor {
     pub kind: u8,
     /// [`REFERENCED`](Self::REFERENCED) and [`STAMPED`](Self::STAMPED).
     pub flags: u8,
-    /// Distance to the nearer reference.
-    pub near: u16,
-    /// Distance to the farther reference.
-    pub far: u16,
+    /// Zeros.
+    pub unused: u32,
     /// Bytes of payload.
     pub len: u32,
     /// Position of the payload in the pool.
@@ -47,8 +46,10 @@ pub struct Descriptor {
     pub arrival: u64,
     /// When it is due; 0: as the contract says.
     pub deadline: u64,
+    /// What it needs, as [`References::bits`] gives it.
+    pub refs: u64,
     /// Zeros.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 const _: () = assert!(size_of::<Descriptor>() == 64);
@@ -142,8 +143,7 @@ impl Descriptor {
             packets: frame.packets,
             kind: frame.kind as u8,
             flags: referenced | if stamped { Self::STAMPED } else { 0 },
-            near: frame.refs.near,
-            far: frame.refs.far,
+            unused: 0,
             len: frame.payload.len,
             start: frame.payload.start,
             arrival: frame.arrival.0,
@@ -151,7 +151,8 @@ impl Descriptor {
                 Some(at) => at.0,
                 None => 0,
             },
-            reserved: [0; 3],
+            refs: frame.refs.bits(),
+            reserved: [0; 2],
         }
     }
 
@@ -166,7 +167,7 @@ impl Descriptor {
     /// # Errors
     /// [`Refusal`], of what can be seen without its payload.
     pub fn frame(&self, now: Instant) -> Result<Frame, Refusal> {
-        if self.reserved != [0; 3] {
+        if self.reserved != [0; 2] || self.unused != 0 {
             return Err(Refusal::Reserved);
         }
         let kind = Kind::from_number(self.kind).ok_or(Refusal::Kind)?;
@@ -185,7 +186,7 @@ impl Descriptor {
             seq: self.seq,
             kind,
             referenced: self.flags & Self::REFERENCED != 0,
-            refs: References { near: self.near, far: self.far },
+            refs: References::from_bits(self.refs),
             packets: self.packets,
             size: Bytes(0),
             arrival,
@@ -204,7 +205,7 @@ mod tests {
             seq: 7,
             kind: Kind::Predicted,
             referenced: true,
-            refs: References { near: 1, far: 3 },
+            refs: References::to([1, 3, 900]),
             packets: 2,
             size: Bytes(0),
             arrival: Instant(1000),
@@ -231,7 +232,8 @@ mod tests {
         assert_eq!(why(Descriptor { packets: 0, ..good }), Refusal::Packets);
         assert_eq!(why(Descriptor { deadline: 999, ..good }), Refusal::Deadline);
         assert_eq!(why(Descriptor { deadline: u64::MAX, ..good }), Refusal::Deadline);
-        assert_eq!(why(Descriptor { reserved: [0, 0, 1], ..good }), Refusal::Reserved);
+        assert_eq!(why(Descriptor { reserved: [0, 1], ..good }), Refusal::Reserved);
+        assert_eq!(why(Descriptor { unused: 1, ..good }), Refusal::Reserved);
         let future = Descriptor { arrival: u64::MAX, deadline: 0, ..good };
         assert_eq!(future.frame(Instant(2000)).unwrap().arrival, Instant(2000));
     }

@@ -3,6 +3,8 @@
 use selvedge_data_memory::PayloadSpan;
 use selvedge_units::{Bytes, Instant};
 
+use crate::References;
+
 /// What a frame is to those that come after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -45,37 +47,6 @@ impl Kind {
             Self::Audio => "audio",
             Self::Data => "data",
         }
-    }
-}
-
-/// How far back, in frames of the same stream in decoding order, the frames lie that a frame
-/// needs: 0 for none. A frame needs its references to be decodable themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct References {
-    /// Distance to the nearer reference; 0 if there is none.
-    pub near: u16,
-    /// Distance to the farther reference; 0 if there is none.
-    pub far: u16,
-}
-
-impl References {
-    /// Stands alone.
-    pub const NONE: Self = Self { near: 0, far: 0 };
-    /// Refers to a frame that never came (joined in the middle): it can never be decoded.
-    pub const UNKNOWN: Self = Self { near: u16::MAX, far: 0 };
-
-    /// Whether the frame can be decoded at all, whatever arrives.
-    #[must_use]
-    pub const fn is_known(self) -> bool {
-        self.near != u16::MAX
-    }
-
-    /// The sequence numbers referred to by the frame numbered `seq`.
-    pub fn of(self, seq: u32) -> impl Iterator<Item = u32> {
-        [self.near, self.far]
-            .into_iter()
-            .filter(|&distance| distance != 0)
-            .map(move |distance| seq.wrapping_sub(u32::from(distance)))
     }
 }
 

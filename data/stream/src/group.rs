@@ -1,9 +1,8 @@
 //! References between pictures, inferred from their kinds in decoding order.
 //!
-//! Neither containers nor payload formats tell what a picture refers to. The rule here is the
-//! safe one: P needs the last reference picture before it, B the last two; a reference picture
-//! in turn needs its own. A real encoder may refer to fewer, never (within these kinds) to others
-//! that the chain does not already hold.
+//! For streams whose headers tell no more than the kind of each picture. P needs the last reference
+//! picture before it, B the last two; a reference picture in turn needs its own. That is what
+//! MPEG-1 and MPEG-2 do; an encoder of H.264 may refer to others, which its slice headers tell.
 
 use crate::{Kind, References};
 
@@ -22,17 +21,11 @@ impl GroupTracker {
     pub fn push(&mut self, kind: Kind, referenced: bool, closes: bool) -> References {
         let seq = self.count;
         self.count += 1;
-        let back = |to: u64| u16::try_from(seq - to).ok().filter(|&d| d != u16::MAX);
+        let back = |to: u64| u32::try_from(seq - to).unwrap_or(u32::MAX);
         let refs = match (kind, self.last, self.before) {
-            (Kind::Predicted, Some(last), _) => {
-                back(last).map_or(References::UNKNOWN, |near| References { near, far: 0 })
-            }
+            (Kind::Predicted, Some(last), _) => References::to([back(last)]),
             (Kind::Bidirectional, Some(last), before) => {
-                let far = before.map_or(Some(0), back);
-                match (back(last), far) {
-                    (Some(near), Some(far)) => References { near, far },
-                    _ => References::UNKNOWN,
-                }
+                References::to([back(last), before.map_or(0, back)])
             }
             (Kind::Predicted | Kind::Bidirectional, None, _) => References::UNKNOWN,
             _ => References::NONE,
@@ -51,39 +44,39 @@ mod tests {
     use super::*;
     use Kind::{Bidirectional as B, Intra as I, Predicted as P};
 
-    fn refs(kinds: &[(Kind, bool, bool)]) -> Vec<(u16, u16)> {
+    fn refs(kinds: &[(Kind, bool, bool)]) -> Vec<Vec<u16>> {
         let mut group = GroupTracker::default();
         kinds
             .iter()
             .map(|&(kind, referenced, closes)| group.push(kind, referenced, closes))
-            .map(|r| (r.near, r.far))
+            .map(|r| r.distances().collect())
             .collect()
     }
 
     #[test]
     fn b_needs_the_anchors_on_both_sides() {
         let closed = [(I, true, true), (P, true, false), (B, false, false), (B, false, false)];
-        assert_eq!(refs(&closed), [(0, 0), (1, 0), (1, 2), (2, 3)]);
+        assert_eq!(refs(&closed), [&[][..], &[1], &[1, 2], &[2, 3]]);
     }
 
     #[test]
     fn leading_b_of_an_open_group_needs_the_group_before() {
         let open = [(I, true, true), (P, true, false), (I, true, false), (B, false, false)];
-        assert_eq!(refs(&open)[3], (1, 2));
+        assert_eq!(refs(&open)[3], [1, 2]);
         let closed = [(I, true, true), (P, true, false), (I, true, true), (B, false, false)];
-        assert_eq!(refs(&closed)[3], (1, 0));
+        assert_eq!(refs(&closed)[3], [1]);
     }
 
     #[test]
     fn joined_in_the_middle_nothing_is_known_until_an_intra_picture() {
         let seen = refs(&[(P, true, false), (B, false, false), (I, true, true), (P, true, false)]);
         // The B picture's own reference is known, and can itself never be decoded.
-        assert_eq!(seen, [(u16::MAX, 0), (1, 0), (0, 0), (1, 0)]);
+        assert_eq!(seen, [&[u16::MAX][..], &[1], &[], &[1]]);
     }
 
     #[test]
     fn sound_and_stills_stand_alone() {
         let alone = [(Kind::Audio, false, false), (Kind::Still, false, false)];
-        assert_eq!(refs(&alone), [(0, 0), (0, 0)]);
+        assert_eq!(refs(&alone), [vec![], vec![]]);
     }
 }

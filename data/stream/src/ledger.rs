@@ -62,8 +62,8 @@ pub struct Totals {
     pub unknown: u64,
 }
 
-/// The ledger of one stream: 16 bytes for each frame of its window, and a third of a kilobyte.
-/// What every frame touches lies together: two lines here, one of `entries`.
+/// The ledger of one stream: 24 bytes for each frame of its window, and a third of a kilobyte.
+/// What every frame touches lies together: two lines here, one or two of `entries`.
 ///
 /// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that
 /// up to 2^31 may be left out. Time may be any clock that does not go back.

@@ -16,15 +16,17 @@ mod group;
 mod histogram;
 mod ledger;
 mod packets;
+mod references;
 pub mod rtp;
 mod spec;
 
 pub use contract::{Class, Contract, Late, Window, WindowError, Windows};
 pub use counts::{Counters, Counts};
 pub use descriptor::{Descriptor, Refusal, Refusals};
-pub use frame::{DropReason, Frame, Kind, References};
+pub use frame::{DropReason, Frame, Kind};
 pub use group::GroupTracker;
 pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};
 pub use packets::{PACKET_HEADER_LEN, PacketCursor, PacketWriteError, PacketWriter, Packets};
+pub use references::References;
 pub use spec::{KEYS, Key, Spec, SpecError, Values, WhenFull};

@@ -20,10 +20,13 @@ pub const DEADLINE_URI: &str = "urn:x-selvedge:deadline";
 pub const DEADLINE_ID: u8 = 2;
 /// Bytes of a fixed header without contributing sources.
 pub const HEADER_LEN: usize = 12;
-/// Bytes that the extension adds to a packet: its own header, elements of 12 and of 2 bytes.
-pub const EXTENSION_LEN: usize = 4 + 1 + 12 + 1 + 2;
+/// Bytes of the frame's element. One of another length is of another version, and skipped.
+const TAG_LEN: usize = 15;
+/// Bytes that the extension adds to a packet: its own header, elements of 15 and of 2 bytes, and one
+/// that fills the last word.
+pub const EXTENSION_LEN: usize = 4 + 1 + TAG_LEN + 1 + 2 + 1;
 /// Where in a packet written by [`write_packet`] the time left to the deadline stands.
-const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 10;
+const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 13;
 /// Where in it the deadline stands.
 const DEADLINE_AT: usize = LEFT_AT + 2 + 1;
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -178,18 +181,17 @@ fn find_tag(mut body: &[u8]) -> Option<FrameTag> {
 
 /// The frame's element; the deadline stands in another.
 fn read_tag(element: &[u8]) -> Option<FrameTag> {
-    let e: &[u8; 12] = element.try_into().ok()?;
+    let e: &[u8; TAG_LEN] = element.try_into().ok()?;
     Some(FrameTag {
         seq: u32::from_be_bytes([e[0], e[1], e[2], e[3]]),
         kind: Kind::from_number(e[4] & 0x0f)?,
         referenced: e[4] & 0x80 != 0,
         first: e[4] & 0x40 != 0,
         last: e[4] & 0x20 != 0,
-        refs: References {
-            near: u16::from_be_bytes([e[6], e[7]]),
-            far: u16::from_be_bytes([e[8], e[9]]),
-        },
-        left_ms: i16::from_be_bytes([e[10], e[11]]),
+        refs: References::from_bits(u64::from_be_bytes([
+            e[5], e[6], e[7], e[8], e[9], e[10], e[11], e[12],
+        ])),
+        left_ms: i16::from_be_bytes([e[13], e[14]]),
         deadline_ms: 0,
     })
 }
@@ -211,21 +213,31 @@ pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8
     out[2..4].copy_from_slice(&header.sequence.to_be_bytes());
     out[4..8].copy_from_slice(&header.timestamp.to_be_bytes());
     out[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
-    out[12..16].copy_from_slice(&[0xbe, 0xde, 0, 4]);
-    let e = &mut out[16..32];
-    e[0] = EXTENSION_ID << 4 | 11;
+    out[12..16].copy_from_slice(&[0xbe, 0xde, 0, 5]);
+    let e = &mut out[16..36];
+    e[0] = EXTENSION_ID << 4 | (TAG_LEN as u8 - 1);
     e[1..5].copy_from_slice(&tag.seq.to_be_bytes());
     let flags = [(tag.referenced, 0x80), (tag.first, 0x40), (tag.last, 0x20)];
     let flags = flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum::<u8>();
     e[5] = tag.kind as u8 | flags;
-    e[6] = 0;
-    e[7..9].copy_from_slice(&tag.refs.near.to_be_bytes());
-    e[9..11].copy_from_slice(&tag.refs.far.to_be_bytes());
-    e[11..13].copy_from_slice(&tag.left_ms.to_be_bytes());
-    e[13] = DEADLINE_ID << 4 | 1;
-    e[14..16].copy_from_slice(&tag.deadline_ms.to_be_bytes());
+    e[6..14].copy_from_slice(&tag.refs.bits().to_be_bytes());
+    e[14..16].copy_from_slice(&tag.left_ms.to_be_bytes());
+    e[16] = DEADLINE_ID << 4 | 1;
+    e[17..19].copy_from_slice(&tag.deadline_ms.to_be_bytes());
+    e[19] = 0;
     out[HEADER_LEN + EXTENSION_LEN..].copy_from_slice(payload);
 }
+
+/// Sets the sequence number of a packet, just before it is sent: only then is it known which frames
+/// before it were sent at all. Does nothing to a packet too short to be one.
+pub fn stamp_sequence(packet: &mut [u8], sequence: u16) {
+    if let Some(field) = packet.get_mut(SEQUENCE_AT..SEQUENCE_AT + 2) {
+        field.copy_from_slice(&sequence.to_be_bytes());
+    }
+}
+
+/// Where in a packet the sequence number stands.
+pub const SEQUENCE_AT: usize = 2;
 
 /// Sets in a packet written by [`write_packet`], just before it is sent, its frame's deadline and
 /// how far off that is, both instants cut to whole milliseconds of one clock. Does nothing to a
@@ -269,7 +281,7 @@ mod tests {
         referenced: false,
         first: true,
         last: false,
-        refs: References { near: 3, far: 300 },
+        refs: References::from_bits(300 << 48 | 0b100),
         left_ms: -5,
         deadline_ms: 65_000,
     };
@@ -312,7 +324,7 @@ mod tests {
     #[test]
     fn elements_may_stand_in_any_order_among_others_but_not_alone() {
         let bytes = packet();
-        let (frame, deadline) = (&bytes[16..29], &bytes[29..32]);
+        let (frame, deadline) = (&bytes[16..32], &bytes[32..35]);
         let parse = |elements: &[&[u8]]| {
             let body = elements.concat();
             let mut bytes = bytes[..14].to_vec();

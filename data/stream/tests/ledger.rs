@@ -16,7 +16,7 @@ fn frame(seq: u32, near: u16, far: u16) -> Frame {
         seq,
         kind: Kind::Predicted,
         referenced: true,
-        refs: References { near, far },
+        refs: References::to([near.into(), far.into()]),
         packets: 1,
         size: Bytes(1000),
         arrival: Instant::ZERO,
@@ -203,9 +203,9 @@ struct Life {
 fn life() -> impl Strategy<Value = Life> {
     let refs = prop_oneof![
         2 => Just(References::NONE),
-        4 => (1..4_u16).prop_map(|near| References { near, far: 0 }),
-        2 => (1..4_u16, 1..8_u16).prop_map(|(near, far)| References { near, far }),
-        1 => (1..40_u16).prop_map(|near| References { near, far: 0 }),
+        4 => (1..4_u32).prop_map(|near| References::to([near])),
+        2 => (1..4_u32, 1..8_u32, 0..40_u32).prop_map(|refs| References::to(<[u32; 3]>::from(refs))),
+        1 => (1..40_u32).prop_map(|near| References::to([near])),
         1 => Just(References::UNKNOWN),
     ];
     let fate = prop_oneof![12 => Just(ON_TIME), 1 => Just(LATE), 1 => Just(DROPPED)];
@@ -230,11 +230,11 @@ fn oracle(lives: &[Life]) -> Vec<bool> {
     for (n, life) in lives.iter().enumerate() {
         let holds = |distance: u16| {
             let before = n.checked_sub(distance.into());
-            distance == 0 || before.is_some_and(|before| decodable[before])
+            before.is_some_and(|before| decodable[before])
         };
         let arrived = life.known && life.fate == Some(ON_TIME);
         let refs = life.refs;
-        decodable.push(arrived && refs.is_known() && holds(refs.near) && holds(refs.far));
+        decodable.push(arrived && refs.is_known() && refs.distances().all(holds));
     }
     decodable
 }
@@ -279,7 +279,7 @@ proptest! {
     ) {
         let (mut each, mut all) = (Ledger::new(64), Ledger::new(64));
         for (seq, life) in (0..).zip(&lives) {
-            let new = frame(seq, life.refs.near, life.refs.far);
+            let new = Frame { refs: life.refs, ..frame(seq, 0, 0) };
             prop_assert_eq!(each.offered(&new), all.offered(&new));
         }
         let in_order = (0..40).map(|seq| (seq, true));

@@ -175,10 +175,10 @@ impl Run {
         let kind = Kind::ALL[usize::from(what & 7) % Kind::COUNT];
         let refs = match what >> 3 & 7 {
             0..=2 => References::NONE,
-            3 => References { near: 1, far: 0 },
-            4 => References { near: 1, far: 2 },
-            5 => References { near: choices.byte().into(), far: choices.byte().into() },
-            6 => References { near: choices.word() % 2048, far: choices.word() % 2048 },
+            3 => References::to([1]),
+            4 => References::to([1, 2]),
+            5 => References::to([choices.byte().into(), choices.byte().into()]),
+            6 => References::to([choices.word() % 2048, choices.word() % 2048].map(u32::from)),
             _ => References::UNKNOWN,
         };
         let how = choices.byte();
@@ -217,8 +217,8 @@ impl Run {
     fn group_frame(&mut self, stream: StreamIndex, n: u8, size: u16) {
         let (kind, refs, share) = match n % 9 {
             0 => (Kind::Intra, References::NONE, 8),
-            n if n % 3 == 0 => (Kind::Predicted, References { near: 3, far: 0 }, 3),
-            n => (Kind::Bidirectional, References { near: (n % 3).into(), far: 0 }, 1),
+            n if n % 3 == 0 => (Kind::Predicted, References::to([3]), 3),
+            n => (Kind::Bidirectional, References::to([(n % 3).into()]), 1),
         };
         let size = Bytes(u64::from(size) * share);
         let frame = Frame {

@@ -91,7 +91,7 @@ impl Maker {
             self.header.timestamp = self.header.timestamp.wrapping_add(3600);
         }
         if what & 4 != 0 {
-            self.tag.refs = References { near: choices.byte().into(), far: choices.word() };
+            self.tag.refs = References::to([choices.byte().into(), choices.word().into()]);
         }
         if what & 8 != 0 {
             let step = choices.byte().cast_signed();

@@ -21,7 +21,7 @@ use counts::COUNTS_LEN;
 pub use counts::CountsBoard;
 
 /// The layouts' version: a producer of another is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The first eight bytes of a stream's segment.
 pub const STREAM_MAGIC: [u8; 8] = *b"SLVGSTRM";
 /// The first eight bytes of a doorbell.

@@ -280,7 +280,7 @@ fn recording(path: &std::path::Path, frames: u32) {
                 referenced: true,
                 first,
                 last,
-                refs: selvedge_data_stream::References { near: 1, far: 0 },
+                refs: selvedge_data_stream::References::to([1]),
                 left_ms: 0,
                 deadline_ms: 0,
             };

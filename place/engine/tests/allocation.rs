@@ -81,7 +81,7 @@ fn a_meter_allocates_only_when_it_is_made() {
                 referenced: true,
                 first: n.is_multiple_of(3),
                 last: n % 3 == 2,
-                refs: References { near: 1, far: 0 },
+                refs: References::to([1]),
                 left_ms: 9,
                 deadline_ms: n as u16,
             };

@@ -136,7 +136,7 @@ fn packet(seq: u32, part: u16, deadline: Instant, now: Instant) -> Vec<u8> {
         referenced: true,
         first: part == 0,
         last: part + 1 == PACKETS,
-        refs: References { near: u16::from(!seq.is_multiple_of(10)), far: 0 },
+        refs: References::to([u32::from(!seq.is_multiple_of(10))]),
         left_ms: 0,
         deadline_ms: 0,
     };

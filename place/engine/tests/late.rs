@@ -127,7 +127,13 @@ fn run(run: &Run<'_>) -> Outcome {
     let mut noise = Noise(*seed);
     let mut packet = vec![0; PACKET];
     packet[..2].copy_from_slice(&[0x80, 96]);
-    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    let offer = FrameMetadata {
+        kind: Kind::Data,
+        referenced: false,
+        refs: None,
+        closes: false,
+        timestamp: 0,
+    };
     let apart = Bytes(PACKET as u64 + 28) / Bitrate(link.rate.0 * percent / 100);
     let (mut next, mut count) = (Instant::ZERO, 0);
     let end = Instant::ZERO + *lasts;

@@ -135,7 +135,7 @@ pub(crate) fn offline(scripts: &[Script]) -> Vec<Vec<OfflineFrame>> {
                 arrival: f.arrival,
                 deadline: f.arrival + delay(s),
                 size: f.size,
-                needs: (f.refs.near != 0).then(|| (f.seq - u32::from(f.refs.near)) as usize),
+                refs: f.refs,
             };
             s.frames.iter().map(frame).collect()
         })

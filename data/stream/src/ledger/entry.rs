@@ -1,4 +1,4 @@
-//! What a ledger remembers of one frame, in 16 bytes.
+//! What a ledger remembers of one frame, in 24 bytes.
 
 use super::recent::{Queueing, Second};
 use crate::References;
@@ -19,7 +19,7 @@ pub(super) enum State {
     Undecodable,
 }
 
-/// A place of the ring, four to a cache line. It holds the frame whose number ends in these 32
+/// A place of the ring. It holds the frame whose number ends in these 32
 /// bits, if that is not older than the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {

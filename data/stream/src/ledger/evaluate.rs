@@ -123,16 +123,18 @@ impl Ledger {
     /// Whether all that the first frame which is not evaluated refers to is decodable.
     #[inline(always)]
     fn has_all(&self, refs: References) -> bool {
-        let decodable = |back: u16| {
-            let root = self.cursor - u64::from(back);
-            if back <= 64 {
-                self.end - root <= self.window.into() && self.history >> (back - 1) & 1 == 1
-            } else {
-                self.state(root) == Some(State::Decodable)
-            }
-        };
         refs == References::NONE
-            || refs.is_known()
-                && [refs.near, refs.far].into_iter().all(|back| back == 0 || decodable(back))
+            || refs.are_met(self.history & self.within_window(), |back| {
+                self.state(self.cursor - u64::from(back)) == Some(State::Decodable)
+            })
+    }
+
+    /// Which of the 64 frames before `cursor` lie within the window, the last in the lowest bit.
+    #[inline(always)]
+    fn within_window(&self) -> u64 {
+        match u64::from(self.window).saturating_sub(self.end - self.cursor) {
+            64.. => u64::MAX,
+            frames => (1 << frames) - 1,
+        }
     }
 }

@@ -148,7 +148,7 @@ impl Book {
             if let Some(fate) = known.fates.get_mut(&settled.frame.seq) {
                 *fate = Some(settled.fate);
             }
-            let farthest = settled.frame.refs.near.max(settled.frame.refs.far);
+            let farthest = settled.frame.refs.distances().last().unwrap_or(0);
             let told_apart =
                 known.order.is_some() && known.most_waited + usize::from(farthest) <= TOLD_APART;
             if settled.fate == Fate::Dropped(DropReason::ReferenceLost) && told_apart {
@@ -168,9 +168,9 @@ impl Book {
         let lost = |&distance: &u16| {
             let seq = frame.seq.wrapping_sub(distance.into());
             let fate = stream.fates.get(&seq).copied().flatten();
-            distance != 0 && (distance >= REACH || matches!(fate, Some(Fate::Dropped(_))))
+            distance >= REACH || matches!(fate, Some(Fate::Dropped(_)))
         };
-        [frame.refs.near, frame.refs.far].into_iter().find(lost)
+        frame.refs.distances().find(lost)
     }
 
     /// A packet is to be sent.

@@ -40,10 +40,9 @@ fn bytes_of(it: &Descriptor) -> Vec<u8> {
     bytes.extend(it.seq.to_ne_bytes());
     bytes.extend(it.packets.to_ne_bytes());
     bytes.extend([it.kind, it.flags]);
-    bytes.extend(it.near.to_ne_bytes());
-    bytes.extend(it.far.to_ne_bytes());
+    bytes.extend(it.unused.to_ne_bytes());
     bytes.extend(it.len.to_ne_bytes());
-    for word in [it.start, it.arrival, it.deadline].into_iter().chain(it.reserved) {
+    for word in [it.start, it.arrival, it.deadline, it.refs].into_iter().chain(it.reserved) {
         bytes.extend(word.to_ne_bytes());
     }
     bytes
@@ -72,7 +71,7 @@ fn descriptors_that_make_no_sense_are_refused_by_reason() {
         ("packets", Descriptor { packets: 2, start: 16 + 64, ..good }),
         ("packet-size", Descriptor { flags: 2, start: 16 + 96, ..good }),
         ("deadline", Descriptor { deadline: 1, start: 16 + 128, ..good }),
-        ("reserved", Descriptor { reserved: [1, 0, 0], start: 16 + 160, ..good }),
+        ("reserved", Descriptor { reserved: [1, 0], start: 16 + 160, ..good }),
     ];
     for (n, (_, case)) in cases.iter().enumerate() {
         // A packet of 10 bytes wherever a case may point.

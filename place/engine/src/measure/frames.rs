@@ -3,7 +3,8 @@
 //! A cursor walks over the frame numbers. It settles a frame when the frame is whole, or when
 //! frames so far ahead have begun that the rest of it will not come. A frame can be decoded if it
 //! was whole and on time and everything that it refers to can be: that is known when the cursor
-//! has passed those, which lie before it.
+//! has passed those, which lie before it. The sender's ledger counts by the same rule
+//! ([`References::are_met`]).
 
 use selvedge_data_stream::References;
 use selvedge_data_stream::rtp::FrameTag;
@@ -86,6 +87,8 @@ pub(super) struct FrameLog {
     doubted: Option<u32>,
     slots: Box<[Option<Slot>; SLOTS as usize]>,
     decodable: Box<[u64; REMEMBERED as usize / 64]>,
+    /// Whether the 64 before `next` can be decoded, the last in the lowest bit.
+    history: u64,
     counts: FrameCounts,
 }
 
@@ -99,6 +102,7 @@ impl Default for FrameLog {
             doubted: None,
             slots: Box::new([None; SLOTS as usize]),
             decodable: Box::new([0; REMEMBERED as usize / 64]),
+            history: 0,
             counts: FrameCounts::default(),
         }
     }
@@ -184,6 +188,7 @@ impl FrameLog {
         self.base = (1 << 32) + u64::from(seq);
         self.next = self.base;
         self.highest = self.base;
+        self.history = 0;
         self.slots.fill(None);
     }
 
@@ -233,23 +238,23 @@ impl FrameLog {
             Some(Slot { on_time: Some(false), .. }) => self.counts.late += 1,
             Some(Slot { on_time: Some(true), refs, .. }) => {
                 self.counts.on_time += 1;
-                decodable = refs.is_known()
-                    && [refs.near, refs.far].into_iter().all(|back| self.is_ready(seq, back));
+                decodable = refs.are_met(self.history, |back| self.is_ready(seq, back));
                 self.counts.decodable += u64::from(decodable);
             }
         }
+        self.history = self.history << 1 | u64::from(decodable);
         let bit = seq % REMEMBERED;
         let word = &mut self.decodable[bit as usize / 64];
         *word = *word & !(1 << (bit % 64)) | u64::from(decodable) << (bit % 64);
     }
 
-    /// Whether the frame `back` before `seq` can be decoded; 0 back is no reference.
+    /// Whether the frame `back` before `seq` can be decoded.
     fn is_ready(&self, seq: u64, back: u16) -> bool {
         let Some(reference) = seq.checked_sub(u64::from(back)).filter(|&r| r >= self.base) else {
             return false;
         };
         let bit = reference % REMEMBERED;
-        back == 0 || self.decodable[bit as usize / 64] >> (bit % 64) & 1 == 1
+        self.decodable[bit as usize / 64] >> (bit % 64) & 1 == 1
     }
 }
 
@@ -276,7 +281,7 @@ mod tests {
     }
 
     fn whole(log: &mut FrameLog, seq: u32, near: u16, on_time: bool) {
-        log.handle(packet(seq, 0, 1, References { near, far: 0 }), |_, _| on_time);
+        log.handle(packet(seq, 0, 1, References::to([near.into()])), |_, _| on_time);
     }
 
     #[test]
@@ -364,7 +369,8 @@ mod tests {
                 decodable.push(came && fate != 1 && ready(near) && ready(far));
                 if came {
                     last = seq;
-                    let packet = packet(seq as u32, 0, 1, References { near, far });
+                    let refs = References::to([near.into(), far.into()]);
+                    let packet = packet(seq as u32, 0, 1, refs);
                     log.handle(packet, |_, _| fate != 1);
                 }
             }
@@ -381,7 +387,8 @@ mod tests {
             let mut log = FrameLog::default();
             for (seq, number, [first, last], [near, far], left_ms) in tags {
                 for seq in [seq, seq % 5000] {
-                    let mut packet = packet(seq, 0, 1, References { near, far });
+                    let refs = References::to([near, far].map(u32::from));
+                    let mut packet = packet(seq, 0, 1, refs);
                     packet.number = number;
                     packet.tag = FrameTag { first, last, left_ms, ..packet.tag };
                     log.handle(packet, |_, _| true);

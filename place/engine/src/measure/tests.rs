@@ -31,7 +31,7 @@ fn frame(seq: u32) -> Sent {
         at: arrival,
         deadline: arrival + 100 * MS,
         packets: 3,
-        refs: References { near: u16::from(seq > 0), far: 0 },
+        refs: References::to([u32::from(seq > 0)]),
     }
 }
 
@@ -229,8 +229,8 @@ fn media_time_that_begins_anew_begins_a_new_scale() {
 fn lost_packets_lose_their_frames_and_those_that_need_them() {
     // Frame 10 loses a packet, and frame 20 is not seen; frame 15 and 25 stand alone again.
     let frames = (0..30_u32).map(|seq| {
-        let near = u16::from(!seq.is_multiple_of(5));
-        Sent { refs: References { near, far: 0 }, ..frame(seq) }
+        let near = u32::from(!seq.is_multiple_of(5));
+        Sent { refs: References::to([near]), ..frame(seq) }
     });
     let lose = |_, n: u64| (n != 31 && !(60..63).contains(&n)).then_some(MS);
     let seen = through(frames, OFFSET, lose).snapshot();
@@ -309,7 +309,7 @@ fn almost_packet() -> impl Strategy<Value = Vec<u8>> {
         let (sequence, seq) = if near { (sequence % 64, seq % 64) } else { (sequence, seq) };
         let mut bytes = vec![0; packet_len(4)];
         let kind = Kind::from_number(kind).unwrap();
-        let refs = References { near: back, far };
+        let refs = References::to([back, far].map(u32::from));
         let header = Header { marker, payload_type: 96, sequence, timestamp, ssrc };
         let tag =
             FrameTag { seq, kind, referenced: false, first, last, refs, left_ms, deadline_ms };
