@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_data_memory::{PayloadSpan, RegionError, UntrustedConsumer, UntrustedPoolReader};
-use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
+use selvedge_data_stream::rtp::{SEQUENCE_AT, STAMPED_LEN, stamps};
 use selvedge_data_stream::{
     Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
-use selvedge_place_engine::engine::FrameConsumer;
+use selvedge_place_engine::engine::{FrameConsumer, Stamp};
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -266,16 +266,11 @@ impl FrameConsumer for SharedConsumer {
         (1..=usize::from(self.limits.packet)).contains(&len).then_some((at, len))
     }
 
-    fn stamp(
-        &mut self,
-        payload: PayloadSpan,
-        (at, len): (usize, usize),
-        deadline: Instant,
-        now: Instant,
-    ) {
+    fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
         let of = |held: &&HeldFrame| held.span == Some(payload);
         if len >= STAMPED_LEN && self.held.iter().find(of).is_some_and(|held| held.stamped) {
-            for (offset, bytes) in stamps(deadline, now) {
+            self.pool.write(payload, at + SEQUENCE_AT, &stamp.sequence.to_be_bytes());
+            for (offset, bytes) in stamps(stamp.deadline, stamp.now) {
                 self.pool.write(payload, at + offset, &bytes);
             }
         }

@@ -29,7 +29,9 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};
 use self::departures::Departures;
-pub use self::frame_consumer::{FrameConsumer, LocalConsumer, LocalPoller, Poller, Registrar};
+pub use self::frame_consumer::{
+    FrameConsumer, LocalConsumer, LocalPoller, Poller, Registrar, Stamp,
+};
 pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;

@@ -9,13 +9,12 @@ use std::net::SocketAddr;
 use selvedge_data_link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::Spec;
-use selvedge_data_stream::{DropReason, PacketCursor};
+use selvedge_data_stream::{DropReason, Frame, PacketCursor, Spec};
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
 use super::carrier::{StreamCarrier, overhead};
-use super::frame_consumer::FrameConsumer;
+use super::frame_consumer::{FrameConsumer, Stamp};
 
 /// A stream as the engine keeps it.
 pub(super) struct AttachedStream<O> {
@@ -31,11 +30,38 @@ pub(super) struct AttachedStream<O> {
     /// Frames that may wait at the link.
     pub(super) room: usize,
     cursor: Cursor,
+    numbering: Numbering,
     pub(super) send_errors: u64,
     pub(super) sent: RateMeter,
     pub(super) sent_bytes: Bytes,
     /// When it goes, if it is to: at the latest then, or as soon as nothing waits any more.
     pub(super) removal_deadline: Option<Instant>,
+}
+
+/// The RTP sequence numbers of what is sent. Frames that are not sent at all leave no gap: receivers
+/// drop the first packet behind a gap of 3000 (RFC 3550, appendix A.1), and with it a whole group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbering {
+    /// The frame being sent, and the number of its first packet.
+    frame: Option<u32>,
+    first: u16,
+    /// How many of its packets were numbered, and how many it has.
+    numbered: u16,
+    packets: u16,
+}
+
+impl Numbering {
+    /// The number of a frame's packet; the same if it is asked for again.
+    fn number(&mut self, frame: &Frame, packet: u16) -> u16 {
+        if self.frame != Some(frame.seq) {
+            // What is missing at the end of a frame has to be seen.
+            let cut = u16::from(self.numbered < self.packets);
+            self.first = self.first.wrapping_add(self.numbered).wrapping_add(cut);
+            (self.frame, self.numbered, self.packets) = (Some(frame.seq), 0, frame.packets);
+        }
+        self.numbered = self.numbered.max(packet.saturating_add(1));
+        self.first.wrapping_add(packet)
+    }
 }
 
 /// Where the next packet of the frame being sent begins.
@@ -71,6 +97,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
             timed: false,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
+            numbering: Numbering::default(),
             send_errors: 0,
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
@@ -105,8 +132,44 @@ impl<O: FrameConsumer> AttachedStream<O> {
         Err(DropReason::SendFailed)
     }
 
-    /// Writes into the packet when its frame is due and how long before that it leaves.
-    pub(super) fn stamp(&mut self, packet: &LocatedPacket, deadline: Instant, now: Instant) {
-        self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), deadline, now);
+    /// Writes into the packet its number, when its frame is due, and how long before that it leaves.
+    pub(super) fn stamp(&mut self, packet: &LocatedPacket, next: &Transmit, now: Instant) {
+        let sequence = self.numbering.number(&next.frame, next.packet);
+        let stamp = Stamp { sequence, deadline: next.deadline, now };
+        self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_data_stream::{Kind, References};
+
+    fn frame(seq: u32, packets: u16) -> Frame {
+        Frame {
+            seq,
+            kind: Kind::Predicted,
+            referenced: true,
+            refs: References::NONE,
+            packets,
+            size: Bytes(0),
+            arrival: Instant::ZERO,
+            deadline: None,
+            payload: PayloadSpan::default(),
+        }
+    }
+
+    #[test]
+    fn frames_that_are_not_sent_leave_no_gap() {
+        let mut numbering = Numbering::default();
+        let mut numbers = |seq, packets: u16, sent: u16| {
+            (0..sent).map(|n| numbering.number(&frame(seq, packets), n)).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(0, 2, 2), [0, 1]);
+        assert_eq!(numbers(9000, 3, 3), [2, 3, 4], "8999 frames were not sent");
+        assert_eq!(numbers(9001, 3, 2), [5, 6]);
+        assert_eq!(numbers(9001, 3, 3), [5, 6, 7], "chosen anew");
+        assert_eq!(numbers(9002, 4, 1), [8]);
+        assert_eq!(numbers(9003, 1, 1), [10], "the end of the frame before is missing");
     }
 }

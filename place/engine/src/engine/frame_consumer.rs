@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{Consumer, PayloadSpan, PoolReader, pool, ring};
-use selvedge_data_stream::rtp::stamp_deadline;
+use selvedge_data_stream::rtp::{stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{Counts, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
@@ -16,6 +16,17 @@ use super::{NewStream, StreamParams, payload_max, spin};
 use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
+
+/// What is known of a packet only when it leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// Its RTP sequence number.
+    pub sequence: u16,
+    /// When its frame is due.
+    pub deadline: Instant,
+    /// When it leaves.
+    pub now: Instant,
+}
 
 /// The engine's end of a stream: frames come out of it, and their packets lie in it.
 pub trait FrameConsumer: Send {
@@ -26,14 +37,8 @@ pub trait FrameConsumer: Send {
     /// The next packet of a frame behind `cursor`, which goes on behind it: its place in the
     /// payload and its length.
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)>;
-    /// Writes into a packet when its frame is due and how long before that it leaves.
-    fn stamp(
-        &mut self,
-        payload: PayloadSpan,
-        packet: (usize, usize),
-        deadline: Instant,
-        now: Instant,
-    );
+    /// Writes into a packet what is known only when it leaves.
+    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp);
     /// A packet's bytes, for the kernel; none if there is no such packet.
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
     /// The engine is done with a frame that it popped; frames of no bytes never were here.
@@ -79,17 +84,12 @@ impl FrameConsumer for LocalConsumer {
         Some((at, cursor.next(self.pool.bytes(payload).ok()?)?.len()))
     }
 
-    fn stamp(
-        &mut self,
-        payload: PayloadSpan,
-        (at, len): (usize, usize),
-        deadline: Instant,
-        now: Instant,
-    ) {
+    fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
         if let Ok(bytes) = self.pool.bytes_mut(payload)
             && let Some(packet) = bytes.get_mut(at..at + len)
         {
-            stamp_deadline(packet, deadline, now);
+            stamp_sequence(packet, stamp.sequence);
+            stamp_deadline(packet, stamp.deadline, stamp.now);
         }
     }
 

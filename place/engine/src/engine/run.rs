@@ -113,7 +113,7 @@ impl<P: Poller> Worker<P> {
                 let leaves = self.link.spaced(now, run.size);
                 located.leaves = Some(leaves).filter(|leaves| *leaves > now);
             }
-            stream.stamp(&located, next.deadline, located.leaves.unwrap_or(now));
+            stream.stamp(&located, &wanted, located.leaves.unwrap_or(now));
             match stream.carry(&located) {
                 Ok(()) => {}
                 // As above: it is tried once more, as the first.

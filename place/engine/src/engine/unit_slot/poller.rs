@@ -8,7 +8,7 @@ use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::record::EngineRecorder;
-use crate::engine::{FrameConsumer, NewStream, Poller};
+use crate::engine::{FrameConsumer, NewStream, Poller, Stamp};
 use selvedge_data_stream::Counts;
 use selvedge_os::wake::Woken;
 
@@ -61,15 +61,9 @@ impl<O: FrameConsumer> FrameConsumer for TraceConsumer<O> {
         self.frame_consumer.packet(payload, cursor)
     }
 
-    fn stamp(
-        &mut self,
-        payload: PayloadSpan,
-        packet: (usize, usize),
-        deadline: Instant,
-        now: Instant,
-    ) {
-        self.seen.packet_left(self.stream, deadline);
-        self.frame_consumer.stamp(payload, packet, deadline, now);
+    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp) {
+        self.seen.packet_left(self.stream, stamp.deadline);
+        self.frame_consumer.stamp(payload, packet, stamp);
     }
 
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8] {
