@@ -48,7 +48,13 @@ fn enqueue(frame_producer: &mut FrameProducer, frames: u32) {
     let mut packet = [7; 200];
     packet[..2].copy_from_slice(&[0x80, 0xe0]);
     for timestamp in 0..frames {
-        let frame = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp };
+        let frame = FrameMetadata {
+            kind: Kind::Data,
+            referenced: false,
+            closes: true,
+            refs: None,
+            timestamp,
+        };
         frame_producer.enqueue(frame, &[&packet]).unwrap();
     }
 }
@@ -164,7 +170,13 @@ fn a_node_that_is_dropped_leaves_no_thread() {
     assert!(wait_until(SOON, || threads("dropped") == 1));
     drop(node);
     assert_eq!(threads("dropped"), 0);
-    let frame = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    let frame = FrameMetadata {
+        kind: Kind::Data,
+        referenced: false,
+        closes: true,
+        refs: None,
+        timestamp: 0,
+    };
     // Its end may outlive it: frames go nowhere, and nothing waits or panics.
     let _ = own.enqueue(frame, &[&[0x80; 20]]);
 }

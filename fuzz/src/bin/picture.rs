@@ -21,6 +21,9 @@ fuzz_target!(|unit: &[u8]| {
     if let Some(picture) = h264::picture(unit) {
         assert!((picture.kind as u8) < 3);
     }
+    let mut references = h264::ReferenceReader::default();
+    // Sets that stand in it are known when its slices are read a second time.
+    let _ = (references.push(unit), references.push(unit));
     let delimiter = h264::delimiter_len(unit);
     let behind = &unit[delimiter..];
     assert!(delimiter == 0 || behind.starts_with(&[0, 0, 1]) || behind.starts_with(&[0, 0, 0, 1]));

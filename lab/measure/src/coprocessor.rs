@@ -214,7 +214,7 @@ fn rtp(payload: usize) -> Vec<u8> {
 }
 
 const OFFER: FrameMetadata =
-    FrameMetadata { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
+    FrameMetadata { kind: Kind::Still, referenced: false, closes: true, refs: None, timestamp: 0 };
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
 /// which slept, takes it out of its ring.

@@ -36,7 +36,13 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
 
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer = FrameMetadata { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
+    let offer = FrameMetadata {
+        kind: Kind::Still,
+        referenced: false,
+        closes: true,
+        refs: None,
+        timestamp: 0,
+    };
     let total = STREAMS * FRAMES_PER_SECOND * seconds;
     let gap = 1_000_000_000 / (STREAMS * FRAMES_PER_SECOND);
     let began = clock.now();

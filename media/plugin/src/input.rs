@@ -156,6 +156,7 @@ mod imp {
             kind: frame.picture.kind,
             referenced: frame.picture.referenced,
             closes: frame.picture.closes,
+            refs: frame.picture.refs,
             timestamp: frame.rtp_timestamp,
         };
         *given += u64::from(frame_producer.enqueue(offer, frame.packets).is_ok());

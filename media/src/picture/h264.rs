@@ -1,10 +1,15 @@
 //! H.264 (ITU-T Rec. H.264, sections 7.3.1 and 7.3.3): the kind of an access unit from its
 //! slice headers.
 
+mod memory;
+mod order;
+mod references;
+
 use h264_reader::nal::{NalHeader, UnitType};
 use h264_reader::rbsp::{BitRead, BitReader, ByteReader};
 use selvedge_data_stream::Kind;
 
+pub use self::references::ReferenceReader;
 use super::{Picture, start_code};
 
 /// The NAL header and a slice header's first two fields fit into this, escapes included.
@@ -22,6 +27,7 @@ pub fn picture(unit: &[u8]) -> Option<Picture> {
         kind: if a.kind as u8 >= b.kind as u8 { a.kind } else { b.kind },
         referenced: a.referenced || b.referenced,
         closes: a.closes && b.closes,
+        refs: None,
     })
 }
 
@@ -68,7 +74,7 @@ fn slice(nal: &[u8]) -> Option<Picture> {
         2 | 7 | 4 | 9 => Kind::Intra,
         _ => return None,
     };
-    Some(Picture { kind, referenced: header.nal_ref_idc() != 0, closes })
+    Some(Picture { kind, referenced: header.nal_ref_idc() != 0, closes, refs: None })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub mod jpeg;
 pub mod mpeg;
 mod start_code;
 
-use selvedge_data_stream::Kind;
+use selvedge_data_stream::{Kind, References};
 
 /// What an access unit is to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +22,19 @@ pub struct Picture {
     /// Whether nothing after it can refer to anything before it (an H.264 IDR picture, the
     /// intra picture of a closed MPEG group).
     pub closes: bool,
+    /// What it refers to, in frames of its stream, where its headers say so.
+    pub refs: Option<References>,
 }
 
 impl Picture {
     /// A unit without a picture that could be read.
-    pub const DATA: Self = Self { kind: Kind::Data, referenced: false, closes: false };
+    pub const DATA: Self = Self { kind: Kind::Data, referenced: false, closes: false, refs: None };
     /// A block of sound.
-    pub const AUDIO: Self = Self { kind: Kind::Audio, referenced: false, closes: false };
+    pub const AUDIO: Self =
+        Self { kind: Kind::Audio, referenced: false, closes: false, refs: None };
     /// A JPEG image.
-    pub const STILL: Self = Self { kind: Kind::Still, referenced: false, closes: false };
+    pub const STILL: Self =
+        Self { kind: Kind::Still, referenced: false, closes: false, refs: None };
 }
 
 /// The encodings that are carried, each with its RTP payload format.

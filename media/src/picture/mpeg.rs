@@ -88,6 +88,7 @@ impl Headers {
             kind: self.kind,
             referenced: self.kind != Kind::Bidirectional,
             closes: intra && self.group == Some(true),
+            refs: None,
         }
     }
 

@@ -12,6 +12,7 @@ use super::packetizer::Packetizer;
 use super::unit::{Format, Unit};
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame, StreamInfo};
+use crate::picture::h264::ReferenceReader;
 use crate::picture::mpeg::{self, DisplayOrder};
 use crate::picture::{Codec, Picture};
 use crate::samples::SampleBlocks;
@@ -26,6 +27,7 @@ pub(super) struct Framing {
     pub(super) timeline: Timeline,
     order: DisplayOrder,
     packetizer: Packetizer,
+    references: ReferenceReader,
     /// Cuts sound into packets; `None` for pictures.
     sound: Option<SampleBlocks>,
 }
@@ -48,6 +50,7 @@ impl Framing {
             timeline: Timeline::new(Duration::ZERO),
             order: DisplayOrder::default(),
             packetizer: Packetizer::new(format.codec, payload_max)?,
+            references: ReferenceReader::default(),
             sound,
             format,
         };
@@ -82,6 +85,7 @@ impl Framing {
     pub(super) fn restart(&mut self) {
         self.timeline.restart();
         self.order = DisplayOrder::default();
+        self.references.restart();
     }
 
     /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
@@ -127,7 +131,11 @@ impl Framing {
         debug_assert!(packets.iter().all(|packet| packet.len() > HEADER_LEN));
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
         let map = unit.map_readable().ok();
-        let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
+        let bytes = map.as_deref().unwrap_or_default();
+        let mut picture = self.format.codec.picture(bytes);
+        if self.format.codec == Codec::H264 {
+            picture.refs = self.references.push(bytes);
+        }
         sink.enqueue(MediaFrame {
             picture,
             media_time: at.present,

@@ -145,6 +145,7 @@ impl Worker {
                 kind: frame.picture.kind,
                 referenced: frame.picture.referenced,
                 closes: frame.picture.closes,
+                refs: frame.picture.refs,
                 timestamp: base.wrapping_add(frame.rtp_timestamp),
             };
             for frame_producer in frame_producers.iter_mut() {

@@ -57,6 +57,8 @@ impl Recorded {
             kind: tag.kind,
             referenced: tag.referenced,
             closes: tag.kind == selvedge_data_stream::Kind::Intra,
+            // Distances hold only where no frame is missing: what was received has gaps.
+            refs: None,
             timestamp: self.timestamp,
         })
     }

@@ -13,7 +13,7 @@ use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
 use selvedge_data_stream::WhenFull;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{
-    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter,
+    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, References,
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -109,6 +109,8 @@ pub struct FrameMetadata {
     pub referenced: bool,
     /// Whether nothing after it refers to anything before it.
     pub closes: bool,
+    /// What it refers to, if that is known; else it follows from the kinds.
+    pub refs: Option<References>,
     /// Media time in the payload's clock.
     pub timestamp: u32,
 }
@@ -257,7 +259,8 @@ impl FrameProducer {
     ) -> Result<u32, DropReason> {
         let seq = self.seq;
         self.seq = seq.wrapping_add(1);
-        let refs = self.group.push(offer.kind, offer.referenced, offer.closes);
+        let inferred = self.group.push(offer.kind, offer.referenced, offer.closes);
+        let refs = offer.refs.unwrap_or(inferred);
         self.counters.frames.fetch_add(1, Ordering::Relaxed);
         self.counters.last_arrival.store(arrival.0.max(1), Ordering::Relaxed);
         if let Some(arrivals) = &self.arrivals {

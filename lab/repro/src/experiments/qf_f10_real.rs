@@ -182,8 +182,13 @@ fn maker(
         (Duration::from_millis(period), Duration::from_micros(service * 10 * WORK));
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer =
-        FrameMetadata { kind: Picture::Data, referenced: false, closes: true, timestamp: 0 };
+    let offer = FrameMetadata {
+        kind: Picture::Data,
+        referenced: false,
+        closes: true,
+        refs: None,
+        timestamp: 0,
+    };
     let (never, mut late) = (AtomicBool::new(false), 0);
     for k in 0..periods(n, seconds) {
         let begins = start + period * k;

@@ -220,7 +220,13 @@ pub(super) fn sender(
 fn produce(clock: Clock, mut frame_producer: FrameProducer, stop: &AtomicBool) {
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    let offer = FrameMetadata {
+        kind: Kind::Data,
+        referenced: false,
+        closes: true,
+        refs: None,
+        timestamp: 0,
+    };
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
         let end = packet.len();

@@ -35,7 +35,13 @@ fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
     let mut packet = [0; 12];
     packet[..2].copy_from_slice(&[0x80, 96]);
     let slices = vec![&packet[..]; packets];
-    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    let offer = FrameMetadata {
+        kind: Kind::Data,
+        referenced: false,
+        closes: false,
+        refs: None,
+        timestamp: 0,
+    };
     frame_producer.enqueue(offer, &slices).unwrap();
 }
 

@@ -258,7 +258,7 @@ pub fn link_of(trace: &Trace) -> LinkConfig {
 }
 
 const OFFER: FrameMetadata =
-    FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    FrameMetadata { kind: Kind::Data, referenced: false, closes: false, refs: None, timestamp: 0 };
 const HEADER: Header =
     Header { marker: false, payload_type: 96, sequence: 0, timestamp: 0, ssrc: 0 };
 const TAG: FrameTag = FrameTag {
