@@ -81,9 +81,8 @@ struct descriptor {
     uint32_t seq;
     uint16_t packets;
     uint8_t kind, flags;
-    uint16_t near, far;
-    uint32_t len;
-    uint64_t start, arrival, deadline, zeros[3];
+    uint32_t zero, len;
+    uint64_t start, arrival, deadline, references, zeros[2];
 };
 _Static_assert(sizeof(struct descriptor) == 64, "a slot has 64 bytes");
 
@@ -116,7 +115,7 @@ int main(int argc, char **argv) {
     size_t bell_len, len;
     unsigned char *bell = map(bell_fds[0], &bell_len), *memory = map(stream_fds[0], &len);
     if (memcmp(bell, "SLVGBELL", 8) || memcmp(memory, "SLVGSTRM", 8)) return 1;
-    if (u32_at(bell, 8) != 2 || u32_at(memory, 8) != 2) return 1;
+    if (u32_at(bell, 8) != 3 || u32_at(memory, 8) != 3) return 1;
     uint32_t slots = (uint32_t)u64_at(memory, 24);
     uint64_t pool_size = u64_at(memory, 32);
     unsigned char *ring = memory + u64_at(memory, 40), *pool = memory + u64_at(memory, 48);

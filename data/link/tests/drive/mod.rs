@@ -161,7 +161,8 @@ pub(crate) fn drive(
     let mut packets = Vec::new();
     let mut next = 0;
     let mut now = Instant::ZERO;
-    loop {
+    let mut done = false;
+    while !done {
         at(now, &mut link);
         while let Some(&(arrival, n, frame)) = arrivals.get(next).filter(|a| a.0 <= now) {
             link.handle_frame(now.max(arrival), streams[n], frame);
@@ -182,7 +183,7 @@ pub(crate) fn drive(
             let wake = [arrival, link.next_event(now)].into_iter().flatten().min();
             match wake {
                 Some(wake) => now = wake,
-                None => break,
+                None => done = true,
             }
         }
         while let Some(settled) = link.poll_settled() {
