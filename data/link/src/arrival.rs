@@ -142,7 +142,7 @@ impl Link {
             self.offered.add(now, taken.offered);
         }
         self.inverted_until = self.inverted_until.max(taken.inverted_until);
-        let mut head = taken.head;
+        let (mut head, mut pressed) = (taken.head, None);
         if let Some(earliest) = taken.earliest {
             self.backlog += taken.kept;
             self.idle = false;
@@ -159,6 +159,7 @@ impl Link {
                 self.select(now);
                 head = None;
             }
+            pressed = self.params.selection.then_some(fits_by);
         }
         match head {
             // What `promote` would find, without reading back what was just written.
@@ -167,6 +168,9 @@ impl Link {
             }
             None if taken.first => self.enqueue_next_head(now, stream),
             None => {}
+        }
+        if let Some(fits_by) = pressed {
+            self.anticipate(now, stream, fits_by);
         }
     }
 

@@ -10,6 +10,7 @@
 //! Arrivals while waiting change the choice, so poll again after each wait.
 
 mod accessors;
+mod anticipate;
 mod arrival;
 pub mod bound;
 mod burst;
@@ -43,6 +44,9 @@ use settled::{SettledQueue, settle};
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
 pub const WAITING_MAX: usize = 1024;
+
+/// What comes within so long counts when something is given up: more than waits can't be saved by it.
+const HORIZON: Duration = Duration::from_secs(3);
 
 /// Frames of a burst that are fetched at once.
 const FETCHED: usize = 16;
@@ -204,12 +208,12 @@ impl Link {
         if !self.params.selection {
             return;
         }
-        let second = Duration::from_secs(1);
+        let offered = self.offered.long_mean(now);
         let capacity = Capacity {
             rate: self.params.rate,
             from: now.max(self.free_at()),
             guard: self.derived.guard,
-            excess: self.offered.long_mean(now) * second - self.params.rate * second,
+            excess: (offered * HORIZON - self.params.rate * HORIZON).min(self.backlog),
         };
         let scheduler = &self.scheduler;
         let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));

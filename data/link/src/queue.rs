@@ -72,6 +72,9 @@ impl StreamQueue {
     #[inline]
     pub(super) fn take_first(&mut self) -> Option<Pending> {
         let first = self.frames.pop_front();
+        if let Some(taken) = first.filter(|taken| taken.frame.referenced) {
+            self.group.broken = taken.dropped.is_some();
+        }
         if self.frames.is_empty() {
             self.frames.clear();
         }
@@ -196,65 +199,82 @@ impl LostFrames {
     }
 }
 
-/// What the rest of the open group of pictures is likely to be, learnt from the groups before:
-/// moving averages (a quarter for the newest) of frames and of bytes behind the intra picture.
-#[derive(Clone, Debug)]
+/// What the rest of the open group of pictures is likely to be, learnt from the groups before: their
+/// lengths, and the mean size of a frame behind the intra picture.
+#[derive(Clone, Debug, Default)]
 pub(super) struct GroupForecast {
     pub(super) id: u32,
     frames: u32,
+    /// Lengths of the last groups, the newest first; 0 for none.
+    lengths: Box<[u32; Self::LEARNT]>,
+    /// Bytes and frames behind intra pictures, the older ones fading.
     tail_bytes: u64,
-    /// In sixteenths of a frame.
-    mean_frames_16: u64,
-    mean_tail_bytes: u64,
-    learnt: bool,
-}
-
-impl Default for GroupForecast {
-    /// Until a first group has ended: twelve frames, the usual length, of unknown size.
-    fn default() -> Self {
-        Self {
-            id: 0,
-            frames: 0,
-            tail_bytes: 0,
-            mean_frames_16: 12 * 16,
-            mean_tail_bytes: 0,
-            learnt: false,
-        }
-    }
+    tail_frames: u32,
+    /// Bytes of the last intra picture.
+    intra_bytes: u32,
+    /// Whether the newest picture to which others refer was lost, when it was taken out.
+    pub(super) broken: bool,
 }
 
 impl GroupForecast {
+    const LEARNT: usize = 8;
+    /// Until a group was longer: twelve frames, the usual length.
+    const SHORTEST: u32 = 12;
+
     /// Takes note of the next frame; returns the group that it belongs to.
     pub(super) fn push(&mut self, kind: Kind, size: Bytes) -> u32 {
         if kind == Kind::Intra {
-            self.close();
+            if self.frames > 0 {
+                self.lengths.rotate_right(1);
+                self.lengths[0] = self.frames;
+            }
+            self.frames = 0;
+            self.intra_bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
             self.id = self.id.wrapping_add(1);
         } else {
             self.tail_bytes += size.0;
+            self.tail_frames += 1;
+            if self.tail_frames >= 512 {
+                self.tail_bytes /= 2;
+                self.tail_frames /= 2;
+            }
         }
         self.frames += 1;
         self.id
     }
 
-    fn close(&mut self) {
-        if self.frames > 0 {
-            let frames_16 = u64::from(self.frames) * 16;
-            let mix = |mean: u64, new: u64| (mean * 3 + new) / 4;
-            let (frames, bytes) = if self.learnt {
-                (mix(self.mean_frames_16, frames_16), mix(self.mean_tail_bytes, self.tail_bytes))
-            } else {
-                (frames_16, self.tail_bytes)
-            };
-            (self.mean_frames_16, self.mean_tail_bytes, self.learnt) = (frames, bytes, true);
-        }
-        (self.frames, self.tail_bytes) = (0, 0);
+    /// Frames and bytes of the open group that are still to come; `None` unless a group went on from
+    /// here before.
+    pub(super) fn rest(&self) -> Option<(u64, u64)> {
+        self.lengths.iter().any(|&length| length >= self.frames.max(1)).then(|| self.remaining())
     }
 
-    /// Frames and bytes of the open group that are still to come.
+    /// Frames of a group, by those before.
+    pub(super) fn length(&self) -> u64 {
+        let known = self.lengths.iter().filter(|&&length| length > 0);
+        let sum = known.clone().map(|&length| u64::from(length)).sum::<u64>();
+        sum / (known.count() as u64).max(1)
+    }
+
+    /// Bytes of a frame, intra pictures among them.
+    pub(super) fn mean_size(&self) -> u64 {
+        let tail = self.tail_bytes / u64::from(self.tail_frames.max(1));
+        match self.length() {
+            0 => tail,
+            length => (u64::from(self.intra_bytes) + tail * (length - 1)) / length,
+        }
+    }
+
+    /// Frames and bytes of the open group that are still to come: as many as in the groups that went
+    /// on from here. A group longer than all before it goes on for as long again, as far as is known.
     pub(super) fn remaining(&self) -> (u64, u64) {
-        let mean = (self.mean_frames_16 / 16).max(1);
-        let frames = mean.saturating_sub(u64::from(self.frames));
-        (frames, self.mean_tail_bytes * frames / mean)
+        let longer = self.lengths.iter().filter(|&&length| length >= self.frames);
+        let rest = longer.clone().map(|&length| u64::from(length - self.frames));
+        let frames = match longer.clone().count() {
+            0 => u64::from(self.frames.max(Self::SHORTEST.saturating_sub(self.frames))),
+            groups => rest.sum::<u64>() / groups as u64,
+        };
+        (frames, self.tail_bytes * frames / u64::from(self.tail_frames.max(1)))
     }
 }
 
@@ -272,9 +292,21 @@ mod tests {
             }
         }
         assert_eq!(group.push(Kind::Intra, Bytes(10_000)), 4);
-        assert_eq!(group.remaining(), (9, 8_100));
+        assert_eq!(group.remaining(), (9, 9_000));
         group.push(Kind::Predicted, Bytes(1_000));
-        assert_eq!(group.remaining(), (8, 7_200));
+        assert_eq!((group.remaining(), group.rest()), ((8, 8_000), Some((8, 8_000))));
+        assert_eq!((group.length(), group.mean_size()), (10, 1_900));
+    }
+
+    #[test]
+    fn a_group_longer_than_all_before_goes_on_as_long_again() {
+        let mut group = GroupForecast::default();
+        group.push(Kind::Intra, Bytes(10_000));
+        assert_eq!((group.remaining(), group.rest()), ((11, 0), None));
+        for _ in 0..99 {
+            group.push(Kind::Predicted, Bytes(1_000));
+        }
+        assert_eq!((group.remaining(), group.rest()), ((100, 100_000), None));
     }
 
     #[test]

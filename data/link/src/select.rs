@@ -8,7 +8,7 @@
 //! jobs, generalised: what is given up is a *cut*, a frame with all that depends on it (for an
 //! intra picture its whole group, the part still to come included), and the cut is chosen that
 //! loses least worth for each byte it frees. Bytes beyond what is needed, now and by the forecast
-//! of the next second, do not count, so a passing squeeze costs a B picture and a lasting one
+//! of the next seconds, do not count, so a passing squeeze costs a B picture and a lasting one
 //! costs whole groups. Worth is a stream's weight, raised when its window has nothing left to
 //! lose; streams of lower priority are cut first.
 
@@ -83,7 +83,7 @@ pub(super) struct Capacity {
     pub(super) from: Instant,
     /// How much before its deadline a frame is to be finished.
     pub(super) guard: Duration,
-    /// Bytes by which the next second's frames are likely to exceed the link.
+    /// Bytes by which the next seconds' frames are likely to exceed the link, at most what waits.
     pub(super) excess: Bytes,
 }
 
