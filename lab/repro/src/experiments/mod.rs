@@ -42,6 +42,7 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
+pub(crate) mod up_media;
 mod web_load;
 mod web_server;
 
