@@ -13,7 +13,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use super::Link;
 use super::queue::StreamQueue;
-use super::select::give_up_one;
+use super::select::drop_one;
 
 /// Bytes, or how many too few.
 type Balance = i128;
@@ -27,16 +27,16 @@ impl Link {
         let Some(delay) = queue.contract.delay else { return };
         if fits_by.since(now) * 4 > delay && self.is_to_end(queue, self.params.rate * delay) {
             let Some(queue) = self.queue_mut(stream) else { return };
-            let freed = give_up_one(queue, queue.frames.len() - 1, DropReason::Sacrificed);
+            let freed = drop_one(queue, queue.frames.len() - 1, DropReason::Sacrificed);
             self.backlog = self.backlog - freed;
-            self.promote(now, stream);
+            self.enqueue_next_head(now, stream);
         }
     }
 
     /// Whether the group of this stream, whose newest frame waits, is to be broken off with that.
     #[cold]
     fn is_to_end(&self, queue: &StreamQueue, room: Bytes) -> bool {
-        let Some(newest) = queue.frames.back().filter(|newest| newest.given_up.is_none()) else {
+        let Some(newest) = queue.frames.back().filter(|newest| newest.dropped.is_none()) else {
             return false;
         };
         let breaks = newest.frame.referenced && newest.frame.kind != Kind::Intra;
@@ -109,6 +109,6 @@ impl StreamQueue {
     /// Whether the newest picture to which others refer is lost: nothing comes of its group any more.
     fn is_broken(&self) -> bool {
         let newest = self.frames.iter().rev().find(|pending| pending.frame.referenced);
-        newest.map_or(self.group.broken, |pending| pending.given_up.is_some())
+        newest.map_or(self.group.broken, |pending| pending.dropped.is_some())
     }
 }

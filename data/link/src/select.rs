@@ -72,7 +72,7 @@ type Ordered = (Instant, u32, u32);
 pub(super) struct Selection {
     order: Vec<Ordered>,
     carried: Vec<Dependents>,
-    dependents: Dependents,
+    rows: DependencyRows,
 }
 
 /// What the selection may rely on of the link.
@@ -190,7 +190,7 @@ impl Selection {
             self.carried.push(Dependents { frames: 1, worth, bytes, useful, may_lose: now.lose });
         }
         self.add_rest_of_group(queue);
-        self.dependents.gather(queue, &mut self.carried);
+        self.rows.gather(queue, &mut self.carried);
         // A window for the whole stream forgives as many as it may still lose, or loses over time.
         if let Windows::Whole(window) = stated {
             for cut in self.carried.iter_mut().filter(|cut| cut.frames > 0) {
@@ -218,12 +218,12 @@ impl Selection {
 /// Which waiting frames of a stream depend on which, each set a row of bits. A frame may be needed in
 /// many ways and is lost once: sums along references would count it more often.
 #[derive(Clone, Debug, Default)]
-struct Dependents {
+struct DependencyRows {
     bits: Vec<u64>,
     own: Vec<Dependents>,
 }
 
-impl Dependents {
+impl DependencyRows {
     /// Adds to what each frame carries what all that depend on it carry. What depends on a frame comes
     /// after it, so that one pass backward knows of all: `O(f r f / 64)` for `r` references each.
     fn gather(&mut self, queue: &StreamQueue, carried: &mut [Dependents]) {

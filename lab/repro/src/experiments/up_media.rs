@@ -11,7 +11,7 @@ use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, Fate, Frame, Kind as FrameKind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -150,7 +150,8 @@ fn measure(list: &str, share: u64) -> Shares {
     let run = |discipline, selection: bool| {
         let queue = (!selection).then(|| rate * Duration::from_millis(500));
         let (burst, mtu) = (Bytes(1500), Bytes(1500));
-        let params = LinkParams { discipline, selection, rate, burst, mtu, queue };
+        let catch_up = Some(Bytes(0));
+        let params = LinkParams { discipline, selection, rate, burst, catch_up, mtu, queue };
         decodable(params, &streams) as f64 / all
     };
     let offline = |frame: &Frame| OfflineFrame {
@@ -169,7 +170,7 @@ fn measure(list: &str, share: u64) -> Shares {
     }
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let columns = [
         "Mbit/s",
         "group",
