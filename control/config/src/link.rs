@@ -56,7 +56,7 @@ const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_MIN: Bytes = Bytes(576);
 const MTU_MAX: Bytes = Bytes(65_535);
 const BURST_MAX: Bytes = Bytes(64_000_000);
-const CATCH_UP_MOST: Bytes = Bytes(64_000_000);
+const CATCH_UP_MAX: Bytes = Bytes(64_000_000);
 const REMAP_MIN: Duration = Duration::from_micros(100);
 const REMAP_MAX: Duration = Duration::from_secs(60);
 const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
@@ -76,7 +76,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         None => Bytes(1500),
     };
     let burst = reader.quantity(section, "burst", packet..=BURST_MAX, "1500 B");
-    let catch_up = reader.quantity(section, "catch_up", Bytes(0)..=CATCH_UP_MOST, "20 kB");
+    let catch_up = reader.quantity(section, "catch_up", Bytes(0)..=CATCH_UP_MAX, "20 kB");
     let queue = reader.quantity(section, "queue", packet..=QUEUE_MAX, "100 kB");
     let remap = reader.quantity(section, "remap", REMAP_MIN..=REMAP_MAX, "10 ms");
     let (nodes, names) = tree::read(reader, section);

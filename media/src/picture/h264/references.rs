@@ -20,7 +20,7 @@ use super::memory::{Held, Memory, Numbers};
 use super::order::PictureOrder;
 
 /// No slice header is longer, tables of weights for 32 pictures included.
-const HEADER_MOST: usize = 2048;
+const HEADER_MAX: usize = 2048;
 
 /// Follows the pictures of one stream.
 #[derive(Debug, Default)]
@@ -181,7 +181,7 @@ fn is_slice(nal: &[u8]) -> bool {
 
 fn read<'a>(sets: &'a Context, nal: &[u8]) -> Option<Slice<'a>> {
     let header = NalHeader::new(*nal.first()?).ok()?;
-    let prefix = trimmed(&nal[..nal.len().min(HEADER_MOST)]);
+    let prefix = trimmed(&nal[..nal.len().min(HEADER_MAX)]);
     let mut bits = BitReader::new(ByteReader::skipping_h264_header(prefix));
     let (slice, sps, pps) = SliceHeader::from_bits(sets, &mut bits, header, None).ok()?;
     Some(Slice { nal: header, header: slice, sps, pps })
