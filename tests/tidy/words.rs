@@ -163,7 +163,7 @@ fn old_names_do_not_come_back() {
         }
         for (before, name) in names(&fs::read_to_string(&path).unwrap()) {
             let is_old = |pattern: &&str| is_banned(pattern, &before, &name);
-            if let Some((_, new)) = BANNED.iter().find(|(old, _)| old.iter().any(|o| is_old(&o))) {
+            if let Some((_, new)) = BANNED.iter().find(|(old, _)| old.iter().any(is_old)) {
                 wrong.push(format!("{inside}: {name}; write {new}"));
             }
         }

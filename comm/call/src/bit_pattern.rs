@@ -67,7 +67,7 @@ pub(crate) struct BitPatternWriter {
 impl BitPatternWriter {
     pub(crate) fn new(memory: Arc<Memfd>, shape: BitPatternSpec) -> Self {
         let versions = vec![0; shape.entries as usize];
-        Self { memory, shape, versions: versions }
+        Self { memory, shape, versions }
     }
 
     /// Writes an entry - the first that is free, if none is named - and sets its bit.
@@ -140,7 +140,7 @@ pub(crate) struct BitPatternReader {
 impl BitPatternReader {
     pub(crate) fn new(memory: Arc<Memfd>, shape: BitPatternSpec) -> Self {
         let versions = vec![0; shape.entries as usize];
-        Self { memory, shape, versions: versions, buffer: Vec::with_capacity(shape.size as usize) }
+        Self { memory, shape, versions, buffer: Vec::with_capacity(shape.size as usize) }
     }
 
     /// Takes the lowest entry that has something new: its number and tag; its bytes are

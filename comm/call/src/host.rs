@@ -106,7 +106,7 @@ impl Host {
         let path = directory.display().to_string();
         builder.create(directory).map_err(|why| RegisterError::Directory { path, why })?;
         let wake_event = EventFd::new().map_err(RegisterError::System)?;
-        let shared = Arc::new(Shared { control: Mutex::default(), wake_event: wake_event });
+        let shared = Arc::new(Shared { control: Mutex::default(), wake_event });
         let theirs = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("services".to_owned());
         let work = move || HostThread::new(theirs, dispatcher).run();
