@@ -9,7 +9,7 @@ mod link;
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::admission::{
-    Response, Request, Clock, Load, Pattern, Policy, Service, Verdict, check,
+    Clock, Load, Pattern, Policy, Request, Response, Service, Verdict, check,
 };
 use selvedge_data_stream::{Class, Contract, Window};
 use selvedge_fuzz::Choices;

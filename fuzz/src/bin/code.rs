@@ -6,10 +6,10 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_code::native::Compiler;
 use selvedge_control_code::interpret::NoHost;
+use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
-use selvedge_os_jit::{Handler, Native, Interpreted};
+use selvedge_os_jit::{Handler, Interpreted, Native};
 
 /// What each call may use up.
 const FUEL: u64 = 2000;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_event::{Exchange, Format, HostId, FormatReceiver, Message, Wake};
+use selvedge_control_event::{Exchange, Format, FormatReceiver, HostId, Message, Wake};
 use selvedge_units::Instant;
 
 const FORMAT: &str = "struct p { long x; char y[3]; };

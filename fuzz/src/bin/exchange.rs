@@ -6,11 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_event::{
-    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, MemoryNetwork,
-    Overflow, SinkId, Subscription, Wake,
+    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX,
+    MemoryNetwork, Overflow, SinkId, Subscription, Wake,
 };
 use selvedge_fuzz::Choices;
-use selvedge_units::{Instant, Duration};
+use selvedge_units::{Duration, Instant};
 
 const SINK: HostId = HostId(0);
 const SOURCE: HostId = HostId(1);

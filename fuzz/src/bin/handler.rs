@@ -6,11 +6,11 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_code::generate::{FuzzChoices, FORMATS, Features, handler};
-use selvedge_control_code::native::Compiler;
+use selvedge_control_code::generate::{FORMATS, Features, FuzzChoices, handler};
 use selvedge_control_code::interpret::NoHost;
+use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
-use selvedge_os_jit::{Handler, Native, Interpreted};
+use selvedge_os_jit::{Handler, Interpreted, Native};
 
 thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));

@@ -16,7 +16,7 @@ use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, DropReason, Frame, Kind, Late, References, Window, Windows};
 use selvedge_fuzz::Choices;
-use selvedge_units::{Bitrate, Bytes, Instant, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use book::Book;
 

@@ -10,7 +10,7 @@ use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_fuzz::Choices;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_units::{Instant, Duration};
+use selvedge_units::{Duration, Instant};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);

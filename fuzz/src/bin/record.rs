@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stack::message::Message;
-use selvedge_data_stack::module::{WorkerPool, Direction, Key, Keys, Outputs, Chunk, Reason, Task};
+use selvedge_data_stack::module::{Chunk, Direction, Key, Keys, Outputs, Reason, Task, WorkerPool};
 use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_fuzz::Choices;
 use selvedge_units::Instant;
@@ -71,7 +71,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut ends = [keys.clone(), keys.swapped(), stranger].into_iter().zip(shared).map(
         |(keys, shared)| -> ConnectionModules {
             let crew: Option<Arc<dyn WorkerPool>> = shared.then(|| Arc::new(Alone) as _);
-            ConnectionModules::with_worker_pool(&line, 7, Some(&keys), crew.as_ref()).expect("there are keys")
+            ConnectionModules::with_worker_pool(&line, 7, Some(&keys), crew.as_ref())
+                .expect("there are keys")
         },
     );
     let mut next = || ends.next().expect("three ends");

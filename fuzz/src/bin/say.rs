@@ -14,5 +14,5 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = control::is_message::<message::Request>(bytes);
     let _ = control::is_message::<message::Reply>(bytes);
     let _ = control::is_message::<protocol::Request>(bytes);
-    let _ = control::is_message::<protocol::Answer>(bytes);
+    let _ = control::is_message::<protocol::Response>(bytes);
 });

@@ -12,11 +12,11 @@ mod rules;
 use libfuzzer_sys::fuzz_target;
 use plain::Model;
 use selvedge_data_sched::{
-    Decision, Discipline, Expiry, Head, Scheduler, Dequeued, StreamIndex, Verdict,
+    Decision, Dequeued, Discipline, Expiry, Head, Scheduler, StreamIndex, Verdict,
 };
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_fuzz::Choices;
-use selvedge_units::{Bytes, Instant, Duration};
+use selvedge_units::{Bytes, Duration, Instant};
 
 /// What was done at a moment.
 #[derive(Debug, PartialEq)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_os::control;
-use selvedge_place_coprocessor::message::Request;
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
+use selvedge_place_coprocessor::message::Request;
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
-use selvedge_place_engine::engine::FrameConsumer;
+use selvedge_place_engine::engine::{FrameConsumer, Stamp};
 use selvedge_units::{Bytes, Instant};
 
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
@@ -52,7 +52,8 @@ fuzz_target!(|data: &[u8]| {
                 for _ in 0..frame.packets {
                     let Some(packet) = outlet.packet(frame.payload, &mut cursor) else { break };
                     assert!((1..=usize::from(LIMITS.packet)).contains(&packet.1));
-                    outlet.stamp(frame.payload, packet, now, now);
+                    let stamp = Stamp { sequence: at as u16, deadline: now, now };
+                    outlet.stamp(frame.payload, packet, stamp);
                     assert_eq!(outlet.bytes(frame.payload, packet).len(), packet.1);
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stack::compose::Composition;
-use selvedge_data_stack::module::{WorkerPool, Key, Keys, Chunk, Task};
+use selvedge_data_stack::module::{Chunk, Key, Keys, Task, WorkerPool};
 use selvedge_data_stack::stack::{ConnectionModules, Stack};
 use selvedge_fuzz::Choices;
 use selvedge_units::Instant;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Replay, Trace};
+use selvedge_data_sched::replay::{Event, FrameRef, Replay, ReplayAction, Trace};
 use selvedge_data_sched::trace::{RunError, run};
 
 /// Streams times ticks that are replayed at most.
