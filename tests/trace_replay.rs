@@ -123,8 +123,8 @@ const MALFORMED: &[(&str, &str)] = &[
         ":3: arrivals[1]",
     ),
     (
-        "{\"ticks\": 3, \"discipline\":\n\"fofi\", \"streams\": [], \"arrivals\": []}",
-        ":2: discipline: unknown name \"fofi\"; did you mean \"fifo\"?",
+        "{\"ticks\": 3, \"discipline\":\n\"fifi\", \"streams\": [], \"arrivals\": []}",
+        ":2: discipline: unknown name \"fifi\"; did you mean \"fifo\"?",
     ),
     ("{\"ticks\": 3, \"ticks\": 3, \"streams\": [], \"arrivals\": []}", ":1: ticks: stated twice"),
 ];

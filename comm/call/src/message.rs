@@ -17,7 +17,12 @@ pub(crate) enum Request {
     Call {},
     /// "I want your events", in the memory that comes with it, called so; an eventfd comes with it, too, if
     /// it is called by that.
-    Subscribe { up: Layout, wake_method: WakeMethod, preference: Option<Preference> },
+    Subscribe {
+        up: Layout,
+        #[serde(rename = "waking")]
+        wake_method: WakeMethod,
+        preference: Option<Preference>,
+    },
 }
 
 /// The answer to a call, whose reply lies behind it.

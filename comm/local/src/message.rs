@@ -30,7 +30,11 @@ pub(crate) enum Message {
     /// First of all, from both sides.
     Hello { channel: String, source: bool, sink: bool },
     /// From a sink to a source: its mailbox, by a memfd, and its eventfd if it is called so.
-    Attach { wake_method: WakeMethod, full: Full },
+    Attach {
+        #[serde(rename = "waking")]
+        wake_method: WakeMethod,
+        full: Full,
+    },
 }
 
 /// [`Overflow`], as it is encoded.
