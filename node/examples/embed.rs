@@ -25,15 +25,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::start(FILE, NodeOptions::default())?;
     let to = "127.0.0.1:5006".parse()?;
     node.add_stream(StreamConfig::new("own", SourceUri::Program, to))?;
-    let mut own = node.frame_producer("own").ok_or("a stream of the program has an inlet")?;
-    let frame = FrameMetadata {
-        kind: Kind::Data,
-        referenced: false,
-        closes: true,
-        refs: None,
-        timestamp: 0,
-    };
-    own.enqueue(frame, &[PACKET]).map_err(|reason| reason.name())?;
+    let mut own = node.frame_producer("own").ok_or("a stream of the program has a producer")?;
+    own.enqueue(FrameMetadata::alone(Kind::Data), &[PACKET]).map_err(|reason| reason.name())?;
     let sent = |stream: &str| node.counts(stream).is_some_and(|counts| counts.totals.sent > 0);
     if !wait_until(Duration::from_secs(30), || sent("pattern") && sent("own")) {
         return Err("a stream sent nothing within 30 s".into());

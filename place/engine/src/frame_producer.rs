@@ -115,6 +115,14 @@ pub struct FrameMetadata {
     pub timestamp: u32,
 }
 
+impl FrameMetadata {
+    /// Of a frame that needs no other and is needed by none.
+    #[must_use]
+    pub const fn alone(kind: Kind) -> Self {
+        Self { kind, referenced: false, closes: true, refs: None, timestamp: 0 }
+    }
+}
+
 /// Where descriptors go: a ring, and the one who empties it.
 pub trait FrameQueue: Send {
     /// How many frames it takes now.
