@@ -32,7 +32,7 @@ fn what_cannot_be_says_why_and_changes_nothing() {
         &["port=1", "\"b\""],
     );
     fails(&["attach", "lo", "--discipline", "wfqs"], 2, &["\"wfqs\"", "dwcs"]);
-    fails(&["attach", "lo", "--stream", "a,weight=0"], 2, &["weight: from 1"]);
+    fails(&["attach", "lo", "--stream", "a,weight=0"], 2, &["weight: \"0\"", "from 1"]);
     fails(
         &["attach", "lo", "--stream", "a,cgroup=/sys/fs/cgroup/none"],
         2,
