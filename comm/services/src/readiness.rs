@@ -2,7 +2,8 @@
 //! that a server's loop learns it without a system call; when none is, it sleeps.
 //!
 //! What is told is a change, as with edge-triggered epoll: read until there is no more, or say
-//! [`Readiness::rearm_descriptor`]. A socket that is attached is told once at once, since data may wait already.
+//! [`Readiness::rearm_descriptor`]. Attaching a socket marks it
+//! as ready once, since data may wait already.
 //! A mark may come for nothing (the data were read before it was looked at), so sockets should be
 //! non-blocking. Works for TCP and UDP, of either IP; other kinds of sockets tell their changes at
 //! places where no program can be, and are refused.

@@ -1,5 +1,5 @@
-//! What late wake-ups cost a link, reckoned before it runs: from measured lateness to a share of the
-//! rate, for whoever checks a node file or a machine.
+//! The share of a link's rate that late wake-ups cost, computed from measured lateness before the link runs;
+//! `selvedge check` and `selvedge doctor` print it.
 
 use selvedge_units::{Bitrate, Bytes, Duration};
 
