@@ -115,7 +115,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     let sent_for = watch(args, &dwcs, &fifo, &stop);
     dwcs.node.stop_sources();
     // What was offered last may still come on time: wait as long as it may take.
-    let patience = StdDuration::from_nanos(args.delay.0) + StdDuration::from_millis(200);
+    let patience = StdDuration::from(args.delay) + StdDuration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);

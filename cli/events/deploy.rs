@@ -76,7 +76,7 @@ pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
         Some(path) => Some(read_token(path).map_err(Failure::input)?),
         None => None,
     };
-    let wait = StdDuration::from_nanos(args.wait.0);
+    let wait = StdDuration::from(args.wait);
     let deployment = match &args.file {
         Some(path) => Some(Deployment {
             channel: args.channel.clone(),

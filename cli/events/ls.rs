@@ -30,7 +30,7 @@ pub(crate) struct LsArgs {
 pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.participant.start()?;
-    let wait = StdDuration::from_nanos(args.wait.0);
+    let wait = StdDuration::from(args.wait);
     participant::settle(&host, wait, &stop);
     let all = host.list(wait);
     let mut out = std::io::stdout().lock();

@@ -64,7 +64,7 @@ pub(crate) struct PubArgs {
 pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.participant.start()?;
-    let wait = StdDuration::from_nanos(args.wait.0);
+    let wait = StdDuration::from(args.wait);
     let format =
         participant::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
     let Some(format) = format else { return Ok(()) };

@@ -232,7 +232,7 @@ impl Shared {
                 let at = core.carrier.flush_due(now).map_or(at, |due| due.min(at));
                 if more { now } else { at }
             });
-            let left = std::time::Duration::from_nanos(at.since(self.clock.now()).0);
+            let left = at.since(self.clock.now()).into();
             self.ticker.wait(std::time::Instant::now().checked_add(left));
         }
     }

@@ -213,8 +213,7 @@ fn rtp(payload: usize) -> Vec<u8> {
     packet
 }
 
-const OFFER: FrameMetadata =
-    FrameMetadata { kind: Kind::Still, referenced: false, closes: true, refs: None, timestamp: 0 };
+const OFFER: FrameMetadata = FrameMetadata::alone(Kind::Still);
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
 /// which slept, takes it out of its ring.

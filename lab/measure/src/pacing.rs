@@ -88,13 +88,7 @@ fn feed(frame_producers: &mut [FrameProducer], clock: Clock, rate: Bitrate, last
     let mut packet = [0; PACKET];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
     let packets = vec![&packet[..]; 256];
-    let offer = FrameMetadata {
-        kind: Kind::Still,
-        referenced: false,
-        refs: None,
-        closes: true,
-        timestamp: 0,
-    };
+    let offer = FrameMetadata::alone(Kind::Still);
     let (began, mut offered, mut next) = (clock.now(), Bytes(0), 0);
     let mut due = began;
     while due.since(began) < lasts {

@@ -202,7 +202,7 @@ impl Session {
     /// delay takes, or until interrupted. True if it is.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
         let delays = self.phase.lock().streams.iter().filter_map(|s| s.contract.delay).max();
-        let longest = StdDuration::from_nanos(delays.unwrap_or(Duration::ZERO).0) + GRACE;
+        let longest = StdDuration::from(delays.unwrap_or(Duration::ZERO)) + GRACE;
         let until = StdInstant::now() + longest;
         let Some(count) = self.settled.counts.get(stream) else { return true };
         let mut held = self.settled.lock.lock();

@@ -251,7 +251,7 @@ impl Source {
 fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
     let mut dead = 0;
-    while began.elapsed() < StdDuration::from_nanos(TIMEOUT.0) {
+    while began.elapsed() < StdDuration::from(TIMEOUT) {
         match feed.pull(STOP_POLL)? {
             PullResult::Unit(unit, caps) => return Ok((unit, caps)),
             PullResult::Nothing => {}
@@ -275,7 +275,7 @@ fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bo
         }
         match due.since(now()) {
             Duration::ZERO => return true,
-            left => std::thread::park_timeout(STOP_POLL.min(StdDuration::from_nanos(left.0))),
+            left => std::thread::park_timeout(STOP_POLL.min(left.into())),
         }
     }
 }

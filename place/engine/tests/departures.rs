@@ -51,13 +51,7 @@ fn one_frame() -> (Duration, Duration) {
     let (engine, mut frame_producers) = Engine::start(clock, &link, &streams, None).unwrap();
     let mut packet = [7; 1200];
     packet[..2].copy_from_slice(&[0x80, 96]);
-    let offer = FrameMetadata {
-        kind: Kind::Still,
-        referenced: false,
-        refs: None,
-        closes: true,
-        timestamp: 0,
-    };
+    let offer = FrameMetadata::alone(Kind::Still);
     let offered = clock.now();
     frame_producers[0].enqueue(offer, &[&packet[..]; PACKETS]).unwrap();
     while arrivals.0.lock().unwrap().len() < PACKETS {

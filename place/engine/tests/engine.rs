@@ -161,7 +161,7 @@ fn enqueue(
     packets: &[Vec<u8>],
 ) -> Result<u32, DropReason> {
     let slices: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
-    let offer = FrameMetadata { kind, referenced: false, closes: true, refs: None, timestamp: 0 };
+    let offer = FrameMetadata::alone(kind);
     frame_producer.enqueue(offer, &slices)
 }
 

@@ -582,7 +582,7 @@ const MOMENT: StdDuration = StdDuration::from_micros(50);
 const MOMENTS: u32 = 20;
 
 fn at_most(wait: Duration, most: Duration) -> StdDuration {
-    StdDuration::from_nanos(wait.min(most).0)
+    wait.min(most).into()
 }
 
 /// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of

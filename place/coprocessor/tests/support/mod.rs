@@ -83,7 +83,7 @@ pub(crate) fn enqueue(
     let mut packet = vec![0; 12 + 4 + more];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
     packet[12..16].copy_from_slice(&number.to_be_bytes());
-    let offer = FrameMetadata { kind, referenced: false, closes: true, refs: None, timestamp: 0 };
+    let offer = FrameMetadata::alone(kind);
     frame_producer.enqueue(offer, &[&packet])
 }
 
