@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use clap::Args;
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::record::RtpDump;
-use selvedge_units::Instant;
+use selvedge_units::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use self::carried::CarriedReceiver;
@@ -107,8 +107,10 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let limit = args.seconds.map(Duration::from_secs);
     let terminal = std::io::stderr().is_terminal();
     let mut last_report = 0;
-    while !stop.load(Ordering::Relaxed) && limit.is_none_or(|limit| began.elapsed() < limit) {
-        std::thread::park_timeout(Duration::from_millis(50));
+    while !stop.load(Ordering::Relaxed)
+        && limit.is_none_or(|limit| began.elapsed() < limit.to_std())
+    {
+        std::thread::park_timeout(Duration::from_millis(50).into());
         let seconds = began.elapsed().as_secs();
         if terminal && seconds > last_report {
             last_report = seconds;

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use clap::Args;
 use selvedge_cli_terminal::Failure;
@@ -13,6 +12,7 @@ use selvedge_control_config::view::NodeView;
 use selvedge_node::{
     ChannelWatch, Channels, ChannelsError, Node, NodeOptions, StartError, wait_until,
 };
+use selvedge_units::Duration;
 use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, NodeFileArgs, lines};

@@ -13,10 +13,10 @@ mod state;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_control_config::view::NodeSnapshot;
+use selvedge_units::Duration;
 
 use self::http::{Client, HttpError};
 

@@ -225,6 +225,24 @@ fn pure_rooms_have_no_input_output_or_clock() {
 }
 
 #[test]
+fn time_is_ours_outside_the_system() {
+    let names = ["time::Duration", "StdDuration"];
+    let grouped = |line: &str| line.contains("time::{") && line.contains("Duration");
+    let is_product =
+        |path: &str| !["os/", "lab/", "tests/", "fuzz/"].iter().any(|f| path.starts_with(f));
+    let mut wrong = Vec::new();
+    for (path, code, _) in sources() {
+        // Where the two meet; and what shows a program of a user's.
+        if !is_product(&path) || path.starts_with("units/src/") || path.contains("/examples/") {
+            continue;
+        }
+        let named = |line: &&str| names.iter().any(|name| line.contains(name)) || grouped(line);
+        wrong.extend(code.lines().filter(named).map(|line| format!("{path}: {line}")));
+    }
+    complain("a length of time is a selvedge_units::Duration", &wrong);
+}
+
+#[test]
 fn links_in_the_documents_lead_somewhere() {
     let mut wrong = Vec::new();
     for path in files(&root(), &[".md"]) {

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use selvedge_cli_terminal::Failure;
@@ -115,7 +115,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     let sent_for = watch(args, &dwcs, &fifo, &stop);
     dwcs.node.stop_sources();
     // What was offered last may still come on time: wait as long as it may take.
-    let patience = StdDuration::from(args.delay) + StdDuration::from_millis(200);
+    let patience = args.delay + Duration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
@@ -190,13 +190,13 @@ fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
 }
 
 /// Tells how it goes, once a second, until the time is over or somebody stops it.
-fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDuration {
+fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Duration {
     let began = Instant::now();
-    let whole = StdDuration::from_secs(args.seconds);
+    let whole = Duration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
     let mut last_report = 0;
     loop {
-        let elapsed = began.elapsed();
+        let elapsed = Duration::from(began.elapsed());
         let over = dwcs.node.is_over();
         if elapsed >= whole || over || stop.load(Ordering::Relaxed) {
             if terminal {
@@ -208,8 +208,8 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDur
             return elapsed.min(whole);
         }
         let step = if terminal { 1 } else { 10 };
-        if elapsed.as_secs() >= last_report + step {
-            last_report = elapsed.as_secs();
+        if elapsed >= Duration::from_secs(last_report + step) {
+            last_report = elapsed.as_secs_f64() as u64;
             let share = |side: &Side| {
                 let shares = side.node.snapshot().streams;
                 let (good, all) =
@@ -228,7 +228,7 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDur
                 eprintln!("{line}");
             }
         }
-        wait_until(StdDuration::from_millis(100).min(whole - elapsed), || {
+        wait_until(Duration::from_millis(100).min(whole - elapsed), || {
             stop.load(Ordering::Relaxed)
         });
     }

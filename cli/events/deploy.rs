@@ -1,7 +1,6 @@
 //! `selvedge events deploy`: handlers on other hosts, by their text.
 
 use std::path::PathBuf;
-use std::time::Duration as StdDuration;
 
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
@@ -76,7 +75,7 @@ pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
         Some(path) => Some(read_token(path).map_err(Failure::input)?),
         None => None,
     };
-    let wait = StdDuration::from(args.wait);
+    let wait = args.wait;
     let deployment = match &args.file {
         Some(path) => Some(Deployment {
             channel: args.channel.clone(),

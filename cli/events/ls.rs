@@ -1,7 +1,6 @@
 //! `selvedge events ls`: the channels of all hosts.
 
 use std::io::Write;
-use std::time::Duration as StdDuration;
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
@@ -30,7 +29,7 @@ pub(crate) struct LsArgs {
 pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.participant.start()?;
-    let wait = StdDuration::from(args.wait);
+    let wait = args.wait;
     participant::settle(&host, wait, &stop);
     let all = host.list(wait);
     let mut out = std::io::stdout().lock();

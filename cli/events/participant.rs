@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, input};
@@ -16,7 +16,7 @@ use crate::time::{self, TimeError};
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
 /// How long hosts that are there take to answer.
-const ANSWER: StdDuration = StdDuration::from_millis(500);
+const ANSWER: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(crate) struct ParticipantArgs {
@@ -60,18 +60,18 @@ impl ParticipantArgs {
 }
 
 /// Waits until the hosts that can be seen are seen: none came for a while, or the time is over.
-pub(crate) fn settle(host: &Participant, wait: StdDuration, stop: &AtomicBool) {
+pub(crate) fn settle(host: &Participant, wait: Duration, stop: &AtomicBool) {
     let begin = Instant::now();
     let (mut count, mut since) = (0, begin);
-    while begin.elapsed() < wait && !stop.load(Ordering::SeqCst) {
+    while begin.elapsed() < wait.to_std() && !stop.load(Ordering::SeqCst) {
         let now = host.hosts().len();
         if now != count {
             (count, since) = (now, Instant::now());
         }
-        if count > 0 && since.elapsed() > wait / 4 {
+        if count > 0 && since.elapsed() > wait.to_std() / 4 {
             return;
         }
-        std::thread::park_timeout(StdDuration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10).into());
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn format(
     host: &Participant,
     channel: &str,
     file: Option<&Path>,
-    wait: Option<StdDuration>,
+    wait: Option<Duration>,
     stop: &AtomicBool,
 ) -> Result<Option<Format>, Failure> {
     if !(1..=CHANNEL_NAME_MAX).contains(&channel.len()) {
@@ -100,18 +100,18 @@ pub(crate) fn format(
         if let Some((_, Listing { format_text, .. })) = known {
             return Ok(Some(Format::parse(channel, format_text).map_err(Failure::failed)?));
         }
-        if wait.is_some_and(|wait| begin.elapsed() > wait) {
+        if wait.is_some_and(|wait| begin.elapsed() > wait.to_std()) {
             return Err(Failure::input(format!(
                 "nobody has \"{channel}\" open, so its format is not known; give --format FILE"
             )));
         }
-        if !is_told && wait.is_none() && begin.elapsed() > ANSWER {
+        if !is_told && wait.is_none() && begin.elapsed() > ANSWER.to_std() {
             eprintln!(
                 "selvedge: waiting until somebody opens \"{channel}\"; --format is another way"
             );
             is_told = true;
         }
-        std::thread::park_timeout(StdDuration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50).into());
     }
     Ok(None)
 }

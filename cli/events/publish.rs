@@ -4,7 +4,7 @@ use std::io::{BufRead, Read};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, signals};
@@ -21,7 +21,7 @@ use crate::code::record::{self, RecordError};
 /// The longest line.
 const LINE_MAX: u64 = 1 << 20;
 /// How long to wait until members have taken what was promised to them.
-const TAKEN: StdDuration = StdDuration::from_secs(10);
+const TAKEN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct PubArgs {
@@ -64,7 +64,7 @@ pub(crate) struct PubArgs {
 pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.participant.start()?;
-    let wait = StdDuration::from(args.wait);
+    let wait = args.wait;
     let format =
         participant::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
     let Some(format) = format else { return Ok(()) };
@@ -101,28 +101,28 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
 fn wait_for_hosts(
     joined: &ChannelHandle,
     wanted: usize,
-    wait: StdDuration,
+    wait: Duration,
     stop: &AtomicBool,
 ) -> (usize, usize) {
     let begin = Instant::now();
     loop {
         let there = joined.view(|view| view.members.iter().filter(|one| one.wants).count());
         let there = there.unwrap_or(0);
-        if there >= wanted || begin.elapsed() >= wait || stop.load(Ordering::SeqCst) {
+        if there >= wanted || begin.elapsed() >= wait.to_std() || stop.load(Ordering::SeqCst) {
             return (there, wanted);
         }
-        std::thread::park_timeout(StdDuration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5).into());
     }
 }
 
 /// Waits until members have taken what was promised to them, and what was sent is on its way.
 fn finish(joined: &ChannelHandle, stop: &AtomicBool) {
     let begin = Instant::now();
-    while begin.elapsed() < TAKEN && !stop.load(Ordering::SeqCst) {
+    while begin.elapsed() < TAKEN.to_std() && !stop.load(Ordering::SeqCst) {
         if joined.view(|view| view.held) == Some(0) {
             return;
         }
-        std::thread::park_timeout(StdDuration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5).into());
     }
     let held = joined.view(|view| view.held).unwrap_or(0);
     if held > 0 {
@@ -218,7 +218,7 @@ impl Source<'_> {
             let sent = Event { deadline, attributes, record: &event.record };
             let done = if self.args.reliable {
                 // Nobody is to miss any: waits for who is behind, and looks for signals now and then.
-                self.joined.publish_paced(sent, Some(StdDuration::from_millis(100)))
+                self.joined.publish_paced(sent, Some(Duration::from_millis(100)))
             } else {
                 self.joined.publish(sent)
             };
@@ -226,7 +226,7 @@ impl Source<'_> {
                 Ok(_) => return Ok(()),
                 Err(PublishError::Behind) => {}
                 Err(PublishError::Blocked(_)) => {
-                    std::thread::park_timeout(StdDuration::from_millis(1))
+                    std::thread::park_timeout(Duration::from_millis(1).into())
                 }
                 Err(error) => return Err(Failure::failed(error)),
             }
@@ -240,13 +240,13 @@ impl Source<'_> {
             return;
         };
         let at =
-            StdDuration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
+            Duration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
         while !self.stop.load(Ordering::SeqCst) {
-            let left = at.saturating_sub(self.begin.elapsed());
-            if left.is_zero() {
+            let left = at - self.begin.elapsed().into();
+            if left == Duration::ZERO {
                 return;
             }
-            std::thread::park_timeout(left.min(StdDuration::from_millis(100)));
+            std::thread::park_timeout(left.min(Duration::from_millis(100)).into());
         }
     }
 
@@ -267,7 +267,7 @@ impl Source<'_> {
         let lines = read_lines();
         let (mut count, mut number) = (0, 0);
         while !self.is_over(count) {
-            let line = match lines.recv_timeout(StdDuration::from_millis(100)) {
+            let line = match lines.recv_timeout(Duration::from_millis(100).into()) {
                 Ok(line) => line.map_err(|why| Failure::input(format!("standard input: {why}")))?,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -144,7 +144,7 @@ fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> 
     writeln!(out, "{} in {}", names.join(", "), directory.display())?;
     out.flush()?;
     while !stop.load(Ordering::Relaxed) {
-        std::thread::park_timeout(std::time::Duration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50).into());
     }
     drop(host);
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
@@ -13,6 +13,7 @@ use selvedge_control_code::Type;
 use selvedge_control_event::{
     Format, NoticeKind, Overflow, Subscription, Value as Attribute, Wake,
 };
+use selvedge_units::Duration;
 use serde_json::{Map, Value, json};
 
 use super::participant::{self, ParticipantArgs};
@@ -96,7 +97,9 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     let is_over = |count: u64| {
         stop.load(Ordering::SeqCst)
             || args.count.is_some_and(|most| count >= most)
-            || args.seconds.is_some_and(|most| begin.elapsed() >= Duration::from_secs(most))
+            || args
+                .seconds
+                .is_some_and(|most| begin.elapsed() >= Duration::from_secs(most).to_std())
     };
     let mut warned = HashSet::new();
     while !is_over(count) {

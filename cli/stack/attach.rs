@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_node::control_server::{Process, StackRequest, processes, request};
+use selvedge_units::Duration;
 
 use super::ShowArgs;
 use super::draw::DrawnBefore;
@@ -62,9 +63,9 @@ pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
         }
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        let next = Instant::now() + EVERY;
+        let next = Instant::now() + EVERY.to_std();
         while !over() && Instant::now() < next {
-            std::thread::park_timeout(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20).into());
         }
         if over() {
             return Ok(());

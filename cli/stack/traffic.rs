@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
@@ -21,7 +21,7 @@ use selvedge_units::{Bytes, Duration};
 use super::draw::DrawnBefore;
 use super::{ListenArgs, SendArgs, parsed};
 
-const SECOND: StdDuration = StdDuration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// An endpoint that can be shown from outside.
 fn bound(
@@ -45,12 +45,11 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
     out.flush()?;
-    let end = args.seconds.map(|seconds| Instant::now() + SECOND * seconds as u32);
+    let end = args.seconds.map(|seconds| Instant::now() + (SECOND * seconds).to_std());
     let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
     let (mut message, mut drawn) = (Vec::new(), DrawnBefore::default());
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        let patience =
-            if open.is_empty() { StdDuration::from_millis(50) } else { StdDuration::ZERO };
+        let patience = if open.is_empty() { Duration::from_millis(50) } else { Duration::ZERO };
         if let Some(connection) = endpoint.accept(patience) {
             open.push(connection);
         }
@@ -60,7 +59,7 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
                 writeln!(out, "{}  told: {way:?} {event:?}", connection.peer())?;
             }
             for turn in 0..256 {
-                let patience = StdDuration::from_millis(u64::from(turn == 0));
+                let patience = Duration::from_millis(u64::from(turn == 0));
                 match connection.recv(&mut message, patience) {
                     Ok(()) => {}
                     Err(RecvError::Timeout) => break,
@@ -74,7 +73,7 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
         for (n, why) in over.into_iter().rev() {
             writeln!(out, "{}  {why}", open.remove(n).peer())?;
         }
-        if shown.elapsed() >= SECOND {
+        if shown.elapsed() >= SECOND.to_std() {
             shown = Instant::now();
             write!(out, "{}", drawn.text(&[endpoint.view()]))?;
             out.flush()?;
@@ -97,7 +96,7 @@ struct Schedule {
     started_at: Instant,
 }
 
-type ScheduleChange = (StdDuration, Option<Duration>, Option<Bytes>);
+type ScheduleChange = (Duration, Option<Duration>, Option<Bytes>);
 
 impl SendArgs {
     /// When it is sent otherwise than agreed, and how.
@@ -113,7 +112,7 @@ impl SendArgs {
         {
             return Err(Failure::input("--then-every above 0, and --then-size of 1 B to 1 MiB"));
         }
-        Ok(Some((StdDuration::from_nanos(after), every, size)))
+        Ok(Some((Duration::from_nanos(after), every, size)))
     }
 }
 
@@ -168,9 +167,9 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let mut refused = 0_u64;
     let mut schedule = Schedule { every, size, sent: 0, started_at: start };
     let mut schedule_change = args.schedule_change()?;
-    while start.elapsed() < SECOND * args.seconds as u32 && !stop.load(Ordering::Relaxed) {
+    while start.elapsed() < (SECOND * args.seconds).to_std() && !stop.load(Ordering::Relaxed) {
         if let Some((_, every, size)) =
-            schedule_change.take_if(|(after, ..)| start.elapsed() >= *after)
+            schedule_change.take_if(|(after, ..)| start.elapsed() >= after.to_std())
         {
             let (every, size) = (every.unwrap_or(schedule.every), size.unwrap_or(schedule.size));
             let traffic = Traffic::steady(every, size);
@@ -195,9 +194,10 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         for (way, event) in connection.events() {
             writeln!(out, "told: {way:?} {event:?}")?;
         }
-        let due = StdDuration::from_nanos(schedule.every.0.saturating_mul(schedule.sent));
-        if let Some(wait) = due.checked_sub(schedule.started_at.elapsed()) {
-            std::thread::park_timeout(wait.min(StdDuration::from_millis(50)));
+        let due = Duration::from_nanos(schedule.every.0.saturating_mul(schedule.sent));
+        let wait = due - schedule.started_at.elapsed().into();
+        if wait > Duration::ZERO {
+            std::thread::park_timeout(wait.min(Duration::from_millis(50)).into());
         } else {
             match connection.send(&message, SECOND) {
                 Ok(()) => (sent, schedule.sent) = (sent + 1, schedule.sent + 1),
@@ -213,7 +213,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
                 Err(error) => return Err(Failure::failed(error)),
             }
         }
-        if shown.elapsed() >= SECOND {
+        if shown.elapsed() >= SECOND.to_std() {
             shown = Instant::now();
             write!(out, "{}", drawn.text(&[endpoint.view()]))?;
             out.flush()?;

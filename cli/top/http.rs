@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use selvedge_units::Duration;
 
 /// The longest answer that is read, in bytes.
 const BODY_MAX: u64 = 8 << 20;
@@ -120,7 +122,7 @@ impl Client {
     pub(super) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
         let places = self.address.to_socket_addrs().map_err(failed)?;
-        let clock = Deadline { until: Instant::now() + limit };
+        let clock = Deadline { until: Instant::now() + limit.to_std() };
         let timed = |error: HttpError| match error {
             HttpError::Io(error)
                 if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
@@ -147,7 +149,7 @@ impl Client {
             request.push_str(&format!("Authorization: Bearer {token}\r\n"));
         }
         request.push_str("\r\n");
-        stream.set_write_timeout(Some(clock.left()?))?;
+        stream.set_write_timeout(Some(clock.left()?.into()))?;
         stream.write_all(request.as_bytes())?;
         body(&mut BufReader::new(DeadlineStream { stream, clock }))
     }
@@ -156,7 +158,7 @@ impl Client {
 fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Deadline) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for place in places {
-        match TcpStream::connect_timeout(&place, clock.left()?) {
+        match TcpStream::connect_timeout(&place, clock.left()?.into()) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -172,7 +174,7 @@ struct Deadline {
 impl Deadline {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left.into()) }
     }
 }
 
@@ -184,7 +186,7 @@ struct DeadlineStream<'c> {
 
 impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.clock.left()?))?;
+        self.stream.set_read_timeout(Some(self.clock.left()?.into()))?;
         self.stream.read(buffer)
     }
 }

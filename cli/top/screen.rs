@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::thread;
-use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use selvedge_control_config::view::NodeSnapshot;
+use selvedge_units::Duration;
 
 use super::draw::draw;
 use super::http::Client;
@@ -61,7 +61,7 @@ fn show(
         if changed {
             terminal.draw(|frame| draw(frame, &state))?;
         }
-        changed = event::poll(POLL_EVERY)?;
+        changed = event::poll(POLL_EVERY.into())?;
         if changed {
             // A new size is an event too, and drawn like all else: at once.
             let Event::Key(key) = event::read()? else { continue };
@@ -78,7 +78,7 @@ fn ask(client: &Client, answers: &SyncSender<Answer>, left: &Receiver<()>) {
         if answers.send(snapshot(client)).is_err() {
             return;
         }
-        if left.recv_timeout(REQUEST_EVERY) != Err(RecvTimeoutError::Timeout) {
+        if left.recv_timeout(REQUEST_EVERY.into()) != Err(RecvTimeoutError::Timeout) {
             return;
         }
     }

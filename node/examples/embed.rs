@@ -2,12 +2,12 @@
 //! the program makes itself, read and stopped. Packets go to two ports of the loopback.
 
 use std::error::Error;
-use std::time::Duration;
 
 use selvedge_control_config::{SourceUri, StreamConfig};
 use selvedge_data_stream::Kind;
 use selvedge_node::{Node, NodeOptions, wait_until};
 use selvedge_place_engine::frame_producer::FrameMetadata;
+use selvedge_units::Duration;
 
 const FILE: &str = r#"
 [link.uplink]

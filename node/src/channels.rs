@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use std::{io, thread};
 
 use parking_lot::Mutex;
 use selvedge_comm_event::{Participant, Settings, SettingsError, StartError, listed};
+use selvedge_units::Duration;
 
 use crate::Channels;
 
@@ -69,7 +69,7 @@ impl Shared {
         while !self.is_over.load(Ordering::SeqCst) {
             let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
             *self.listed.lock() = text;
-            thread::park_timeout(EVERY);
+            thread::park_timeout(EVERY.into());
         }
     }
 }

@@ -6,12 +6,13 @@ mod media;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
+use selvedge_units::Duration;
 
 #[cfg(feature = "gstreamer")]
 use self::media::SourceThread;
@@ -145,7 +146,7 @@ impl Recording {
             Reader::Local(feeder) => feeder.state().status(),
             Reader::Coprocessor { source, asked } => {
                 let mut asked = asked.lock();
-                if asked.elapsed() < ASK {
+                if asked.elapsed() < ASK.to_std() {
                     return;
                 }
                 *asked = Instant::now();

@@ -37,10 +37,11 @@ mod view;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::FateTap;
+use selvedge_units::Duration;
 
 #[cfg(feature = "events")]
 pub use channels::{ChannelWatch, ChannelsError};
@@ -92,12 +93,12 @@ impl Default for NodeOptions {
 /// Waits on a condition that another thread makes true, without a busy loop; false if it did not
 /// become true in time.
 pub fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + limit.to_std();
     while !done() {
         if Instant::now() >= deadline {
             return false;
         }
-        std::thread::park_timeout(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20).into());
     }
     true
 }

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use selvedge_control_config::view::{NodeSnapshot, StreamState};
@@ -17,7 +16,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::Instant;
+use selvedge_units::{Duration, Instant};
 
 use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};

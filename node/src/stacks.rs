@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration as StdDuration;
 
 use parking_lot::Mutex;
 use selvedge_comm_stack::endpoint::{
@@ -26,9 +25,9 @@ use crate::control_server::StackControlServer;
 use crate::secret::{SecretError, secret};
 
 /// The first wait before a receiver is called again, and the longest.
-const RETRY: (StdDuration, StdDuration) = (StdDuration::from_secs(1), StdDuration::from_secs(30));
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How often a connection is looked at.
-const POLL_EVERY: StdDuration = StdDuration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Elements of an endpoint.
 const ELEMENTS: u8 = 2;
 
@@ -199,7 +198,7 @@ fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> 
 impl Carrier for StreamConnection {
     fn carry(&self, packet: &[u8]) -> bool {
         let connection = self.connection.lock().clone();
-        connection.is_some_and(|connection| connection.send(packet, StdDuration::ZERO).is_ok())
+        connection.is_some_and(|connection| connection.send(packet, Duration::ZERO).is_ok())
     }
 }
 
@@ -224,9 +223,9 @@ impl StreamConnection {
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(stream = self.name, to = %self.to, why, "stack not connected");
             }
-            let until = std::time::Instant::now() + wait;
+            let until = std::time::Instant::now() + wait.to_std();
             while !stopped() && std::time::Instant::now() < until {
-                thread::park_timeout(POLL_EVERY);
+                thread::park_timeout(POLL_EVERY.into());
             }
             wait = (wait * 2).min(RETRY.1);
         }
@@ -252,9 +251,9 @@ impl StreamConnection {
         let mut ended = None;
         let mut scrap = Vec::new();
         while ended.is_none() && !stopped() {
-            thread::park_timeout(POLL_EVERY);
+            thread::park_timeout(POLL_EVERY.into());
             // Receivers say nothing but that they close.
-            ended = connection.recv(&mut scrap, StdDuration::ZERO).err();
+            ended = connection.recv(&mut scrap, Duration::ZERO).err();
             ended = ended.filter(|why| *why != RecvError::Timeout);
         }
         *self.connection.lock() = None;

@@ -1,7 +1,6 @@
 //! A node inside a program, without GStreamer: the program's own frames over the loopback.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration as StdDuration;
 
 use selvedge_control_config::view::{Knob, KnobError, NodeView, StreamState};
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
@@ -12,7 +11,7 @@ use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Duration};
 
 /// No slowness of the machine takes so long.
-const SOON: StdDuration = StdDuration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 /// The name of the link; a thread's name shows 15 letters.
 const LINK: &str = "embedded";
 
@@ -77,7 +76,7 @@ fn a_program_feeds_a_stream_reads_its_counts_and_stops_the_node() {
     enqueue(&mut own, 20);
     assert!(wait_until(SOON, || node.counts("own").is_some_and(|c| c.totals.sent == 20)));
     assert!(node.counts("other").is_none());
-    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.set_read_timeout(Some(SOON.into())).unwrap();
     let mut bytes = [0; 2000];
     assert!(socket.recv(&mut bytes).unwrap() >= 200);
     let snapshot = node.snapshot();

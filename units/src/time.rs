@@ -1,7 +1,7 @@
-//! Moments and spans of time, in integer nanoseconds.
+//! Moments and lengths of time, in integer nanoseconds.
 
 use core::fmt;
-use core::ops::{Add, AddAssign, Mul, Sub};
+use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
 /// A moment: nanoseconds since the run began (0 ..= 2^64-1, about 584 years).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +14,7 @@ pub struct Duration(pub u64);
 /// For what waits by the standard library's time.
 impl From<Duration> for core::time::Duration {
     fn from(duration: Duration) -> Self {
-        Self::from_nanos(duration.0)
+        duration.to_std()
     }
 }
 
@@ -64,6 +64,12 @@ impl Duration {
     #[must_use]
     pub const fn from_secs(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
+    }
+
+    /// For what waits by the standard library's time, where `into` leaves the type open.
+    #[must_use]
+    pub const fn to_std(self) -> core::time::Duration {
+        core::time::Duration::from_nanos(self.0)
     }
 
     /// Milliseconds as a decimal number, for printing.
@@ -123,6 +129,14 @@ impl Mul<u64> for Duration {
     type Output = Self;
     fn mul(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
+    }
+}
+
+/// Rounded down; a division by zero panics.
+impl Div<u64> for Duration {
+    type Output = Self;
+    fn div(self, n: u64) -> Self {
+        Self(self.0 / n)
     }
 }
 

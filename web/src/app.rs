@@ -1,9 +1,9 @@
 //! What the server hands to each connection and request: the node's view, limits, and the sign to stop.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use selvedge_control_config::view::NodeView;
+use selvedge_units::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::AccessGate;

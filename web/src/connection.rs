@@ -3,12 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use selvedge_units::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     let io = TokioIo::new(StallGuard::new(tcp, stall));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
+        .header_read_timeout(head_timeout.to_std())
         .max_buf_size(HEAD_MAX)
         .serve_connection(io, TowerToHyperService::new(router))
         .with_upgrades();
@@ -60,7 +60,7 @@ struct StallGuard {
 
 impl StallGuard {
     fn new(tcp: TcpStream, patience: Duration) -> Self {
-        let deadline = Box::pin(sleep_until(Instant::now() + patience));
+        let deadline = Box::pin(sleep_until(Instant::now() + patience.to_std()));
         Self { tcp, patience, deadline, waiting: false }
     }
 
@@ -75,7 +75,7 @@ impl StallGuard {
         }
         if !self.waiting {
             self.waiting = true;
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+            self.deadline.as_mut().reset(Instant::now() + self.patience.to_std());
         }
         ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))

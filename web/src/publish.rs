@@ -1,10 +1,10 @@
 //! Takes the snapshot that all WebSockets send: one call and one serialisation for however many.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use selvedge_control_config::view::{NodeSnapshot, NodeView};
+use selvedge_units::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -42,7 +42,7 @@ pub(crate) async fn publish(
     every: Duration,
     sender: watch::Sender<Published>,
 ) {
-    let mut ticks = interval(every);
+    let mut ticks = interval(every.into());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

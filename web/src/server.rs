@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -13,6 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use selvedge_control_config::view::NodeView;
+use selvedge_units::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
@@ -191,7 +191,7 @@ fn runtime_loop(runtime: &Runtime, listener: TcpListener, app: Arc<App>) {
             let _slots = slots.acquire_many(all(app.limits.connections)).await;
             let _sockets = app.sockets.acquire_many(all(app.limits.sockets)).await;
         };
-        let _ = timeout(GRACE, ended).await;
+        let _ = timeout(GRACE.into(), ended).await;
     });
 }
 
@@ -204,7 +204,7 @@ async fn accept(listener: TcpListener, app: &Arc<App>, slots: &Arc<Semaphore>) {
             Err(error) => {
                 // Out of file descriptors, mostly: give others time to close theirs.
                 tracing::warn!(%error, "cannot accept a connection");
-                sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100).into()).await;
                 continue;
             }
         };
@@ -247,7 +247,7 @@ async fn enter(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let mut response = match app.gate.admit(&head) {
         Ok(admitted) => {
             let request = Request::from_parts(head, body);
-            let mut response = match timeout(app.limits.request, next.run(request)).await {
+            let mut response = match timeout(app.limits.request.into(), next.run(request)).await {
                 Ok(response) => response,
                 Err(_) => too_slow().into_response(),
             };

@@ -51,7 +51,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit
     let mut stopping = app.stopping.clone();
     let mut published = app.published.subscribe();
     let mut session = Session { app: &app, names: Arc::default(), shown: BTreeMap::new() };
-    let mut pings = interval(app.limits.silence / 4);
+    let mut pings = interval((app.limits.silence / 4).into());
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     let ended: Result<(), axum::Error> = loop {
@@ -60,7 +60,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit
                 let frame = CloseFrame { code: close_code::AWAY, reason: "stopping".into() };
                 break socket.send(Message::Close(Some(frame))).await;
             }
-            () = sleep_until(heard + app.limits.silence) => break Ok(()),
+            () = sleep_until(heard + app.limits.silence.to_std()) => break Ok(()),
             _ = pings.tick() => socket.send(Message::Ping(Default::default())).await,
             changed = published.changed() => {
                 if changed.is_err() {

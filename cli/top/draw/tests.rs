@@ -1,11 +1,10 @@
 //! Pictures of the view, as text.
 
-use std::time::Duration;
-
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use selvedge_control_config::view::NodeSnapshot;
+use selvedge_units::Duration;
 
 use super::*;
 use crate::top::http::HttpError;

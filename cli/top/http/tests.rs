@@ -93,7 +93,7 @@ fn server(bytes: &'static [u8]) -> (String, mpsc::Receiver<String>) {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_read_timeout(Some(LONG.into())).unwrap();
         let mut request = Vec::new();
         let mut byte = [0];
         while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
@@ -112,7 +112,7 @@ fn a_question_names_host_and_token() {
     let (address, requests) = server(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull");
     let client = Client::new(&address, Some("0123456789abcdef".into())).unwrap();
     assert_eq!(client.get("/api/v1/node", LONG).unwrap(), b"null");
-    let request = requests.recv_timeout(LONG).unwrap();
+    let request = requests.recv_timeout(LONG.into()).unwrap();
     assert!(request.starts_with("GET /api/v1/node HTTP/1.1\r\n"));
     assert!(request.contains(&format!("\r\nHost: {address}\r\n")));
     assert!(request.contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n"));

@@ -4,7 +4,6 @@ mod session;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::{
@@ -27,7 +26,7 @@ const TURN_MAX: usize = 1024;
 /// The most publishers that are kept ready for hosts; more are made when they are needed.
 const READY_MAX: usize = 512;
 /// How long closing a session may take.
-const CLOSE_MAX: StdDuration = StdDuration::from_secs(3);
+const CLOSE_MAX: Duration = Duration::from_secs(3);
 
 /// Beside hosts that rings reach, so many others are sent an event one by one; more by the channel's key,
 /// which the former then pass over.
@@ -527,7 +526,7 @@ impl Carrier {
             drop(opened);
             let _ = done.send(());
         });
-        if closing.is_ok() && is_done.recv_timeout(CLOSE_MAX).is_err() {
+        if closing.is_ok() && is_done.recv_timeout(CLOSE_MAX.into()).is_err() {
             tracing::warn!("the session does not close; it is left to itself");
         }
     }

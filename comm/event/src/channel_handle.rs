@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use crate::core::{Call, Core, DirectSink, Shared, Waiting};
 use crate::handler::{self, FilterError};
@@ -15,6 +15,7 @@ use selvedge_control_code::CodeError;
 use selvedge_control_event::{
     ChannelId, Event, Filter, Format, PublishError, SinkCounts, SubscribeError, Subscription, View,
 };
+use selvedge_units::Duration;
 
 /// How often a source looks whether a sink of its own process has room.
 const POLL_EVERY: Duration = Duration::from_millis(1);
@@ -93,7 +94,7 @@ impl ChannelHandle {
         if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
             return sent;
         }
-        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait));
+        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait.into()));
         let signal = Arc::new(SinkSignal::default());
         self.shared
             .with(|core, _| core.waiting_publishers.push((self.channel, Arc::clone(&signal))));
@@ -102,7 +103,7 @@ impl ChannelHandle {
             let sent = self.shared.with(send);
             let look = match sent {
                 // Sinks here ring for nobody.
-                Err(PublishError::Blocked(_)) => Some(StdInstant::now() + POLL_EVERY),
+                Err(PublishError::Blocked(_)) => Some(StdInstant::now() + POLL_EVERY.to_std()),
                 Err(PublishError::Behind) => None,
                 done => break done,
             };

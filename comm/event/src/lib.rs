@@ -13,7 +13,7 @@
 //! let mut sink = load.subscribe(wish)?;
 //!
 //! load.publish(Event { deadline: None, attributes: Attributes::default(), record: &[0; 16] })?;
-//! let event = sink.take(Some(std::time::Duration::from_secs(1)));
+//! let event = sink.take(Some(selvedge_units::Duration::from_secs(1)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

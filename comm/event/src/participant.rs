@@ -6,14 +6,13 @@ mod request;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use selvedge_control_event::{
     Exchange, FailureDetector, Format, Notice, NoticeKind, OpenError, Wake,
 };
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
-use selvedge_units::Instant;
+use selvedge_units::{Duration, Instant};
 
 use crate::address::Address;
 use crate::carrier::Carrier;
@@ -282,7 +281,7 @@ pub struct Notices {
 impl Notices {
     /// The next; waits for it at most so long.
     pub fn take(&self, wait: Duration) -> Option<NamedNotice> {
-        let notice = self.receiver.recv_timeout(wait).ok()?;
+        let notice = self.receiver.recv_timeout(wait.into()).ok()?;
         let host = self.shared.inbox.name(notice.host);
         let channel = self
             .shared

@@ -4,10 +4,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use futures_core::Stream;
 use selvedge_control_event::{ChannelId, SinkCounts, SinkId};
+use selvedge_units::Duration;
 
 use crate::core::Shared;
 use crate::received::Received;
@@ -64,7 +65,7 @@ impl Sink {
 
     /// As [`take`](Self::take), into memory that is used again: true if there was one.
     pub fn take_into(&mut self, into: &mut Received, wait: Option<Duration>) -> bool {
-        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait));
+        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait.into()));
         loop {
             if self.try_take_into(into) {
                 return true;

@@ -5,12 +5,12 @@ mod wait;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use selvedge_comm_event::{
     ChannelHandle, Deployment, Participant, Place, RequestError, Settings, Sink,
 };
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
+use selvedge_units::Duration;
 use wait::{TIMEOUT, alone, domain, until};
 
 /// A folder with an authority and certificates, removed when dropped.
@@ -139,8 +139,8 @@ fn certificates_names_say_who_may_do_what() {
     until("one that gets loads", || wants(&load).iter().filter(|wants| **wants).count() == 1);
     until("the camera knows who wants", || wants(&camera_load).iter().filter(|w| **w).count() == 2);
     send(&camera_load, CAMERA);
-    assert!(loads.take(Some(TIMEOUT)).is_some());
-    assert!(wall_loads.take(Some(TIMEOUT)).is_some());
+    assert!(loads.take(Some(TIMEOUT.into())).is_some());
+    assert!(wall_loads.take(Some(TIMEOUT.into())).is_some());
     // What may not be is not: each of these would come before the one that is waited for.
     send(&camera_other, CAMERA);
     for (who, liar) in (OUTSIDERS..).zip([&guest_load, &liar_load, &plain_load, &wall_load]) {
@@ -150,10 +150,10 @@ fn certificates_names_say_who_may_do_what() {
     send(&load, DESK);
     send(&camera_load, CAMERA);
     for _ in 0..2 {
-        assert!(loads.take(Some(TIMEOUT)).is_some());
-        assert!(wall_loads.take(Some(TIMEOUT)).is_some());
+        assert!(loads.take(Some(TIMEOUT.into())).is_some());
+        assert!(wall_loads.take(Some(TIMEOUT.into())).is_some());
     }
-    assert!(others.take(Some(TIMEOUT)).is_some(), "its own");
+    assert!(others.take(Some(TIMEOUT.into())).is_some(), "its own");
     let short = Duration::from_millis(300);
     for (host, sink) in [("desk", &mut loads), ("desk's other", &mut others)] {
         assert_eq!(sink.take(Some(short)), None, "{host} got what nobody may send");
@@ -165,9 +165,9 @@ fn certificates_names_say_who_may_do_what() {
     for (own, (host, sink)) in (OUTSIDERS..).zip(outsiders) {
         let mut patience = TIMEOUT;
         let mut got = Vec::new();
-        while let Some(received) = sink.take(Some(patience)) {
+        while let Some(received) = sink.take(Some(patience.into())) {
             got.push(received.record[0]);
-            patience = short;
+            patience = short.into();
         }
         assert!(got.contains(&own), "{host} has its own: {got:?}");
         assert!(got.iter().all(|who| *who >= OUTSIDERS), "{host} got what it may not: {got:?}");
@@ -181,7 +181,7 @@ fn certificates_names_say_who_may_do_what() {
         to: None,
     };
     until("the desk sees the camera", || desk.hosts().iter().any(|host| host.name == "camera"));
-    let done = desk.deploy("camera", &handler, None, TIMEOUT);
+    let done = desk.deploy("camera", &handler, None, TIMEOUT.into());
     assert!(done.is_ok(), "{done:?}");
     // Where there is no room for it nothing stays of it.
     let (full, _) = open(&camera, "load1");
@@ -190,13 +190,13 @@ fn certificates_names_say_who_may_do_what() {
     assert!(sinks.len() > 100, "{} sinks", sinks.len());
     let onward =
         Deployment { name: "on".to_owned(), to: Some("onward".to_owned()), ..handler.clone() };
-    let refused = desk.deploy("camera", &onward, None, TIMEOUT);
+    let refused = desk.deploy("camera", &onward, None, TIMEOUT.into());
     assert!(matches!(refused, Err(RequestError::Refused(..))), "{refused:?}");
     until("what was opened for it is left", || {
         camera.list(Duration::ZERO).iter().all(|(_, one)| one.channel != "onward")
     });
     drop(sinks);
-    let refused = camera.deploy("desk", &handler, None, TIMEOUT);
+    let refused = camera.deploy("desk", &handler, None, TIMEOUT.into());
     assert!(matches!(refused, Err(RequestError::Refused(..))), "{refused:?}");
 }
 

@@ -83,7 +83,7 @@ fn who_floods_and_lies_harms_nobody() {
     }
     // Each honest event came, in order, once, whatever the other said meanwhile.
     for number in 0..4000_i64 {
-        let event = got.take(Some(TIMEOUT)).unwrap_or_else(|| panic!("{number} is missing"));
+        let event = got.take(Some(TIMEOUT.into())).unwrap_or_else(|| panic!("{number} is missing"));
         assert_eq!(event.record, number.to_le_bytes());
     }
     assert!(two.dropped().1 > 0, "strangers are counted");

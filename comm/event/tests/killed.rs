@@ -48,7 +48,7 @@ fn echo() {
     let (there, back) = (open(&host, "there"), open(&host, "back"));
     let mut sink = there.subscribe(wish()).unwrap();
     // Until it is killed; or its parent is, and nothing comes any more.
-    while let Some(event) = sink.take(Some(TIMEOUT)) {
+    while let Some(event) = sink.take(Some(TIMEOUT.into())) {
         back.publish(event.event()).unwrap();
     }
 }
@@ -80,7 +80,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
         let mut number = 0;
         until("there are rings both ways", || {
             assert_eq!(send(&there, number), 1);
-            let got = answers.take(Some(TIMEOUT)).expect("an answer is missing");
+            let got = answers.take(Some(TIMEOUT.into())).expect("an answer is missing");
             assert_eq!(got.record, number.to_le_bytes());
             number += 1;
             host.rings().hosts == (1, 1)
@@ -92,7 +92,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
         }
         other.0.kill().unwrap();
         until("it is told", || {
-            notices.take(TIMEOUT).is_some_and(|told| told.kind == NoticeKind::Lost)
+            notices.take(TIMEOUT.into()).is_some_and(|told| told.kind == NoticeKind::Lost)
         });
         until("both rings are gone, and their memory", || {
             host.rings().hosts == (0, 0) && mapped() == 0

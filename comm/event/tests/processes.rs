@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake as TaskWake, Waker};
-use std::time::Duration as StdDuration;
 
 use futures_core::Stream;
 use selvedge_comm_event::{ChannelHandle, Participant, Role, Settings, Sink};
@@ -56,7 +55,7 @@ fn two_programs_that_share_a_name_meet() {
     let record = 7_i64.to_le_bytes();
     let sent = Event { deadline, attributes: attributes.as_attributes(), record: &record };
     assert_eq!(source.publish(sent).unwrap(), (0, 1));
-    let got = sink.take(Some(TIMEOUT)).unwrap();
+    let got = sink.take(Some(TIMEOUT.into())).unwrap();
     assert_eq!(
         (&*got.record, got.attributes().get("load")),
         (&record[..], Some(Value::Double(0.5)))
@@ -71,7 +70,7 @@ fn two_programs_that_share_a_name_meet() {
     connected(&source, 1);
     assert_eq!(source.members(), [two.name().clone()]);
     source.publish(event(&record)).unwrap();
-    assert!(sink.take(Some(TIMEOUT)).is_some());
+    assert!(sink.take(Some(TIMEOUT.into())).is_some());
 }
 
 #[test]
@@ -96,13 +95,13 @@ fn events_come_by_waiting_by_callback_and_as_a_stream() {
     let waker = Waker::from(Arc::clone(&count));
     let mut context = Context::from_waker(&waker);
     assert!(stream.as_mut().poll_next(&mut context).is_pending());
-    assert_eq!(waits.take(Some(StdDuration::from_millis(10))), None);
+    assert_eq!(waits.take(Some(Duration::from_millis(10))), None);
     connected(&source, 1);
     for number in 1..=3_i64 {
         source.publish(event(&number.to_le_bytes())).unwrap();
     }
     for number in 1..=3 {
-        assert_eq!(waits.take(Some(TIMEOUT)).unwrap().record[0], number);
+        assert_eq!(waits.take(Some(TIMEOUT.into())).unwrap().record[0], number);
     }
     until("called", || called.load(Ordering::SeqCst) == 6);
     until("woken", || count.0.load(Ordering::SeqCst) > 0);
@@ -131,10 +130,10 @@ fn reliable_events_wait_for_a_slow_sink_alone() {
     let mut quick = all(&quick, 4);
     connected(&other, 1);
     other.publish(event(&[9; 8])).unwrap();
-    assert!(quick.take(Some(TIMEOUT)).is_some());
+    assert!(quick.take(Some(TIMEOUT.into())).is_some());
     assert!(source.view(|view| view.held).unwrap() > COUNT as usize / 2);
     for number in 0..COUNT {
-        let got = slow.take(Some(TIMEOUT)).unwrap_or_else(|| panic!("{number} is missing"));
+        let got = slow.take(Some(TIMEOUT.into())).unwrap_or_else(|| panic!("{number} is missing"));
         assert_eq!(got.record, number.to_le_bytes());
     }
     until("all is acknowledged", || source.view(|view| view.held) == Some(0));
@@ -156,7 +155,7 @@ fn a_function_that_is_called_at_once_may_publish() {
     connected(&ping, 1);
     for number in 0..100_i64 {
         ping.publish(event(&number.to_le_bytes())).unwrap();
-        assert_eq!(answers.take(Some(TIMEOUT)).unwrap().record, number.to_le_bytes());
+        assert_eq!(answers.take(Some(TIMEOUT.into())).unwrap().record, number.to_le_bytes());
     }
     assert_eq!(echo.sink_counts().delivered, 100);
     // On one host it calls itself: ten times, not for ever, and without a deadlock.
@@ -185,7 +184,7 @@ fn leaving_is_told_and_names_can_be_used_again() {
     for _ in 0..3 {
         let joined = open(&two, "l");
         let sink = all(&joined, 4);
-        let told = notices.take(TIMEOUT).unwrap();
+        let told = notices.take(TIMEOUT.into()).unwrap();
         assert_eq!((told.channel.as_str(), told.kind), ("l", NoticeKind::Joined));
         assert_eq!(told.host.as_ref(), Some(two.name()));
         drop(joined.clone());
@@ -193,14 +192,17 @@ fn leaving_is_told_and_names_can_be_used_again() {
         // The sink holds the channel open.
         connected(&source, 1);
         drop(sink);
-        assert_eq!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Left);
+        assert_eq!(notices.take(TIMEOUT.into()).unwrap().kind, NoticeKind::Left);
         assert_eq!(source.members(), []);
     }
     // A process that ends in order is gone at once, too.
     let _joined = open(&two, "l");
-    assert_eq!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Joined);
+    assert_eq!(notices.take(TIMEOUT.into()).unwrap().kind, NoticeKind::Joined);
     drop((_joined, two));
-    assert!(matches!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Left | NoticeKind::Lost));
+    assert!(matches!(
+        notices.take(TIMEOUT.into()).unwrap().kind,
+        NoticeKind::Left | NoticeKind::Lost
+    ));
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn lists_show_all_hosts() {
     b.publish(event(&[0; 8])).unwrap();
     let mut found = Vec::new();
     until("both are listed", || {
-        let list = one.list(TIMEOUT);
+        let list = one.list(TIMEOUT.into());
         found = list.iter().map(|(host, one)| (host.clone(), one.channel.clone())).collect();
         if let Some((_, b)) = list.iter().find(|(_, listing)| listing.channel == "b") {
             assert_eq!(
@@ -248,7 +250,7 @@ fn clients_of_a_router_are_members_of_each_others_channels() {
     }
     for sink in &mut sinks {
         for number in 0..300_i64 {
-            let got = sink.take(Some(TIMEOUT)).expect("nothing that was promised is lost");
+            let got = sink.take(Some(TIMEOUT.into())).expect("nothing that was promised is lost");
             assert_eq!(got.record, number.to_le_bytes());
         }
     }

@@ -3,10 +3,9 @@
 
 mod wait;
 
-use std::time::Duration;
-
 use selvedge_comm_event::{CarriedBy, ChannelHandle, Participant, Rings, Settings, Sink};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
+use selvedge_units::Duration;
 use wait::{TIMEOUT, alone, domain, pair, until};
 
 fn open(host: &Participant, name: &str) -> ChannelHandle {
@@ -31,7 +30,7 @@ fn wanted(joined: &ChannelHandle, by: usize) {
 }
 
 fn next(sink: &mut Sink) -> i64 {
-    let got = sink.take(Some(TIMEOUT)).expect("an event is missing");
+    let got = sink.take(Some(TIMEOUT.into())).expect("an event is missing");
     i64::from_le_bytes(got.record[..8].try_into().unwrap())
 }
 

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::futex;
@@ -30,6 +29,7 @@ use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
 use crate::ring_writer::RingWriter;
 use member_thread::{MemberThread, Peer};
+use selvedge_units::Duration;
 
 /// The most other members of a channel on this host.
 pub const PEERS_MAX: usize = 126;
@@ -211,7 +211,7 @@ impl Member {
         member.shared.hello_received.wait_while_for(
             &mut member.shared.lists.lock(),
             awaits,
-            GREETING,
+            GREETING.into(),
         );
         Ok(member)
     }

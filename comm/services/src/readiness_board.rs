@@ -190,8 +190,9 @@ mod header;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use selvedge_units::Duration;
     use std::collections::BTreeSet;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn board() -> ReadinessBoard {
         ReadinessBoard::new(Mapping::private(SIZE).unwrap())
@@ -235,7 +236,7 @@ mod tests {
         let board = board();
         let (wake, woken) = std::sync::mpsc::channel();
         // Each side gives up by itself, so that a mark that is slept over is told, not waited for.
-        let end = Instant::now() + Duration::from_secs(if cfg!(miri) { 600 } else { 60 });
+        let end = Instant::now() + Duration::from_secs(if cfg!(miri) { 600 } else { 60 }).into();
         std::thread::scope(|scope| {
             let marker = &board;
             scope.spawn(move || {

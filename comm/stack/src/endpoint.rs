@@ -31,7 +31,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Manager, ManagerSettings};
 use selvedge_data_stack::contract::Contract;
@@ -138,7 +137,7 @@ impl Endpoint {
 
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
-    pub fn accept(&self, patience: StdDuration) -> Option<Connection> {
+    pub fn accept(&self, patience: Duration) -> Option<Connection> {
         self.shared.backlog.pop(patience).map(|opened| Connection::new(&self.shared, opened))
     }
 

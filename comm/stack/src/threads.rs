@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
@@ -20,7 +19,7 @@ pub use self::stream::{Null, stream};
 /// the core may be wanted by the very thread that is waited for.
 const SPINS: u32 = 64;
 /// and how long at most, unless it is woken.
-const REST: StdDuration = StdDuration::from_micros(500);
+const REST: Duration = Duration::from_micros(500);
 /// How often a thread gives way at once to those who wait for its element.
 const YIELDS: u32 = 1000;
 /// How often a thread that has put a message in asks for the element again: some 10 us, which is
@@ -272,7 +271,7 @@ fn serve<W: ModuleChain>(slot: &ElementSlot<W>, clock: Clock, stop: &AtomicBool,
             idle += 1;
             std::hint::spin_loop();
         } else {
-            thread::park_timeout(REST);
+            thread::park_timeout(REST.into());
         }
     }
 }

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::Monitor;
@@ -191,11 +190,11 @@ impl ConnectionChain {
     }
 
     /// The next message for the application; waits for at most so long.
-    pub(crate) fn pop(&self, patience: StdDuration) -> Option<Message> {
+    pub(crate) fn pop(&self, patience: Duration) -> Option<Message> {
         let mut delivery = self.delivery();
-        if delivery.is_empty() && !patience.is_zero() {
+        if delivery.is_empty() && patience > Duration::ZERO {
             self.waiters.fetch_add(1, Ordering::AcqRel);
-            let waited = self.arrived.wait_timeout(delivery, patience);
+            let waited = self.arrived.wait_timeout(delivery, patience.into());
             delivery = waited.unwrap_or_else(PoisonError::into_inner).0;
             self.waiters.fetch_sub(1, Ordering::AcqRel);
         }

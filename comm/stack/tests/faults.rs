@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 use selvedge_data_stack::auto::Event;
@@ -18,7 +18,7 @@ use selvedge_units::{Bytes, Duration};
 
 use peer::Peer;
 
-const LONG: StdDuration = StdDuration::from_secs(120);
+const LONG: Duration = Duration::from_secs(120);
 
 fn contract() -> Contract {
     Contract {
@@ -223,10 +223,10 @@ fn unreliable_never_delivers_a_corrupted_message_or_one_twice() {
     };
     for n in 0..1000 {
         here.send(&message(n), LONG).unwrap();
-        take(StdDuration::ZERO);
+        take(Duration::ZERO);
     }
-    here.flush(StdDuration::from_secs(5));
-    take(StdDuration::from_millis(500));
+    here.flush(Duration::from_secs(5));
+    take(Duration::from_millis(500));
     assert!(seen.len() > 100, "{} of 1000 arrived", seen.len());
     let reasons: Vec<Reason> = there.dropped().into_iter().map(|(why, _)| why).collect();
     assert!(reasons.contains(&Reason::Corrupt), "{reasons:?}");
@@ -257,7 +257,7 @@ fn a_flood_of_hellos_is_counted_and_takes_no_room() {
         }
     }
     assert!(refused() >= 100, "{} refused", refused());
-    assert!(victim.accept(StdDuration::ZERO).is_none());
+    assert!(victim.accept(Duration::ZERO).is_none());
     // It still serves others.
     let friend = endpoint();
     let line = "ui | reliable | net";
@@ -310,14 +310,14 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     peer.kill();
     let mut sent = 0;
     let full = (0..10_000).find_map(|n| {
-        here.send(&message(n), StdDuration::from_millis(50)).inspect(|()| sent += 1).err()
+        here.send(&message(n), Duration::from_millis(50)).inspect(|()| sent += 1).err()
     });
     assert_eq!(full, Some(SendError::Full), "the window bounds what waits");
     assert!(sent <= 256, "{sent} messages more");
-    let patience = StdDuration::from_millis(300);
+    let patience = Duration::from_millis(300);
     let left = (0..1000).find_map(|_| here.recv(&mut got, patience).err());
     assert!(matches!(left, Some(RecvError::Timeout | RecvError::PeerLost)), "{left:?}");
-    assert!(!here.flush(StdDuration::from_millis(10)));
+    assert!(!here.flush(Duration::from_millis(10)));
     // Closing does not wait for the dead.
     drop(here);
     drop(ours);
@@ -347,7 +347,7 @@ fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
         // As an application does that has a thread for each connection.
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
-                let _ = ghost.take(StdDuration::from_millis(50));
+                let _ = ghost.take(Duration::from_millis(50));
             }
         });
         let line = "ui | reliable | net";
@@ -358,7 +358,10 @@ fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
             here.send(&message(n), LONG).unwrap();
             there.recv(&mut got, LONG).unwrap();
             assert_eq!(got, message(n));
-            assert!(begun.elapsed() < LONG, "{n} messages in {LONG:?}: the receiver starves");
+            assert!(
+                begun.elapsed() < LONG.into(),
+                "{n} messages in {LONG:?}: the receiver starves"
+            );
         }
         assert_eq!(listener.view().connections.len(), 2, "the ghost is still there");
     });

@@ -6,7 +6,7 @@ mod peer;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use selvedge_comm_local::RingPeers;
@@ -22,7 +22,7 @@ use selvedge_units::{Bytes, Duration};
 
 use peer::Peer;
 
-const LONG: StdDuration = StdDuration::from_secs(60);
+const LONG: Duration = Duration::from_secs(60);
 
 fn contract() -> Contract {
     Contract {
@@ -111,7 +111,7 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                 last = Some(number);
                 // Slower than it is sent.
                 if number % 1000 == 0 {
-                    std::thread::park_timeout(StdDuration::from_millis(3));
+                    std::thread::park_timeout(Duration::from_millis(3).into());
                 }
             }
             sender.join().unwrap();
@@ -178,7 +178,7 @@ struct Hostile {
 impl Hostile {
     fn hello(to: SocketAddr, id: u32, ring_address: RingAddress) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.set_read_timeout(Some(LONG.into())).unwrap();
         let mut state = wire::noise(None, true).unwrap();
         let line = "ui | unreliable | net(shm)".to_owned();
         let (out, there) = (contract(), [Duration::ZERO; 2]);
@@ -272,7 +272,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
             };
             memory.put(at as usize, value);
             // What may come of it: a message, garbage that the stack drops, or the end.
-            let _ = victim.recv(&mut got, StdDuration::ZERO);
+            let _ = victim.recv(&mut got, Duration::ZERO);
         }
         good.send(&round.to_be_bytes(), LONG).unwrap();
         there.recv(&mut got, LONG).unwrap();
@@ -281,7 +281,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
         // The kernel says that the socket is closed, whatever is in the memory.
         until(
             "the connection ends",
-            || matches!(victim.recv(&mut got, StdDuration::from_millis(1)), Err(why) if why != RecvError::Timeout),
+            || matches!(victim.recv(&mut got, Duration::from_millis(1)), Err(why) if why != RecvError::Timeout),
         );
         cut_off += 1;
     }
@@ -334,7 +334,7 @@ fn a_killed_process_is_noticed_at_once() {
     };
     assert_eq!(end, RecvError::PeerLost);
     // Over UDP it takes a minute of silence.
-    assert!(killed.elapsed() < StdDuration::from_secs(30), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < Duration::from_secs(30).into(), "{:?}", killed.elapsed());
     assert_eq!(here.send(b"x", LONG), Err(SendError::PeerLost));
     until("it is forgotten", || ours.view().connections.is_empty());
 }

@@ -358,7 +358,7 @@ impl Source {
         loop {
             let left =
                 wait.checked_sub(StdDuration::from_nanos(self.clock.now().since(begin).0))?;
-            if notices.take(left)?.kind == NoticeKind::Lost {
+            if notices.take(left.into())?.kind == NoticeKind::Lost {
                 return Some(self.clock.now().since(begin));
             }
         }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration as StdDuration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use parking_lot::{Condvar, Mutex};
 use selvedge_control_config::view::{Knob, NodeView};
@@ -23,9 +23,9 @@ use selvedge_units::{Bitrate, Duration, Instant};
 use crate::settings::PERIOD_DEFAULT;
 
 /// How long the first stream with a frame waits for others to say what they are.
-const TIMEOUT: StdDuration = StdDuration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// What the engine may take beyond the longest delay to be done with a frame.
-const GRACE: StdDuration = StdDuration::from_millis(500);
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A run of the element.
 pub(crate) struct Session {
@@ -186,14 +186,14 @@ impl Session {
                 let frame_producer = node.frame_producer(&plan.name);
                 return frame_producer.ok_or_else(|| NoProducer::Failed("it is in use".into()));
             }
-            let left = TIMEOUT.saturating_sub(began.elapsed());
-            if left.is_zero() {
+            let left = TIMEOUT - began.elapsed().into();
+            if left == Duration::ZERO {
                 for period in &mut phase.periods {
                     period.get_or_insert(PERIOD_DEFAULT);
                 }
                 self.start_if_known(&mut phase);
             } else {
-                self.changed.wait_for(&mut phase, left);
+                self.changed.wait_for(&mut phase, left.into());
             }
         }
     }
@@ -202,8 +202,8 @@ impl Session {
     /// delay takes, or until interrupted. True if it is.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
         let delays = self.phase.lock().streams.iter().filter_map(|s| s.contract.delay).max();
-        let longest = StdDuration::from(delays.unwrap_or(Duration::ZERO)) + GRACE;
-        let until = StdInstant::now() + longest;
+        let longest = Duration::from(delays.unwrap_or(Duration::ZERO)) + GRACE;
+        let until = StdInstant::now() + longest.to_std();
         let Some(count) = self.settled.counts.get(stream) else { return true };
         let mut held = self.settled.lock.lock();
         while count.load(Ordering::Acquire) < given {

@@ -1,7 +1,5 @@
 //! A running pipeline that ends in encoded access units, and what its bus says.
 
-use std::time::Duration as StdDuration;
-
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
@@ -15,7 +13,7 @@ use crate::error::SourceError;
 /// Units that GStreamer's threads may be ahead.
 const AHEAD: u32 = 8;
 /// How long a pull waits for a unit before it looks at the bus again.
-const SLICE: StdDuration = StdDuration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(20);
 
 /// A pipeline and its end. Stopped when dropped.
 #[derive(Debug)]
@@ -117,9 +115,9 @@ impl Feed {
     }
 
     /// The next unit, waited for no longer than `wait`.
-    pub(super) fn pull(&mut self, wait: StdDuration) -> Result<PullResult, SourceError> {
-        let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).as_nanos() as u64);
-        for _ in 0..wait.as_nanos().div_ceil(SLICE.as_nanos()).max(1) {
+    pub(super) fn pull(&mut self, wait: Duration) -> Result<PullResult, SourceError> {
+        let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).0);
+        for _ in 0..wait.0.div_ceil(SLICE.0).max(1) {
             if let Some(sample) = self.sink.try_pull_sample(slice) {
                 let caps = sample.caps_owned();
                 let Some((unit, caps)) = Unit::new(&sample).zip(caps) else { continue };

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
 use selvedge_control_config::SourceUri;
@@ -21,7 +20,7 @@ use crate::thumbnail::Thumbnailer;
 use crate::timeline::FrameTimes;
 
 /// How long anything waits before it looks at the stop flag.
-const STOP_POLL: StdDuration = StdDuration::from_millis(50);
+const STOP_POLL: Duration = Duration::from_millis(50);
 /// How often in a row a pipeline must be found without a running thread to be given up.
 const DEAD_POLLS: u32 = 6;
 /// How far a source may fall behind and still catch up.
@@ -251,7 +250,7 @@ impl Source {
 fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
     let mut dead = 0;
-    while began.elapsed() < StdDuration::from(TIMEOUT) {
+    while began.elapsed() < TIMEOUT.to_std() {
         match feed.pull(STOP_POLL)? {
             PullResult::Unit(unit, caps) => return Ok((unit, caps)),
             PullResult::Nothing => {}
@@ -275,7 +274,7 @@ fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bo
         }
         match due.since(now()) {
             Duration::ZERO => return true,
-            left => std::thread::park_timeout(STOP_POLL.min(left.into())),
+            left => std::thread::park_timeout(STOP_POLL.min(left.into()).into()),
         }
     }
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use selvedge_control_config::view::StreamState;
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
+use selvedge_units::Duration;
 
 use super::{FeedStatus, SourceSpec};
 
@@ -97,11 +98,11 @@ impl Worker {
                     return;
                 }
                 Err(error) => {
-                    if began.elapsed() > HEALTHY {
+                    if began.elapsed() > HEALTHY.to_std() {
                         wait = RETRY.0;
                     }
                     tracing::warn!(stream = self.reopen.stream.spec.name, %error, ?wait, "source failed");
-                    let detail = format!("{error}; trying again in {} s", wait.as_secs());
+                    let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
                     self.pause(wait);
                     wait = (wait * 2).min(RETRY.1);
@@ -158,7 +159,7 @@ impl Worker {
 
     /// Waits, unless asked to stop.
     fn pause(&self, wait: Duration) {
-        let until = Instant::now() + wait;
+        let until = Instant::now() + wait.to_std();
         while !self.stop.load(Ordering::Relaxed) && Instant::now() < until {
             thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }

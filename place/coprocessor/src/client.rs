@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration as StdDuration;
 
 use parking_lot::Mutex;
 use selvedge_data_stream::{Spec, Windows};
@@ -29,9 +28,9 @@ use crate::message::{LinkSpec, Reply, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// How often it is looked whether the coprocessor is still there.
-const POLL_EVERY: StdDuration = StdDuration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// How long one that was started may take to listen.
-const TIMEOUT: StdDuration = StdDuration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stream as its producer knows it, to be told again.
 struct Stream {
@@ -298,7 +297,7 @@ impl Supervisor {
             if !alive && let Err(error) = self.reattach() {
                 tracing::debug!(%error, "the coprocessor is away");
             }
-            thread::park_timeout(POLL_EVERY);
+            thread::park_timeout(POLL_EVERY.into());
         }
         self.inner.lock().connection = None;
         if let Some(program) = &mut self.program {

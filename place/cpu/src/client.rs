@@ -10,7 +10,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration as StdDuration;
 
 use selvedge_data_cpu::Task;
 use selvedge_os::clock::Clock;
@@ -31,7 +30,7 @@ const DAEMON_AGAIN: Duration = Duration::from_millis(500);
 /// How long it may take to admit a task: it may have to load the kernel's scheduler.
 const ADMIT_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to answer at the end.
-const ANSWER_MAX: StdDuration = StdDuration::from_secs(5);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -204,7 +203,7 @@ fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
 fn end(link: &DaemonConnection, receiver: &Receiver<RunEvent>) -> Option<Outcome> {
     link.connection.send(&Request::End {}, &[], &[]).ok()?;
     loop {
-        match receiver.recv_timeout(ANSWER_MAX).ok()? {
+        match receiver.recv_timeout(ANSWER_MAX.into()).ok()? {
             RunEvent::Response(Response::Ended(outcome)) => return Some(outcome),
             RunEvent::Lost(_) => return None,
             _ => {}

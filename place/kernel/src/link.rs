@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration as StdDuration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use parking_lot::Mutex;
@@ -49,7 +48,7 @@ use crate::setup::{Setup, StreamSetup};
 /// How often reports are made.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// How long the reader of fates waits at once: so long takes an end.
-const POLL_EVERY: StdDuration = StdDuration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// A frame that the kernel no longer holds, and of which it told nothing for so long, is lost.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Packets of a stream that may wait: its ring bounds them, in frames.
@@ -335,7 +334,7 @@ fn reader(
         let mut report_at = Instant::ZERO;
         while !shared.stop.load(Ordering::Acquire) {
             // An interrupted wait only leads to another look.
-            let _ = ring.poll(POLL_EVERY);
+            let _ = ring.poll(POLL_EVERY.into());
             let now = shared.clock.now();
             if now >= report_at {
                 if let Err(why) = shared.publish(&attached) {

@@ -4,11 +4,11 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 use selvedge_data_sched::replay::{Outcome, Trace};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
+use selvedge_units::Duration;
 
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
@@ -87,7 +87,7 @@ impl PacketReplay {
     fn drive(&self, trace: &Trace) -> Result<(Outcome, Received), ReplayError> {
         let io = |what: &'static str| move |why: io::Error| run(what, why);
         let receiver = UdpSocket::bind("127.0.0.1:0").map_err(io("a socket"))?;
-        receiver.set_read_timeout(Some(TIMEOUT)).map_err(io("a socket"))?;
+        receiver.set_read_timeout(Some(TIMEOUT.into())).map_err(io("a socket"))?;
         let to = receiver.local_addr().map_err(io("a socket"))?;
         let sender = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("127.0.0.1:0")?;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use selvedge_units::Duration;
 use thiserror::Error;
 
 /// Why a tool gave nothing.
@@ -39,7 +40,7 @@ pub enum ToolError {
         last_lines: String,
     },
     /// It did not end.
-    #[error("{tool} was ended after {} s, the most that it may take here", .after.as_secs())]
+    #[error("{tool} was ended after {after}, the most that it may take here")]
     Endless {
         /// The program.
         tool: String,
@@ -94,11 +95,11 @@ fn run_within(
     let (ended, status) = thread::scope(|scope| {
         // Both are read as they come, so that it never waits for a reader.
         let texts = (scope.spawn(|| text(out)), scope.spawn(|| text(err)));
-        let end = Instant::now() + most;
+        let end = Instant::now() + most.to_std();
         let status = loop {
             match child.try_wait() {
                 Ok(None) if Instant::now() < end => {
-                    thread::park_timeout(Duration::from_millis(20));
+                    thread::park_timeout(Duration::from_millis(20).into());
                 }
                 Ok(Some(status)) => break Ok(Some(status)),
                 Ok(None) => {

@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use selvedge_units::Duration;
 use selvedge_web::Limits;
 use tungstenite::Message;
 

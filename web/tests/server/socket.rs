@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use selvedge_control_config::view::Knob;
 use selvedge_data_stream::Window;
+use selvedge_units::Duration;
 use selvedge_web::Limits;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};

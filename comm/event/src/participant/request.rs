@@ -1,8 +1,9 @@
 //! What is asked of other hosts: their lists, and to deploy and remove handlers there.
 
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use selvedge_control_event::HostId;
+use selvedge_units::Duration;
 
 use super::Participant;
 use crate::keys::ParticipantName;
@@ -33,7 +34,7 @@ impl Participant {
     /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
     /// process's own come first.
     pub fn list(&self, wait: Duration) -> Vec<(ParticipantName, Listing)> {
-        let until = StdInstant::now().checked_add(wait);
+        let until = StdInstant::now().checked_add(wait.into());
         let (answers, number) = self.question();
         let hosts = self.shared.inbox.hosts();
         let own = self.shared.with(|core, _| {
@@ -159,7 +160,7 @@ impl Participant {
         wait: Duration,
         request: impl Fn(u64) -> Request,
     ) -> Option<Reply> {
-        let until = StdInstant::now().checked_add(wait)?;
+        let until = StdInstant::now().checked_add(wait.into())?;
         let (answers, number) = self.question();
         let bytes = request(number).encode()?;
         self.shared.with(|core, _| core.exchange.send_control(host, &bytes));

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::*;
 use selvedge_os::memory::Access;
+use selvedge_units::Duration;
 
 /// Compiles a C file of this crate; the program.
 fn compile(source: &str) -> PathBuf {
@@ -43,7 +44,7 @@ fn run(command: &mut Command) -> (ExitStatus, Vec<u8>) {
         let mut bytes = Vec::new();
         printed.read_to_end(&mut bytes).map(|_| bytes)
     });
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(60).into();
     let status = loop {
         if let Some(status) = child.try_wait().expect("our child") {
             break status;
@@ -53,7 +54,7 @@ fn run(command: &mut Command) -> (ExitStatus, Vec<u8>) {
             let _ = child.wait();
             panic!("{command:?} does not end");
         }
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5).into());
     };
     (status, reader.join().expect("it does not panic").expect("a pipe can be read"))
 }

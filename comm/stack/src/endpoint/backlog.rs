@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use selvedge_units::Duration;
 
 use super::open::Opened;
 use crate::sync::lock;
@@ -47,14 +49,14 @@ impl Backlog {
 
     /// The first; waits for at most so long.
     pub(super) fn pop(&self, patience: Duration) -> Option<Opened> {
-        let until = Instant::now().checked_add(patience);
+        let until = Instant::now().checked_add(patience.into());
         let mut held = lock(&self.pending);
         loop {
             if let Some(connection) = held.connections.pop_front() {
                 return Some(connection);
             }
             // A wait without an end in sight is looked at again after an hour.
-            let end = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let end = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600).into());
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Event, Granted, PolicingError};
 use selvedge_data_stack::message::{Buffers, Message};
@@ -121,7 +120,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] when the time is over.
-    pub fn send(&self, bytes: &[u8], patience: StdDuration) -> Result<(), SendError> {
+    pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
         self.put(&mut Payload::Bytes(bytes), DATA, patience)
     }
 
@@ -130,7 +129,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`].
-    pub fn send_parts(&self, parts: &[&[u8]], patience: StdDuration) -> Result<(), SendError> {
+    pub fn send_parts(&self, parts: &[&[u8]], patience: Duration) -> Result<(), SendError> {
         self.put(&mut Payload::Parts(parts), DATA, patience)
     }
 
@@ -145,17 +144,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`]; the buffer is gone then.
-    pub fn post(&self, buffer: Buffer, patience: StdDuration) -> Result<(), SendError> {
+    pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
         self.put(&mut Payload::Message(buffer.into_message()), DATA, patience)
     }
 
-    fn put(
-        &self,
-        payload: &mut Payload<'_>,
-        tag: u8,
-        patience: StdDuration,
-    ) -> Result<(), SendError> {
-        let until = self.shared.clock.now() + span(patience);
+    fn put(&self, payload: &mut Payload<'_>, tag: u8, patience: Duration) -> Result<(), SendError> {
+        let until = self.shared.clock.now() + patience;
         let mut waits = 0_u32;
         loop {
             match self.try_put(payload, tag) {
@@ -267,7 +261,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`RecvError`].
-    pub fn recv(&self, into: &mut Vec<u8>, patience: StdDuration) -> Result<(), RecvError> {
+    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
         self.take(patience)?.take_into(into);
         Ok(())
     }
@@ -280,7 +274,7 @@ impl Connection {
     pub fn recv_parts(
         &self,
         parts: &mut [&mut [u8]],
-        patience: StdDuration,
+        patience: Duration,
     ) -> Result<usize, RecvError> {
         let message = self.take(patience)?;
         let mut rest = &message[..];
@@ -296,8 +290,8 @@ impl Connection {
     ///
     /// # Errors
     /// [`RecvError`].
-    pub fn take(&self, patience: StdDuration) -> Result<Buffer, RecvError> {
-        let until = self.shared.clock.now() + span(patience);
+    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
+        let until = self.shared.clock.now() + patience;
         loop {
             let left = until.since(self.shared.clock.now());
             let next = || self.next(left.min(Duration::from_millis(50)));
@@ -310,7 +304,7 @@ impl Connection {
 
     /// The next message that has come already.
     fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_next(|| self.pipeline.work().pop(StdDuration::ZERO))
+        self.take_next(|| self.pipeline.work().pop(Duration::ZERO))
     }
 
     /// The next message for the application of those that `next` gives.
@@ -347,13 +341,13 @@ impl Connection {
                 return Some(message);
             }
         }
-        work.pop(StdDuration::ZERO)
+        work.pop(Duration::ZERO)
     }
 
     /// The next message, of whichever sort; waits for at most so long.
     fn next(&self, wait: Duration) -> Option<Message> {
         let (shared, work) = (&self.shared, self.pipeline.work());
-        if let Some(message) = work.pop(StdDuration::ZERO) {
+        if let Some(message) = work.pop(Duration::ZERO) {
             return Some(message);
         }
         // What was sent and held back may be what the peer waits for.
@@ -362,7 +356,7 @@ impl Connection {
         let message = if before > 0 {
             // This thread is counted twice, so that 1 always means a thread that reads itself.
             shared.receiving.fetch_add(1, Ordering::AcqRel);
-            let message = work.pop(at_most(wait, ROUND));
+            let message = work.pop(wait.min(ROUND));
             shared.receiving.fetch_sub(1, Ordering::AcqRel);
             message
         } else if let Ok(mut socket_reader) = shared.socket_reader.try_lock() {
@@ -373,15 +367,15 @@ impl Connection {
             self.pop_from_elements()
         } else {
             // The endpoint's thread releases the socket soon, and then expects this one to read.
-            work.pop(at_most(wait, HANDOVER))
+            work.pop(wait.min(HANDOVER))
         };
         shared.receiving.fetch_sub(1, Ordering::AcqRel);
         message
     }
 
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
-    pub fn flush(&self, patience: StdDuration) -> bool {
-        let mut until = self.shared.clock.now() + span(patience);
+    pub fn flush(&self, patience: Duration) -> bool {
+        let mut until = self.shared.clock.now() + patience;
         let (work, mut waits, mut closed) = (self.pipeline.work(), 0, false);
         loop {
             let quiet = || work.line.modules().iter().all(|module| module.is_acknowledged());
@@ -391,7 +385,7 @@ impl Connection {
             let now = self.shared.clock.now();
             if work.is_closed() && !std::mem::replace(&mut closed, true) {
                 // It says what it has for as long as it waits itself.
-                until = until.min(now + span(LAST));
+                until = until.min(now + LAST);
             }
             if now >= until || self.disconnected.load(Ordering::Acquire) {
                 return false;
@@ -405,7 +399,7 @@ impl Connection {
     /// is dropped, each takes as long.
     pub fn close_all(connections: Vec<Self>) {
         let begun = std::time::Instant::now();
-        let left = || LAST.saturating_sub(begun.elapsed());
+        let left = || LAST - begun.elapsed().into();
         connections.iter().for_each(|connection| connection.send_close(left()));
         for connection in connections {
             let _ = connection.flush(left());
@@ -414,7 +408,7 @@ impl Connection {
     }
 
     /// Tells the peer that there is no more to come, unless it has said so itself.
-    fn send_close(&self, patience: StdDuration) {
+    fn send_close(&self, patience: Duration) {
         let times = if self.pipeline.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
             let _ = self.put(&mut Payload::Bytes(&[]), CLOSING, patience.min(CLOSE_PATIENCE));
@@ -578,12 +572,8 @@ const ROUND: Duration = Duration::from_millis(5);
 const HANDOVER: Duration = Duration::from_millis(1);
 /// How long a thread that has read the socket waits for elements, and how often; it looks between
 /// whether they are done, since they notify it of whole messages only.
-const MOMENT: StdDuration = StdDuration::from_micros(50);
+const MOMENT: Duration = Duration::from_micros(50);
 const MOMENTS: u32 = 20;
-
-fn at_most(wait: Duration, most: Duration) -> StdDuration {
-    wait.min(most).into()
-}
 
 /// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
 /// smaller ones several go to the kernel at once.
@@ -592,18 +582,14 @@ const DIRECT: usize = 16 << 10;
 const AHEAD: u64 = 512 << 10;
 /// How long it takes at most to say that a connection ends, and until the peer has all; where several
 /// are closed together, all of them.
-const CLOSE_PATIENCE: StdDuration = StdDuration::from_millis(50);
-const LAST: StdDuration = StdDuration::from_millis(500);
-
-fn span(patience: StdDuration) -> Duration {
-    Duration(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
-}
+const CLOSE_PATIENCE: Duration = Duration::from_millis(50);
+const LAST: Duration = Duration::from_millis(500);
 
 /// A little while, longer after many.
 fn pause(waits: u32) {
     if waits < 100 {
         thread::yield_now();
     } else {
-        thread::park_timeout(StdDuration::from_micros(50));
+        thread::park_timeout(Duration::from_micros(50).into());
     }
 }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
-use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::compose::{Composition, Medium};
@@ -22,7 +21,7 @@ use crate::work::{ConnectionChain, Datagram};
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Duration = Duration::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
-const LEAVE: StdDuration = StdDuration::from_millis(1);
+const LEAVE: Duration = Duration::from_millis(1);
 /// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
 const POLLS_MAX: u32 = 200;
 const PAUSES: u32 = 16;
@@ -83,7 +82,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
         let alone = shared.receiving.load(Ordering::Acquire) == 1;
         if alone || now != last_input {
             last_input = now;
-            thread::park_timeout(LEAVE);
+            thread::park_timeout(LEAVE.into());
         } else if let Some(mut socket_reader) = free(&shared.socket_reader) {
             let mut wait = WAIT;
             for _ in 0..READS {
@@ -96,7 +95,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
             }
         } else {
             // A thread that waits for room reads. To queue for the lock may take for ever.
-            thread::park_timeout(LEAVE);
+            thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();
         shared.calls.retransmit(now, |bytes, to| shared.send(bytes, to));

@@ -7,7 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use selvedge_units::Duration;
 
 struct ThreadWaker(Thread);
 
@@ -39,7 +41,10 @@ pub fn block_on_for<F: Future>(future: F, patience: Duration) -> Option<F::Outpu
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(output);
         }
-        let left = patience.checked_sub(begun.elapsed())?;
-        thread::park_timeout(left);
+        let left = patience - begun.elapsed().into();
+        if left == Duration::ZERO {
+            return None;
+        }
+        thread::park_timeout(left.into());
     }
 }

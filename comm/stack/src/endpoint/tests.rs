@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Event, ManagerSettings};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
@@ -20,7 +19,7 @@ mod negotiate;
 mod several;
 
 /// Longer than anything here takes on the slowest machine.
-const LONG: StdDuration = StdDuration::from_secs(60);
+const LONG: Duration = Duration::from_secs(60);
 
 fn contract(every: Duration, largest: u64) -> Contract {
     let traffic = Traffic::steady(every, Bytes(largest));
@@ -67,7 +66,7 @@ fn messages_go_both_ways_and_the_end_is_told() {
             here.recv(&mut got, LONG).unwrap();
             assert_eq!(got, [n as u8; 5000]);
         }
-        assert_eq!(here.recv(&mut got, StdDuration::ZERO), Err(RecvError::Timeout));
+        assert_eq!(here.recv(&mut got, Duration::ZERO), Err(RecvError::Timeout));
         drop(there);
         assert_eq!(here.recv(&mut got, LONG), Err(RecvError::Closed));
     }
@@ -121,7 +120,7 @@ fn a_delay_is_kept_by_both_hosts_together() {
     for way in 0..2 {
         assert!(ours[way].guarantee.latency > Duration::ZERO);
         let network = ours[way].remote_delay.0 - theirs[1 - way].guarantee.latency.0;
-        assert!(network > 0 && network < LONG.as_nanos() as u64, "{network}");
+        assert!(network > 0 && network < LONG.0, "{network}");
         assert_eq!(theirs[1 - way].remote_delay, ours[way].guarantee.latency + Duration(network));
     }
     let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
@@ -152,14 +151,14 @@ fn the_application_is_told_and_renegotiates() {
     let begun = std::time::Instant::now();
     let (mut told, mut got) = (Vec::new(), Vec::new());
     let mut violated = || {
-        let _ = here.send(&[7; 20_000], StdDuration::ZERO);
-        let _ = there.recv(&mut got, StdDuration::from_millis(1));
+        let _ = here.send(&[7; 20_000], Duration::ZERO);
+        let _ = there.recv(&mut got, Duration::from_millis(1));
         told.extend(here.events());
         told.iter()
             .any(|(way, event)| *way == Direction::Down && matches!(event, Event::Violated { .. }))
     };
     while !violated() {
-        assert!(begun.elapsed() < LONG, "nobody is told");
+        assert!(begun.elapsed() < LONG.into(), "nobody is told");
     }
     // Both hosts take it, and the other application is told.
     assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Duration::ZERO);
@@ -184,7 +183,7 @@ fn another_secret_is_no_answer() {
     let line = "ui | encrypt(aes256) | unreliable | net";
     let error = a.connect(b.address(), line, easy, easy).unwrap_err();
     assert!(matches!(error, ConnectError::Silent(_)), "{error}");
-    assert!(b.accept(StdDuration::ZERO).is_none());
+    assert!(b.accept(Duration::ZERO).is_none());
 }
 
 #[test]
@@ -297,7 +296,7 @@ fn one_thread_connects_accepts_sends_and_receives() {
     };
     both(send, receive);
     // A future that is dropped while it waits takes no message with it.
-    assert!(block_on_for(there.take_async(), StdDuration::from_millis(1)).is_none());
+    assert!(block_on_for(there.take_async(), Duration::from_millis(1)).is_none());
     let (sent, got) = both(here.send_async(b"more"), there.take_async());
     sent.unwrap();
     assert_eq!(got.unwrap()[..], *b"more");
@@ -339,9 +338,9 @@ fn an_attempt_that_is_given_up_leaves_nothing_behind() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let line = "ui | reliable | net";
     let attempt = a.connect_async(nobody.local_addr().unwrap(), line, easy, easy);
-    assert!(block_on_for(attempt, StdDuration::from_millis(1)).is_none());
+    assert!(block_on_for(attempt, Duration::from_millis(1)).is_none());
     let mut hello = [0; 2000];
-    nobody.set_read_timeout(Some(LONG)).unwrap();
+    nobody.set_read_timeout(Some(LONG.into())).unwrap();
     nobody.recv(&mut hello).expect("it was said");
     assert!(
         super::lock(&a.shared.manager)

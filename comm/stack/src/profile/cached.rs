@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::measured::ModuleProfile;
@@ -72,7 +73,7 @@ fn kept_at(place: &Path, of: &str, measure: impl FnOnce() -> Profile) -> Profile
 fn read(place: &Path) -> Option<CachedProfile> {
     let about = fs::metadata(place).ok()?;
     let age = SystemTime::now().duration_since(about.modified().ok()?).unwrap_or_default();
-    if age > FRESH || about.len() > FILE_MAX {
+    if age > FRESH.into() || about.len() > FILE_MAX {
         return None;
     }
     let kept: CachedProfile = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
@@ -148,7 +149,7 @@ mod tests {
         let huge = CachedProfile { of: "b, release".into(), profile: profile(1e12) };
         write(&place, &huge).unwrap();
         assert_eq!(first("b, release", 9.0), 9.0);
-        let old = SystemTime::now() - FRESH - Duration::from_secs(60);
+        let old = SystemTime::now() - FRESH.to_std() - Duration::from_secs(60).to_std();
         fs::File::options().write(true).open(&place).unwrap().set_modified(old).unwrap();
         assert_eq!(first("b, release", 10.0), 10.0, "old");
         // Nothing is left beside it.

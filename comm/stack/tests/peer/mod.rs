@@ -4,9 +4,9 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use selvedge_comm_stack::endpoint::Endpoint;
+use selvedge_units::Duration;
 
 /// What the other process is told to do; not set where tests are run.
 const MODE: &str = "STACK_PEER";

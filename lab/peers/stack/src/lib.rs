@@ -66,7 +66,7 @@ fn stack(name: &'static str, line: &'static str) -> Transport {
     Transport {
         name,
         line: Some(line),
-        rate: Box::new(move |size, long| stacks::rate(line, 0, size, long)),
+        rate: Box::new(move |size, long| stacks::rate(line, 0, size, long.into())),
         trips: Box::new(move || stacks::trips(line)),
     }
 }
@@ -79,7 +79,9 @@ fn transports() -> Vec<Transport> {
         Transport {
             name: "unreliable, posted buffers",
             line: Some("ui | unreliable | net"),
-            rate: Box::new(|size, long| stacks::rate_posted("ui | unreliable | net", size, long)),
+            rate: Box::new(|size, long| {
+                stacks::rate_posted("ui | unreliable | net", size, long.into())
+            }),
             trips: Box::new(|| stacks::trips("ui | unreliable | net")),
         },
         stack("unreliable, shared memory", "ui | unreliable | net(shm)"),
@@ -99,7 +101,7 @@ fn transports() -> Vec<Transport> {
             name: "reliable, encrypted by master and slave",
             line: Some("ui | encrypt(aes256) | reliable | net"),
             rate: Box::new(|size, long| {
-                stacks::rate("ui | encrypt(aes256) | reliable | net", 1, size, long)
+                stacks::rate("ui | encrypt(aes256) | reliable | net", 1, size, long.into())
             }),
             trips: Box::new(|| stacks::trips("ui | encrypt(aes256) | reliable | net")),
         },

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::thread;
-use std::time::Duration as StdDuration;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options};
 use selvedge_data_stack::auto::ManagerSettings;
@@ -12,7 +11,7 @@ use selvedge_units::{Bytes, Duration};
 use crate::BenchError;
 use crate::load::{self, ROUNDS, Trips};
 
-const LONG: StdDuration = StdDuration::from_secs(5);
+const LONG: Duration = Duration::from_secs(5);
 
 fn failed(error: impl Display) -> BenchError {
     BenchError { transport: "stack", why: error.to_string() }
@@ -43,32 +42,27 @@ fn connected(
 }
 
 /// With so many slaves that share the encryption of large messages.
-pub(crate) fn rate(
-    line: &str,
-    slaves: u8,
-    size: Bytes,
-    long: StdDuration,
-) -> Result<f64, BenchError> {
+pub(crate) fn rate(line: &str, slaves: u8, size: Bytes, long: Duration) -> Result<f64, BenchError> {
     let (_a, _b, here, there) = connected(line, slaves)?;
     let (message, mut buffer) = (vec![1; size.0 as usize], Vec::new());
-    let send = || _ = here.send(&message, StdDuration::from_millis(100));
-    Ok(load::rate(long, send, || {
-        there.recv(&mut buffer, StdDuration::from_millis(20)).ok().map(|()| buffer.len())
+    let send = || _ = here.send(&message, Duration::from_millis(100));
+    Ok(load::rate(long.into(), send, || {
+        there.recv(&mut buffer, Duration::from_millis(20)).ok().map(|()| buffer.len())
     }))
 }
 
 /// The same by posted buffers: nothing is copied between application and stack.
-pub(crate) fn rate_posted(line: &str, size: Bytes, long: StdDuration) -> Result<f64, BenchError> {
+pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64, BenchError> {
     let (_a, _b, here, there) = connected(line, 0)?;
     let send = || {
         let mut buffer = here.buffer(size.0 as usize);
         if let Some(first) = buffer.first_mut() {
             *first = 1;
         }
-        let _ = here.post(buffer, StdDuration::from_millis(100));
+        let _ = here.post(buffer, Duration::from_millis(100));
     };
-    Ok(load::rate(long, send, || {
-        there.take(StdDuration::from_millis(20)).ok().map(|buffer| buffer.len())
+    Ok(load::rate(long.into(), send, || {
+        there.take(Duration::from_millis(20)).ok().map(|buffer| buffer.len())
     }))
 }
 

@@ -4,11 +4,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::TreeNode;
+use selvedge_units::Duration;
 
 use crate::server::listens;
 
@@ -34,7 +35,7 @@ pub enum SpawnError {
         status: String,
     },
     /// It does not listen.
-    #[error("\"{program}\" does not listen at \"{at}\" after {} s", .after.as_secs())]
+    #[error("\"{program}\" does not listen at \"{at}\" after {after}")]
     Silent {
         /// The program.
         program: String,
@@ -138,11 +139,11 @@ impl Program {
                 self.child = None;
                 return Err(SpawnError::Ended { program: name, status: status.to_string() });
             }
-            if began.elapsed() > patience {
+            if began.elapsed() > patience.into() {
                 let at = self.socket.display().to_string();
                 return Err(SpawnError::Silent { program: name, at, after: patience });
             }
-            std::thread::park_timeout(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5).into());
         }
         Ok(())
     }
@@ -155,8 +156,10 @@ impl Program {
             let _ = kill_process(pid, Signal::TERM);
         }
         let began = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(3) {
-            std::thread::park_timeout(Duration::from_millis(5));
+        while matches!(child.try_wait(), Ok(None))
+            && began.elapsed() < Duration::from_secs(3).into()
+        {
+            std::thread::park_timeout(Duration::from_millis(5).into());
         }
         let _ = child.kill();
         let _ = child.wait();

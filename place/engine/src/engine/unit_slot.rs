@@ -14,7 +14,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::StreamIndex;
@@ -25,7 +24,7 @@ use selvedge_data_stream::Counters;
 use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{DropReason, Kind, References, Window};
-use selvedge_units::{Bitrate, Bytes, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use self::poller::TracePoller;
 use self::record::TurnComparer;
@@ -313,7 +312,7 @@ const SIZE: Bytes = Bytes(1000);
 
 fn receiver() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_read_timeout(Some(TIMEOUT.into()))?;
     Ok(socket)
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use selvedge_data_stack::auto::{ManagerSettings, TrafficSample};
 use selvedge_data_stack::contract::{Contract, Traffic};
@@ -26,7 +26,7 @@ const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 fn soon<T: Send + 'static>(payload: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(f()));
-    told.recv_timeout(LONG).unwrap_or_else(|error| panic!("{payload}: {error}"))
+    told.recv_timeout(LONG.into()).unwrap_or_else(|error| panic!("{payload}: {error}"))
 }
 
 fn said(connection: &Connection) -> Vec<u8> {
@@ -52,7 +52,7 @@ fn connections_outlive_their_endpoints() {
     // The thread goes with the last connection, and the socket with it.
     let begun = Instant::now();
     while let Err(error) = Endpoint::bind(address, Options::default()) {
-        assert!(begun.elapsed() < LONG, "the endpoint's thread ends: {error}");
+        assert!(begun.elapsed() < LONG.into(), "the endpoint's thread ends: {error}");
         std::thread::yield_now();
     }
 }
@@ -99,8 +99,8 @@ fn connections_whose_peers_are_gone_are_closed_together() {
     let begun = Instant::now();
     soon("they are closed", move || Connection::close_all(ghosts));
     // One after the other they take twice as long at the least.
-    let (taken, each) = (begun.elapsed(), StdDuration::from_millis(500));
-    assert!(taken < each * count / 2, "{taken:?}");
+    let (taken, each) = (begun.elapsed(), Duration::from_millis(500));
+    assert!(taken < (each * count / 2).into(), "{taken:?}");
     assert!(b.view().connections.is_empty());
     soon("the endpoint ends", move || drop(b));
 }
@@ -112,13 +112,13 @@ fn who_closes_while_the_other_sends_stops_him_at_once() {
     there.take(LONG).unwrap();
     drop(there);
     let begun = Instant::now();
-    while here.send(&[1; 1000], StdDuration::ZERO) != Err(SendError::Closed) {
-        assert!(begun.elapsed() < LONG, "it is told");
+    while here.send(&[1; 1000], Duration::ZERO) != Err(SendError::Closed) {
+        assert!(begun.elapsed() < LONG.into(), "it is told");
         std::thread::yield_now();
     }
     // What nobody will acknowledge is not waited for.
     soon("flush", move || here.flush(LONG));
-    assert!(begun.elapsed() < LONG / 2);
+    assert!(begun.elapsed() < (LONG / 2).into());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_end_is_told_however_the_stream_is_held() {
     let bounds = (Bytes(1001), Bytes(1000));
     assert_eq!(beyond, Err(SendError::BeyondContract { size: bounds.0, largest: bounds.1 }));
     here.send(&[0; 1000], LONG).unwrap();
-    let held = here.send(&[0; 1000], StdDuration::ZERO);
+    let held = here.send(&[0; 1000], Duration::ZERO);
     assert_eq!(held, Err(SendError::Full), "ten in a second");
     drop(here);
     assert_eq!(there.take(LONG).unwrap().len(), 1000);
@@ -152,7 +152,7 @@ fn who_reads_nothing_can_still_send() {
     let (_a, _b, here, there) = pair(LINE);
     // Until nothing more is taken there.
     let mut sent = 0_u32;
-    while there.send(&sent.to_be_bytes(), StdDuration::from_millis(100)) == Ok(()) {
+    while there.send(&sent.to_be_bytes(), Duration::from_millis(100)) == Ok(()) {
         sent += 1;
         assert!(sent < 10_000, "what nobody reads is bounded");
     }
@@ -173,9 +173,9 @@ fn a_quiet_peer_lives_and_a_gone_one_is_told() {
         pair_of("ui | unreliable | net", bound(options()), bound(options()));
     // Nothing goes back by itself.
     let (begun, mut came) = (Instant::now(), 0);
-    while begun.elapsed() < StdDuration::from_secs(5) {
+    while begun.elapsed() < Duration::from_secs(5).into() {
         here.send(b"one way", LONG).unwrap();
-        came += usize::from(there.take(StdDuration::from_millis(50)).is_ok());
+        came += usize::from(there.take(Duration::from_millis(50)).is_ok());
     }
     assert!(came > 0);
     // As if its host had lost its power.
@@ -205,7 +205,7 @@ fn a_waker_may_do_anything() {
     let context = &mut Context::from_waker(&waker);
     assert!(matches!(taking.as_mut().poll(context), Poll::Pending));
     there.send(b"wake up", LONG).unwrap();
-    told.recv_timeout(LONG).expect("whoever woke it does not wait for himself");
+    told.recv_timeout(LONG.into()).expect("whoever woke it does not wait for himself");
     assert_eq!(here.take(LONG).unwrap()[..], *b"wake up");
 }
 
@@ -214,7 +214,7 @@ fn a_posted_buffer_that_must_wait_is_not_lost() {
     let (_a, _b, here, there) = pair("ui | reliable | net");
     // The window fills, and is read while a task waits.
     let mut sent = 0_u32;
-    while here.send(&sent.to_be_bytes(), StdDuration::ZERO) == Ok(()) && sent < 100_000 {
+    while here.send(&sent.to_be_bytes(), Duration::ZERO) == Ok(()) && sent < 100_000 {
         sent += 1;
     }
     let mut buffer = here.buffer(4);
@@ -236,19 +236,19 @@ fn nobody_waits_behind_one_that_waits_for_room() {
     let begun = Instant::now();
     let mut full = Ok(());
     while full.is_ok() {
-        full = here.send(&[0; 1000], StdDuration::ZERO);
-        assert!(begun.elapsed() < LONG, "the window is bounded");
+        full = here.send(&[0; 1000], Duration::ZERO);
+        assert!(begun.elapsed() < LONG.into(), "the window is bounded");
     }
     std::thread::scope(|scope| {
-        let patient = scope.spawn(|| here.send(&[0; 1000], StdDuration::from_secs(5)));
+        let patient = scope.spawn(|| here.send(&[0; 1000], Duration::from_secs(5)));
         let begun = Instant::now();
         while !patient.is_finished() {
-            assert_eq!(here.send(&[0; 1000], StdDuration::ZERO), Err(SendError::Full));
-            if begun.elapsed() > StdDuration::from_millis(500) {
+            assert_eq!(here.send(&[0; 1000], Duration::ZERO), Err(SendError::Full));
+            if begun.elapsed() > Duration::from_millis(500).into() {
                 break;
             }
         }
-        assert!(begun.elapsed() < StdDuration::from_secs(4), "its own patience counts");
+        assert!(begun.elapsed() < Duration::from_secs(4).into(), "its own patience counts");
         drop(socket_reader);
         assert_eq!(patient.join().expect("it does not panic"), Ok(()));
     });
@@ -307,7 +307,7 @@ fn a_busy_element_lets_others_in() {
     };
     let begun = Instant::now();
     while busy.waiting().all(|(down, _)| down < 200) {
-        assert!(begun.elapsed() < LONG, "it is fed faster than it works");
+        assert!(begun.elapsed() < LONG.into(), "it is fed faster than it works");
         std::thread::yield_now();
     }
     let others: Vec<_> = (0..100).map(|_| pipeline()).collect();

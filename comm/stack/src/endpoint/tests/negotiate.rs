@@ -1,6 +1,6 @@
 //! Contracts that both ends agree on while their connection lives.
 
-use std::time::{Duration as StdDuration, Instant};
+use std::time::Instant;
 
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise};
@@ -67,7 +67,7 @@ fn both_hosts_take_it_or_neither_does() {
     drop(busy);
     let begun = Instant::now();
     while b.view().connections.len() > 1 {
-        assert!(begun.elapsed() < LONG);
+        assert!(begun.elapsed() < LONG.into());
         std::thread::yield_now();
     }
     let slower = contract(Duration(every.0 * 4), 1000);
@@ -114,7 +114,7 @@ fn ends_that_ask_at_once_end_with_one_contract() {
         // What was taken back is agreed on as well, without anybody who waits for it.
         let begun = Instant::now();
         while stated(&here)[0] != stated(&there)[1] {
-            assert!(begun.elapsed() < LONG, "{:?}, {:?}", stated(&here), stated(&there));
+            assert!(begun.elapsed() < LONG.into(), "{:?}, {:?}", stated(&here), stated(&there));
             std::thread::yield_now();
         }
     }
@@ -124,8 +124,7 @@ fn ends_that_ask_at_once_end_with_one_contract() {
 fn one_who_gives_up_leaves_the_old_contract() {
     let (_a, _b, here, there) = pair_of(LINE, one(), one());
     let before = stated(&here)[0];
-    for patience in [StdDuration::ZERO, StdDuration::from_micros(300), StdDuration::from_millis(6)]
-    {
+    for patience in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(6)] {
         let large = contract(Duration::from_millis(100), 30_000);
         let outcome = block_on_for(here.renegotiate_async(Direction::Down, large), patience);
         let wanted = if outcome.is_some() { large } else { before };
@@ -133,7 +132,7 @@ fn one_who_gives_up_leaves_the_old_contract() {
         while (stated(&here)[0], stated(&there)[1]) != (wanted, wanted)
             || lock(&here.negotiations).is_busy()
         {
-            assert!(begun.elapsed() < LONG, "{:?}, {:?}", stated(&here), stated(&there));
+            assert!(begun.elapsed() < LONG.into(), "{:?}, {:?}", stated(&here), stated(&there));
             std::thread::yield_now();
         }
         here.renegotiate(Direction::Down, before).unwrap();

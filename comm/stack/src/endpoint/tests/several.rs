@@ -47,7 +47,7 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
         });
         for _ in 0..20 {
             while !there.pipeline.work().is_waited_for() {
-                assert!(begun.elapsed() < LONG, "the thread waits for a message");
+                assert!(begun.elapsed() < LONG.into(), "the thread waits for a message");
                 thread::yield_now();
             }
             assert!(
@@ -74,7 +74,10 @@ fn an_idle_connection_holds_up_no_other() {
             here.send(&n.to_be_bytes(), LONG).unwrap();
             here.flush_held();
             assert_eq!(there.take(LONG).unwrap()[..], n.to_be_bytes());
-            assert!(begun.elapsed() < LONG, "{n} messages in {LONG:?}: the receiver starves");
+            assert!(
+                begun.elapsed() < LONG.into(),
+                "{n} messages in {LONG:?}: the receiver starves"
+            );
         }
     });
 }
