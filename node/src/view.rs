@@ -59,6 +59,7 @@ impl Node {
             source: config.source.to_string(),
             to: format!("rtp://{}", config.spec.to),
             encoding: stream.info.as_ref().map_or("", StreamInfo::encoding).to_owned(),
+            spec: (&config.spec).into(),
             state,
             detail,
             period_ms: report.contract.period.as_millis_f64(),

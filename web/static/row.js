@@ -88,7 +88,8 @@ export class Row {
     this.pin.setAttribute("aria-pressed", "false");
     this.pin.addEventListener("click", pin);
     this.path = make("span", "path");
-    this.cells.stream.append(this.pin, make("strong", "", name), this.path);
+    this.label = make("span", "label");
+    this.cells.stream.append(this.pin, make("strong", "", name), this.label, this.path);
 
     this.badge = make("span", "badge");
     this.cells.state.append(this.badge);
@@ -140,6 +141,7 @@ export class Row {
    * @param {string} why
    */
   update(stream, why) {
+    this.#text(this.label, stream.label ?? "");
     this.#text(this.path, `${stream.source} → ${stream.to.replace(/^rtp:\/\//, "")}`);
     const about = `${stream.source} → ${stream.to}\n${stream.encoding || "encoding not known yet"}, `
       + `period ${milliseconds(stream.period_ms)} ms, ${stream.link}, late frames: ${stream.late}`;

@@ -24,6 +24,7 @@
  * @property {string} source
  * @property {string} to
  * @property {string} encoding
+ * @property {string} [label]
  * @property {"starting"|"running"|"stalled"|"retrying"|"ended"|"failed"} state
  * @property {string} detail
  * @property {number} period_ms

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use selvedge_data_memory::Bell;
 use selvedge_os::memory::Memfd;
-use selvedge_units::Duration;
 
 /// Where the body begins, and where the bell lies before it.
 pub(crate) const BODY: usize = 512;
@@ -271,7 +270,7 @@ mod tests {
             writer
         });
         let mut newest = [0; 3];
-        let end = std::time::Instant::now() + Duration::from_secs(60).into();
+        let end = std::time::Instant::now() + selvedge_units::Duration::from_secs(60).into();
         while newest[LAST as usize % 3] != LAST {
             let Some((entry, tag)) = reader.take() else {
                 assert!(std::time::Instant::now() < end, "the last of {newest:?} does not come");

@@ -98,6 +98,14 @@ pub enum ConfigFault {
         /// The largest allowed.
         most: String,
     },
+    /// A text that is too long, or of several lines.
+    #[error("{value} is no line of at most {most} bytes without control characters")]
+    Line {
+        /// The text, quoted.
+        value: String,
+        /// The most bytes that it may have.
+        most: usize,
+    },
     /// None of the words that a key takes.
     #[error("{value} is not one of its values; {}", meant(*.nearest, .choices))]
     Choice {

@@ -163,6 +163,23 @@ impl<'t> Reader<'t> {
         text
     }
 
+    /// A line of at most `most` bytes, if the key is there.
+    pub(super) fn line(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        most: usize,
+        example: &'static str,
+    ) -> Option<&'t str> {
+        let entry = self.entry(section, key)?;
+        let text = self.text(&entry, example)?;
+        if text.len() > most || text.chars().any(char::is_control) {
+            self.report_value(&entry, ConfigFault::Line { value: quoted(text), most });
+            return None;
+        }
+        Some(text)
+    }
+
     /// `true` or `false`, if the key is there.
     pub(super) fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
         let entry = self.entry(section, key)?;

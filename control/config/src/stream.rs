@@ -111,6 +111,11 @@ fn read_key<'t>(
                 set(spec, size);
             }
         }
+        Values::Text(most, set) => {
+            if let Some(text) = reader.line(section, key.name, most, example) {
+                set(spec, text);
+            }
+        }
         Values::Windows(set) => {
             if let Some(windows) = windows(reader, section, key.name) {
                 set(spec, windows);

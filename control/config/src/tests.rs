@@ -105,6 +105,19 @@ fn the_manual_has_the_keys_of_a_spec_as_their_doc_comments_say() {
 }
 
 #[test]
+fn a_label_is_a_line_that_fits() {
+    let with = |label: &str| SMALLEST.replace("source", &format!("label = {label}\nsource"));
+    assert_eq!(
+        parsed(&with("\"Main stage, left\"")).config.streams[0].spec.label,
+        "Main stage, left"
+    );
+    for wrong in [format!("\"{}\"", "x".repeat(65)), "\"two\\nlines\"".into()] {
+        let errors = self::wrong(&with(&wrong)).to_string();
+        assert!(errors.contains("at most 64 bytes"), "{errors}");
+    }
+}
+
+#[test]
 fn what_is_left_out_has_its_default() {
     let config = parsed(SMALLEST).config;
     let mut link = LinkConfig::new("uplink", Bitrate::from_mbps(6), Discipline::Dwcs);
@@ -209,8 +222,6 @@ fn every_key_is_read() {
         config.streams,
         [StreamConfig {
             spec: Spec {
-                name: "s".into(),
-                to: "[::1]:9".parse().unwrap(),
                 contract: Contract {
                     period: Duration::from_micros(33_400),
                     windows: Windows::PerKind(windows),
@@ -226,6 +237,7 @@ fn every_key_is_read() {
                 ring: 1024,
                 pool: Bytes(1 << 20),
                 full: WhenFull::Block,
+                ..Spec::new("s", "[::1]:9".parse().unwrap())
             },
             source: SourceUri::File { path: "x.ts".into(), repeat: true },
             link: 1,

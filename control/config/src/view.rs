@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_data_stream::Window;
+use selvedge_data_stream::{SpecSnapshot, Window};
 use selvedge_units::Bitrate;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,9 @@ pub struct StreamSnapshot {
     pub to: String,
     /// The codec, as RTP names it (`H264`), once known.
     pub encoding: String,
+    /// What is shown of its keys as the node file has them.
+    #[serde(flatten)]
+    pub spec: SpecSnapshot,
     /// How its source does.
     pub state: StreamState,
     /// More about the state: the error, or when it is tried again; empty if nothing is to say.

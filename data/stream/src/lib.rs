@@ -29,4 +29,4 @@ pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};
 pub use packets::{PACKET_HEADER_LEN, PacketCursor, PacketWriteError, PacketWriter, Packets};
 pub use references::References;
-pub use spec::{KEYS, Key, Spec, SpecError, Values, WhenFull};
+pub use spec::{KEYS, Key, Spec, SpecError, SpecSnapshot, Values, WhenFull};

@@ -46,6 +46,8 @@ pub struct Spec {
     pub pool: Bytes,
     /// What its source does when there is no room.
     pub full: WhenFull,
+    /// What people call it; empty: its name.
+    pub label: String,
 }
 
 impl Spec {
@@ -61,6 +63,7 @@ impl Spec {
             ring: 256,
             pool: Bytes(4_000_000),
             full: WhenFull::Drop,
+            label: String::new(),
         }
     }
 
@@ -173,6 +176,8 @@ pub enum Values {
     Bytes(Bytes, Bytes, fn(&mut Spec, Bytes)),
     /// A window, or a table of windows by kind.
     Windows(fn(&mut Spec, Windows)),
+    /// A line of at most so many bytes, without control characters.
+    Text(usize, fn(&mut Spec, &str)),
 }
 
 /// A key of a stream in the node file.
@@ -244,6 +249,8 @@ keys! {
     full: Values::Word(&["drop", "block"], |spec, word| {
         spec.full = if word == 1 { WhenFull::Block } else { WhenFull::Drop };
     }), "`drop` drops the new frame, with `block` the source waits", "\"drop\"";
+    /// what people call the stream; the page shows it beside the name
+    label: Values::Text(64, |spec, text| spec.label = text.to_owned()), "", "\"\"";
 }
 
 impl Key {
@@ -254,6 +261,7 @@ impl Key {
             Values::Duration(_, _, Some(_), _) => "40 ms",
             Values::Duration(..) => "1 s",
             Values::Bytes(..) => "4 MB",
+            Values::Text(..) => "\"Main stage\"",
             _ => self.default,
         }
     }
@@ -273,12 +281,28 @@ impl Key {
             Values::Duration(least, most, ..) => format!("{least} to {most}"),
             Values::Bytes(least, most, _) => format!("{least} to {most}"),
             Values::Windows(_) => "`\"x/y\"`, or a table by kind".to_owned(),
+            Values::Text(most, _) => format!("a line of at most {most} bytes"),
         };
         if !self.note.is_empty() {
             values = format!("{values}; {}", self.note);
         }
         let Self { name, meaning, default, .. } = self;
         format!("| `{name}` | {} | {values} | `{default}` |", meaning.trim())
+    }
+}
+
+/// What the API and the page show of a spec beside its contract, which changes while a node runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SpecSnapshot {
+    /// What people call the stream; empty: its name.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
+    pub label: String,
+}
+
+impl From<&Spec> for SpecSnapshot {
+    fn from(spec: &Spec) -> Self {
+        Self { label: spec.label.clone() }
     }
 }
 
@@ -386,6 +410,7 @@ mod wire {
                 ring: wire.ring,
                 pool: Bytes(wire.pool),
                 full: WhenFull::Drop,
+                label: String::new(),
             })
         }
     }

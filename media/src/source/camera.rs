@@ -5,7 +5,6 @@ use std::path::Path;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use selvedge_units::Duration;
 
 use super::elements::{bin, init, make, wiring};
 use super::feed::{Feed, Timing};
@@ -127,7 +126,7 @@ mod tests {
         assert!(feed.is_live());
         let mut codec = None;
         for _ in 0..10 {
-            match feed.pull(Duration::from_secs(20)).unwrap() {
+            match feed.pull(selvedge_units::Duration::from_secs(20)).unwrap() {
                 PullResult::Unit(_, caps) => codec = Format::new(&caps).map(|format| format.codec),
                 _ => panic!("the camera {convert} gave nothing"),
             }
