@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use selvedge_media::picture::h264::{self, ReferenceReader};
+use selvedge_media::picture::{PictureReader, h264};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("give a file")?;
@@ -13,11 +13,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut starts: Vec<_> =
         (0..bytes.len().saturating_sub(4)).filter(|&at| delimiter(&bytes[at..at + 5])).collect();
     starts.push(bytes.len());
-    let mut reader = ReferenceReader::default();
+    let mut reader = h264::H264Reader::default();
     let mut out = std::io::stdout().lock();
     for unit in starts.windows(2).map(|range| &bytes[range[0]..range[1]]) {
-        let picture = h264::picture(unit).ok_or("a unit without a slice")?;
-        let refs = reader.push(unit).ok_or("a slice header that can't be read")?;
+        let picture = reader.push(unit).ok_or("a unit without a slice")?;
+        let refs = picture.refs.ok_or("a slice header that can't be read")?;
         let back = refs.distances().map(|back| back.to_string()).collect::<Vec<_>>();
         let mark = if picture.referenced { "r" } else { "" };
         let kind = picture.kind.name();

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_media::picture::{Codec, h264, jpeg, mpeg};
+use selvedge_media::picture::{Codec, h264, jpeg, mpeg, reader};
 
 fuzz_target!(|unit: &[u8]| {
     let mut order = mpeg::DisplayOrder::default();
@@ -21,9 +21,15 @@ fuzz_target!(|unit: &[u8]| {
     if let Some(picture) = h264::picture(unit) {
         assert!((picture.kind as u8) < 3);
     }
-    let mut references = h264::ReferenceReader::default();
-    // Sets that stand in it are known when its slices are read a second time.
-    let _ = (references.push(unit), references.push(unit));
+    for encoding in ["H264"] {
+        let mut reader = reader(encoding).unwrap();
+        // What stands in it is known when it is read a second time; two parts of it are two more units.
+        let (first, second) = unit.split_at(unit.len() / 2);
+        for (number, unit) in (0..).zip([unit, unit, first, second]) {
+            let refs = reader.push(unit).and_then(|picture| picture.refs).unwrap_or_default();
+            assert!(!refs.is_known() || refs.distances().all(|back| back <= number));
+        }
+    }
     let delimiter = h264::delimiter_len(unit);
     let behind = &unit[delimiter..];
     assert!(delimiter == 0 || behind.starts_with(&[0, 0, 1]) || behind.starts_with(&[0, 0, 0, 1]));

@@ -9,7 +9,7 @@ use h264_reader::nal::{NalHeader, UnitType};
 use h264_reader::rbsp::{BitRead, BitReader, ByteReader};
 use selvedge_data_stream::Kind;
 
-pub use self::references::ReferenceReader;
+pub use self::references::H264Reader;
 use super::{Picture, start_code};
 
 /// The NAL header and a slice header's first two fields fit into this, escapes included.
@@ -23,12 +23,7 @@ const DELIMITER: u8 = 9;
 /// What a whole access unit in byte-stream format is; `None` if it holds no slice that can be read.
 #[must_use]
 pub fn picture(unit: &[u8]) -> Option<Picture> {
-    start_code::units(unit).filter_map(slice).reduce(|a, b| Picture {
-        kind: if a.kind as u8 >= b.kind as u8 { a.kind } else { b.kind },
-        referenced: a.referenced || b.referenced,
-        closes: a.closes && b.closes,
-        refs: None,
-    })
+    start_code::units(unit).filter_map(slice).reduce(Picture::joined)
 }
 
 /// How many bytes an access unit delimiter takes at the front of a unit; 0 if there is none.

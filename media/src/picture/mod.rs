@@ -8,9 +8,12 @@ pub mod h264;
 mod huffman;
 pub mod jpeg;
 pub mod mpeg;
+mod reader;
 mod start_code;
 
 use selvedge_data_stream::{Kind, References};
+
+pub use self::reader::{PictureReader, reader, reader_of};
 
 /// What an access unit is to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,8 @@ use super::packetizer::Packetizer;
 use super::unit::{Format, Unit};
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame, StreamInfo};
-use crate::picture::h264::ReferenceReader;
 use crate::picture::mpeg::{self, DisplayOrder};
-use crate::picture::{Codec, Picture};
+use crate::picture::{Codec, Picture, PictureReader, reader_of};
 use crate::samples::SampleBlocks;
 use crate::timeline::{FrameTimes, Timeline};
 
@@ -27,7 +26,7 @@ pub(super) struct Framing {
     pub(super) timeline: Timeline,
     order: DisplayOrder,
     packetizer: Packetizer,
-    references: ReferenceReader,
+    pictures: Box<dyn PictureReader>,
     /// Cuts sound into packets; `None` for pictures.
     sound: Option<SampleBlocks>,
 }
@@ -50,7 +49,7 @@ impl Framing {
             timeline: Timeline::new(Duration::ZERO),
             order: DisplayOrder::default(),
             packetizer: Packetizer::new(format.codec, payload_max)?,
-            references: ReferenceReader::default(),
+            pictures: reader_of(format.codec),
             sound,
             format,
         };
@@ -85,7 +84,7 @@ impl Framing {
     pub(super) fn restart(&mut self) {
         self.timeline.restart();
         self.order = DisplayOrder::default();
-        self.references.restart();
+        self.pictures.restart();
     }
 
     /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
@@ -132,10 +131,7 @@ impl Framing {
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
         let map = unit.map_readable().ok();
         let bytes = map.as_deref().unwrap_or_default();
-        let mut picture = self.format.codec.picture(bytes);
-        if self.format.codec == Codec::H264 {
-            picture.refs = self.references.push(bytes);
-        }
+        let picture = self.pictures.push(bytes).unwrap_or(Picture::DATA);
         sink.enqueue(MediaFrame {
             picture,
             media_time: at.present,

@@ -15,7 +15,7 @@ use h264_reader::nal::{NalHeader, UnitType};
 use h264_reader::rbsp::{BitReader, ByteReader};
 use selvedge_data_stream::References;
 
-use super::super::start_code;
+use super::super::{Picture, PictureReader, start_code};
 use super::memory::{Held, Memory, Numbers};
 use super::order::PictureOrder;
 
@@ -24,7 +24,7 @@ const HEADER_MAX: usize = 2048;
 
 /// Follows the pictures of one stream.
 #[derive(Debug, Default)]
-pub struct ReferenceReader {
+pub struct H264Reader {
     sets: Context,
     order: PictureOrder,
     memory: Memory,
@@ -40,10 +40,10 @@ struct Slice<'a> {
     pps: &'a PicParameterSet,
 }
 
-impl ReferenceReader {
+impl H264Reader {
     /// The references of the next access unit, in byte-stream format, by how many units back they
     /// are; `None` if its headers can't be read. To be called for every unit that becomes a frame.
-    pub fn push(&mut self, unit: &[u8]) -> Option<References> {
+    fn references(&mut self, unit: &[u8]) -> Option<References> {
         let number = self.next;
         self.next += 1;
         for nal in start_code::units(unit) {
@@ -69,12 +69,6 @@ impl ReferenceReader {
         Some(refs)
     }
 
-    /// The medium begins again: what comes does not refer to what was.
-    pub fn restart(&mut self) {
-        self.memory = Memory::default();
-        self.order = PictureOrder::default();
-    }
-
     /// Keeps a parameter set, if it is one and can be read.
     fn keep_set(&mut self, nal: &[u8]) {
         let Some(header) = nal.first().and_then(|&byte| NalHeader::new(byte).ok()) else { return };
@@ -92,6 +86,18 @@ impl ReferenceReader {
             }
             _ => {}
         }
+    }
+}
+
+impl PictureReader for H264Reader {
+    fn push(&mut self, unit: &[u8]) -> Option<Picture> {
+        let refs = self.references(unit);
+        Some(Picture { refs, ..super::picture(unit)? })
+    }
+
+    fn restart(&mut self) {
+        self.memory = Memory::default();
+        self.order = PictureOrder::default();
     }
 }
 
@@ -211,8 +217,8 @@ mod tests {
     #[test]
     fn without_its_sets_a_slice_can_not_be_read() {
         let slice = [0, 0, 1, 0x65, 0x88, 0x84, 0x00, 0x33, 0xff];
-        assert_eq!(ReferenceReader::default().push(&slice), None);
-        assert_eq!(ReferenceReader::default().push(&[]), None);
+        assert_eq!(H264Reader::default().references(&slice), None);
+        assert_eq!(H264Reader::default().references(&[]), None);
     }
 
     proptest! {
@@ -221,13 +227,13 @@ mod tests {
             units in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..40),
             types in prop::collection::vec(0..4_usize, 1..40),
         ) {
-            let mut reader = ReferenceReader::default();
-            prop_assert_eq!(reader.push(&SETS.concat()), None);
+            let mut reader = H264Reader::default();
+            prop_assert_eq!(reader.references(&SETS.concat()), None);
             prop_assert_eq!(reader.sets.pps().count(), 1);
             for (number, (bytes, kind)) in units.iter().zip(types).enumerate() {
                 let header = [0x65, 0x41, 0x01, 0x67][kind];
                 let unit = [&[0, 0, 1, header][..], bytes].concat();
-                let refs = reader.push(&unit).unwrap_or_default();
+                let refs = reader.references(&unit).unwrap_or_default();
                 let came = |back: u16| usize::from(back) <= number + 1;
                 prop_assert!(!refs.is_known() || refs.distances().all(came));
             }

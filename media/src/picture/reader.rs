@@ -1,0 +1,103 @@
+//! Who reads what the units of a stream are to each other: one reader for each encoding.
+//!
+//! Units come from the framing in decoding order; pictures go with the frames to the scheduler. Pure, and
+//! bounded in memory and time whatever bytes come in.
+
+use core::fmt;
+
+use selvedge_data_stream::References;
+
+use super::h264::H264Reader;
+use super::{Codec, Picture};
+
+/// Follows the pictures of one stream.
+pub trait PictureReader: fmt::Debug + Send {
+    /// What the next unit is, its references counted in units; `None` if its headers can't be read. To be
+    /// called for every unit that becomes a frame.
+    fn push(&mut self, unit: &[u8]) -> Option<Picture>;
+
+    /// The medium begins again: what comes does not refer to what was.
+    fn restart(&mut self);
+}
+
+/// The reader for an encoding, by its name in SDP; `None` if its headers don't say what pictures refer to.
+/// A new one is a line here and a file.
+#[must_use]
+pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
+    let reader: Box<dyn PictureReader> = match encoding.to_ascii_uppercase().as_str() {
+        "H264" => Box::<H264Reader>::default(),
+        _ => return None,
+    };
+    Some(reader)
+}
+
+/// The reader for a codec. Without one of its own each unit is looked at alone.
+#[must_use]
+pub fn reader_of(codec: Codec) -> Box<dyn PictureReader> {
+    reader(codec.encoding()).unwrap_or_else(|| Box::new(Alone(codec)))
+}
+
+/// Looks at each unit alone.
+#[derive(Debug)]
+struct Alone(Codec);
+
+impl PictureReader for Alone {
+    fn push(&mut self, unit: &[u8]) -> Option<Picture> {
+        Some(self.0.picture(unit))
+    }
+
+    fn restart(&mut self) {}
+}
+
+impl Picture {
+    /// This part of a unit and a later one: the more dependent kind, and what either refers to. What
+    /// follows a picture that closes the past within its unit can only refer to that.
+    pub(super) fn joined(self, later: Self) -> Self {
+        let kind = match self.closes {
+            true => self.kind,
+            false if self.kind as u8 >= later.kind as u8 => self.kind,
+            false => later.kind,
+        };
+        let all = |refs: References, later: References| {
+            later.distances().map(u32::from).fold(refs, References::with)
+        };
+        Self {
+            kind,
+            referenced: self.referenced || later.referenced,
+            closes: self.closes || later.closes,
+            refs: self.refs.zip(later.refs).map(|(refs, later)| all(refs, later)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ENCODINGS: [&str; 1] = ["H264"];
+
+    #[test]
+    fn a_unit_without_a_reader_of_its_own_is_looked_at_alone() {
+        assert!(reader("h264").is_some() && reader("MPV").is_none());
+        let mut stills = reader_of(Codec::Jpeg);
+        stills.restart();
+        assert_eq!(stills.push(&[]), Some(Picture::STILL));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(
+            units in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..24),
+        ) {
+            for encoding in ENCODINGS {
+                let mut reader = reader(encoding).unwrap();
+                for (number, unit) in units.iter().enumerate() {
+                    let refs = reader.push(unit).and_then(|picture| picture.refs);
+                    let refs = refs.filter(|refs| refs.is_known()).unwrap_or_default();
+                    prop_assert!(refs.distances().all(|back| usize::from(back) <= number));
+                }
+            }
+        }
+    }
+}
