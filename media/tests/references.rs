@@ -192,3 +192,23 @@ fn h264_breaks_as_its_headers_say() {
     // A list may name a picture that no block refers to.
     assert!(damaged * 100 >= given_up * 95, "of {given_up} given up only {damaged} are damaged");
 }
+
+#[test]
+fn h265_breaks_as_its_headers_say() {
+    let (mut damaged, mut given_up) = (0, 0);
+    for options in [
+        "bframes=0:ref=1",
+        "bframes=0:ref=4:slices=2",
+        "bframes=3:ref=3:b-pyramid=0:b-adapt=0",
+        "bframes=4:ref=4:b-pyramid=1:b-adapt=0:weightb=1",
+        "bframes=4:ref=3:b-adapt=0:open-gop=1:keyint=25",
+        "bframes=4:ref=3:b-adapt=0:temporal-layers=1",
+    ] {
+        let encoder = "-c:v libx265 -preset fast -x265-params \
+            log-level=error:aud=1:pools=none:frame-threads=1:scenecut=0:open-gop=0:keyint=50";
+        let (broke, lost, _) = compared("H265", &format!("{encoder}:{options}"));
+        damaged += broke;
+        given_up += lost;
+    }
+    assert!(damaged * 100 >= given_up * 90, "of {given_up} given up only {damaged} are damaged");
+}

@@ -4,7 +4,9 @@
 //! it; the result goes with the frame to the scheduler. Any bytes may come in: what makes no sense
 //! is [`Kind::Data`]. Work is linear in the size of the unit.
 
+pub(crate) mod bits;
 pub mod h264;
+pub mod h265;
 mod huffman;
 pub mod jpeg;
 pub mod mpeg;

@@ -8,6 +8,7 @@ use core::fmt;
 use selvedge_data_stream::References;
 
 use super::h264::H264Reader;
+use super::h265::H265Reader;
 use super::{Codec, Picture};
 
 /// Follows the pictures of one stream.
@@ -26,6 +27,7 @@ pub trait PictureReader: fmt::Debug + Send {
 pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
     let reader: Box<dyn PictureReader> = match encoding.to_ascii_uppercase().as_str() {
         "H264" => Box::<H264Reader>::default(),
+        "H265" => Box::<H265Reader>::default(),
         _ => return None,
     };
     Some(reader)
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ENCODINGS: [&str; 1] = ["H264"];
+    const ENCODINGS: [&str; 2] = ["H264", "H265"];
 
     #[test]
     fn a_unit_without_a_reader_of_its_own_is_looked_at_alone() {

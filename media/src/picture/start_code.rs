@@ -24,6 +24,17 @@ pub(super) fn after_next(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// What a NAL unit carries: without the bytes 3 that keep start codes out of it.
+pub(super) fn unescaped(nal: &[u8]) -> Vec<u8> {
+    let mut zeros = 0;
+    let is_payload = |&&byte: &&u8| {
+        let escapes = zeros >= 2 && byte == 3;
+        zeros = if byte == 0 { zeros + 1 } else { 0 };
+        !escapes
+    };
+    nal.iter().filter(is_payload).copied().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +46,12 @@ mod tests {
         let found = units(&bytes).collect::<Vec<_>>();
         assert_eq!(found, [&[5, 6, 0][..], &[7], &[]]);
         assert_eq!(units(&[0, 0]).count(), 0);
+    }
+
+    #[test]
+    fn escapes_are_taken_out() {
+        assert_eq!(unescaped(&[1, 0, 0, 3, 1, 0, 3, 0, 0, 3]), [1, 0, 0, 1, 0, 3, 0, 0]);
+        assert_eq!(unescaped(&[0, 0, 3, 0, 0, 3, 3]), [0, 0, 0, 0, 3]);
     }
 
     proptest! {

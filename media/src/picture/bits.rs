@@ -1,0 +1,81 @@
+//! Reads the fields of headers, the highest bit first. Bytes come from the readers of H.265, VP9, AV1 and
+//! of the RTP dependency descriptor; behind their end there is nothing, which each call says.
+
+/// Bytes, and how many of their bits have been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bits<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Bits<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        let byte = self.bytes.get(self.at / 8)?;
+        let bit = byte >> (7 - self.at % 8) & 1;
+        self.at += 1;
+        Some(bit == 1)
+    }
+
+    /// A number of so many bits, 32 at most.
+    pub(crate) fn number(&mut self, width: u32) -> Option<u32> {
+        debug_assert!(width <= u32::BITS);
+        (0..width).try_fold(0, |value: u32, _| Some(value << 1 | u32::from(self.flag()?)))
+    }
+
+    pub(crate) fn skip(&mut self, bits: usize) -> Option<()> {
+        let at = self.at.checked_add(bits)?;
+        (at <= self.bytes.len() * 8).then(|| self.at = at)
+    }
+
+    /// An Exp-Golomb number without sign, `ue(v)` in H.265 and `uvlc()` in AV1.
+    pub(crate) fn golomb(&mut self) -> Option<u32> {
+        let mut width = 0;
+        while !self.flag()? {
+            width += 1;
+            if width == u32::BITS {
+                return None;
+            }
+        }
+        Some((1 << width) - 1 + self.number(width)?)
+    }
+
+    /// Reads over so many Exp-Golomb numbers; those with a sign are of the same form.
+    pub(crate) fn skip_golomb(&mut self, count: u32) -> Option<()> {
+        (0..count).try_for_each(|_| self.golomb().map(drop))
+    }
+}
+
+/// Bits that tell `count` values apart: `Ceil(Log2(count))`.
+pub(crate) const fn width_of(count: u32) -> u32 {
+    match count {
+        0 | 1 => 0,
+        _ => u32::BITS - (count - 1).leading_zeros(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_is_read() {
+        // 1, 010, 011, 00100, then four bits of 9.
+        let mut bits = Bits::new(&[0b1010_0110, 0b0100_1001]);
+        assert_eq!([(); 4].map(|()| bits.golomb()), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!((bits.number(4), bits.flag()), (Some(9), None));
+        assert_eq!([0, 1, 2, 3, 4, 5, 64].map(width_of), [0, 0, 1, 2, 2, 3, 6]);
+    }
+
+    #[test]
+    fn nothing_stands_behind_the_end() {
+        let mut bits = Bits::new(&[0; 3]);
+        assert_eq!((bits.golomb(), bits.skip(1)), (None, None));
+        assert_eq!(Bits::new(&[0; 3]).skip(usize::MAX), None);
+        assert_eq!(Bits::new(&[0; 3]).skip(24), Some(()));
+        assert_eq!(Bits::new(&[0; 8]).golomb(), None);
+    }
+}
