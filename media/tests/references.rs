@@ -212,3 +212,38 @@ fn h265_breaks_as_its_headers_say() {
     }
     assert!(damaged * 100 >= given_up * 90, "of {given_up} given up only {damaged} are damaged");
 }
+
+/// Three temporal layers of libvpx.
+const LAYERS: &str = "-deadline realtime -cpu-used 8 -lag-in-frames 0 -error-resilient default -b:v 300k \
+    -ts-parameters ts_number_layers=3:ts_target_bitrate=100,200,300:ts_rate_decimator=4,2,1:\
+    ts_periodicity=4:ts_layer_id=0,2,1,2:ts_layering_mode=3";
+
+#[test]
+fn vp8_breaks_as_its_headers_say() {
+    let vp8 = |options: &str| compared("VP8", &format!("-c:v libvpx -g 30 {options}"));
+    vp8("-deadline realtime -cpu-used 8 -lag-in-frames 0");
+    vp8("-deadline good -cpu-used 5 -auto-alt-ref 1 -lag-in-frames 16");
+    vp8(LAYERS);
+}
+
+#[test]
+fn vp9_breaks_as_its_headers_say() {
+    let vp9 = |options: &str| compared("VP9", &format!("-c:v libvpx-vp9 -g 30 {options}"));
+    vp9("-deadline good -cpu-used 5 -lag-in-frames 0");
+    vp9("-deadline good -cpu-used 5 -auto-alt-ref 6 -lag-in-frames 25");
+    vp9("-deadline good -cpu-used 5 -error-resilient default -lag-in-frames 16");
+    vp9(LAYERS);
+}
+
+#[test]
+fn av1_breaks_as_its_headers_say() {
+    for options in [
+        "-c:v libsvtav1 -preset 10",
+        "-c:v libaom-av1 -usage realtime -cpu-used 8",
+        "-c:v libaom-av1 -cpu-used 8 -lag-in-frames 19",
+        "-c:v libaom-av1 -cpu-used 8 -error-resilience default -lag-in-frames 19",
+        "-c:v librav1e -speed 10",
+    ] {
+        compared("AV1", &format!("{options} -g 30"));
+    }
+}

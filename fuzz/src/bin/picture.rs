@@ -21,7 +21,7 @@ fuzz_target!(|unit: &[u8]| {
     if let Some(picture) = h264::picture(unit) {
         assert!((picture.kind as u8) < 3);
     }
-    for encoding in ["H264", "H265"] {
+    for encoding in ["H264", "H265", "VP8", "VP9", "AV1"] {
         let mut reader = reader(encoding).unwrap();
         // What stands in it is known when it is read a second time; two parts of it are two more units.
         let (first, second) = unit.split_at(unit.len() / 2);

@@ -4,6 +4,7 @@
 //! it; the result goes with the frame to the scheduler. Any bytes may come in: what makes no sense
 //! is [`Kind::Data`]. Work is linear in the size of the unit.
 
+pub mod av1;
 pub(crate) mod bits;
 pub mod h264;
 pub mod h265;
@@ -11,7 +12,10 @@ mod huffman;
 pub mod jpeg;
 pub mod mpeg;
 mod reader;
+mod slots;
 mod start_code;
+pub mod vp8;
+pub mod vp9;
 
 use selvedge_data_stream::{Kind, References};
 

@@ -7,8 +7,11 @@ use core::fmt;
 
 use selvedge_data_stream::References;
 
+use super::av1::Av1Reader;
 use super::h264::H264Reader;
 use super::h265::H265Reader;
+use super::vp8::Vp8Reader;
+use super::vp9::Vp9Reader;
 use super::{Codec, Picture};
 
 /// Follows the pictures of one stream.
@@ -28,6 +31,9 @@ pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
     let reader: Box<dyn PictureReader> = match encoding.to_ascii_uppercase().as_str() {
         "H264" => Box::<H264Reader>::default(),
         "H265" => Box::<H265Reader>::default(),
+        "VP8" => Box::<Vp8Reader>::default(),
+        "VP9" => Box::<Vp9Reader>::default(),
+        "AV1" => Box::<Av1Reader>::default(),
         _ => return None,
     };
     Some(reader)
@@ -77,11 +83,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ENCODINGS: [&str; 2] = ["H264", "H265"];
+    const ENCODINGS: [&str; 5] = ["H264", "H265", "VP8", "VP9", "AV1"];
 
     #[test]
     fn a_unit_without_a_reader_of_its_own_is_looked_at_alone() {
-        assert!(reader("h264").is_some() && reader("MPV").is_none());
+        assert!(reader("vp9").is_some() && reader("MPV").is_none());
         let mut stills = reader_of(Codec::Jpeg);
         stills.restart();
         assert_eq!(stills.push(&[]), Some(Picture::STILL));
