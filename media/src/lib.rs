@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dependency;
 mod error;
 mod frame;
 mod pace;

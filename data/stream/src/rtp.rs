@@ -158,6 +158,42 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// The element with this local identifier in a packet's extension, of the one-byte or the two-byte form
+/// (RFC 8285 section 4); `None` if there is none, or no extension that makes sense.
+#[must_use]
+pub fn extension_element(packet: &[u8], id: u8) -> Option<&[u8]> {
+    let (fixed, rest) = packet.split_at_checked(HEADER_LEN)?;
+    if fixed[0] >> 6 != 2 || fixed[0] & 0x10 == 0 {
+        return None;
+    }
+    let (head, rest) = rest.get(usize::from(fixed[0] & 0x0f) * 4..)?.split_at_checked(4)?;
+    let words = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let mut body = rest.get(..words * 4)?;
+    let is_long = match u16::from_be_bytes([head[0], head[1]]) {
+        0xbede => false,
+        form if form & 0xfff0 == 0x1000 => true,
+        _ => return None,
+    };
+    while let Some((&first, rest)) = body.split_first() {
+        let (found, len, rest) = match (is_long, first) {
+            // Padding.
+            (_, 0) => (0, 0, rest),
+            (true, found) => {
+                let (&len, rest) = rest.split_first()?;
+                (found, len, rest)
+            }
+            (false, 0xf0..) => return None,
+            (false, first) => (first >> 4, (first & 0x0f) + 1, rest),
+        };
+        let (element, after) = rest.split_at_checked(usize::from(len))?;
+        if found == id && id != 0 {
+            return Some(element);
+        }
+        body = after;
+    }
+    None
+}
+
 /// Our elements among those of a one-byte-form extension body: both, or none.
 fn find_tag(mut body: &[u8]) -> Option<FrameTag> {
     let (mut tag, mut deadline) = (None, None);
@@ -290,6 +326,20 @@ mod tests {
         let mut out = vec![0; packet_len(5)];
         write_packet(&mut out, HEADER, TAG, b"hello");
         out
+    }
+
+    #[test]
+    fn elements_of_both_forms_are_found() {
+        let bytes = packet();
+        assert_eq!(extension_element(&bytes, EXTENSION_ID).map(<[u8]>::len), Some(TAG_LEN));
+        let two = [65_000_u16.to_be_bytes()[0], 65_000_u16.to_be_bytes()[1]];
+        assert_eq!(extension_element(&bytes, DEADLINE_ID), Some(&two[..]));
+        assert_eq!((extension_element(&bytes, 3), extension_element(&bytes, 0)), (None, None));
+        let long = [&bytes[..12], &[0x10, 0x03, 0, 2, 0, 7, 0, 20, 3, 1, 2, 3, 9]].concat();
+        assert_eq!(extension_element(&long, 7), Some(&[][..]));
+        assert_eq!(extension_element(&long, 20), Some(&[1, 2, 3][..]));
+        assert_eq!(extension_element(&long[..22], 20), None);
+        assert_eq!(extension_element(&bytes[..11], 1), None);
     }
 
     #[test]

@@ -47,6 +47,18 @@ impl<'a> Bits<'a> {
     pub(crate) fn skip_golomb(&mut self, count: u32) -> Option<()> {
         (0..count).try_for_each(|_| self.golomb().map(drop))
     }
+
+    /// A number below `range`, which is more than 0: `ns(n)` in AV1.
+    pub(crate) fn below(&mut self, range: u16) -> Option<u32> {
+        let range = u32::from(range);
+        let width = u32::BITS - range.leading_zeros();
+        let short = (1 << width) - range;
+        let value = self.number(width.checked_sub(1)?)?;
+        if value < short {
+            return Some(value);
+        }
+        Some((value << 1) - short + u32::from(self.flag()?))
+    }
 }
 
 /// Bits that tell `count` values apart: `Ceil(Log2(count))`.
@@ -60,6 +72,7 @@ pub(crate) const fn width_of(count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn each_form_is_read() {
@@ -67,6 +80,9 @@ mod tests {
         let mut bits = Bits::new(&[0b1010_0110, 0b0100_1001]);
         assert_eq!([(); 4].map(|()| bits.golomb()), [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!((bits.number(4), bits.flag()), (Some(9), None));
+        // Of five values 0 to 2 take two bits, 3 and 4 take three.
+        let mut bits = Bits::new(&[0b0001_1011, 0b1000_0000]);
+        assert_eq!([(); 4].map(|()| bits.below(5)), [Some(0), Some(1), Some(2), Some(4)]);
         assert_eq!([0, 1, 2, 3, 4, 5, 64].map(width_of), [0, 0, 1, 2, 2, 3, 6]);
     }
 
@@ -77,5 +93,12 @@ mod tests {
         assert_eq!(Bits::new(&[0; 3]).skip(usize::MAX), None);
         assert_eq!(Bits::new(&[0; 3]).skip(24), Some(()));
         assert_eq!(Bits::new(&[0; 8]).golomb(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_below_a_range_is_below_it(bytes: [u8; 5], range in 1..=u16::MAX) {
+            prop_assert!(Bits::new(&bytes).below(range).is_some_and(|value| value < u32::from(range)));
+        }
     }
 }
