@@ -6,6 +6,7 @@ use gstreamer_app as gst_app;
 use selvedge_units::Duration;
 
 use super::carry::{self, Failure};
+use super::descriptors::Descriptors;
 use super::elements::{self, package_for_caps, wiring};
 use super::unit::Unit;
 use crate::error::SourceError;
@@ -23,6 +24,7 @@ pub(super) struct Feed {
     bus: gst::Bus,
     sink: gst_app::AppSink,
     failure: Failure,
+    descriptors: Descriptors,
     live: bool,
     /// Encodings that were found and that nothing here handles.
     missing: Option<SourceError>,
@@ -67,9 +69,10 @@ impl Feed {
         let bus = pipeline.bus().ok_or_else(|| wiring("pipeline", "it has no bus"))?;
         let feed = Self {
             what: what.into(),
-            pipeline,
             bus,
             sink,
+            descriptors: Descriptors::of(&pipeline),
+            pipeline,
             failure,
             live: timing == Timing::Live,
             missing: None,
@@ -120,7 +123,8 @@ impl Feed {
         for _ in 0..wait.0.div_ceil(SLICE.0).max(1) {
             if let Some(sample) = self.sink.try_pull_sample(slice) {
                 let caps = sample.caps_owned();
-                let Some((unit, caps)) = Unit::new(&sample).zip(caps) else { continue };
+                let Some((mut unit, caps)) = Unit::new(&sample).zip(caps) else { continue };
+                self.descriptors.mark(&mut unit.buffer);
                 self.delivered = true;
                 return Ok(PullResult::Unit(unit, caps));
             }

@@ -8,6 +8,7 @@ use gstreamer as gst;
 use selvedge_data_stream::rtp::HEADER_LEN;
 use selvedge_units::Duration;
 
+use super::descriptors;
 use super::packetizer::Packetizer;
 use super::unit::{Format, Unit};
 use crate::error::SourceError;
@@ -131,7 +132,8 @@ impl Framing {
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
         let map = unit.map_readable().ok();
         let bytes = map.as_deref().unwrap_or_default();
-        let picture = self.pictures.push(bytes).unwrap_or(Picture::DATA);
+        let mut picture = self.pictures.push(bytes).unwrap_or(Picture::DATA);
+        picture.refs = descriptors::references(unit).or(picture.refs);
         sink.enqueue(MediaFrame {
             picture,
             media_time: at.present,

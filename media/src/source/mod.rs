@@ -6,6 +6,7 @@
 
 mod camera;
 mod carry;
+mod descriptors;
 pub(crate) mod elements;
 mod feed;
 mod file;
