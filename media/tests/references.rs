@@ -33,6 +33,16 @@ struct Encoded {
     header: Vec<u8>,
 }
 
+impl Encoded {
+    /// Whether there are pictures that are not shown, in units of their own or in superframes.
+    fn has_hidden(&self) -> bool {
+        match self.encoding {
+            "VP8" => self.shown.contains(&None),
+            _ => self.units.iter().any(|unit| unit.last().is_some_and(|end| end >> 5 == 0b110)),
+        }
+    }
+}
+
 /// An encoding's files: its container of bare units, and how an access unit delimiter begins in it.
 const fn file_of(encoding: &str) -> (&'static str, Option<&'static [u8]>) {
     match encoding.as_bytes() {
@@ -51,7 +61,16 @@ fn encoded(folder: &Path, encoding: &'static str, options: &[&str]) -> Encoded {
     let source = format!("testsrc2=s=128x96:r=25,noise=alls=20:allf=t,trim=end_frame={PICTURES}");
     let encode = ["-f", "lavfi", "-i", &source, "-pix_fmt", "yuv420p", "-threads", "1"];
     let Some(delimiter) = delimiter else {
-        output("ffmpeg", &[&encode[..], options, &["-y", bare]].concat());
+        let encode = [&encode[..], options].concat();
+        let log = folder.join("pass");
+        let pass = |number| ["-pass", number, "-passlogfile", log.to_str().unwrap()];
+        // Only the second of two passes of libvpx makes hidden pictures.
+        if options.contains(&"-auto-alt-ref") {
+            output("ffmpeg", &[&encode[..], &pass("1"), &["-f", "null", "-"]].concat());
+            output("ffmpeg", &[&encode[..], &pass("2"), &["-y", bare]].concat());
+        } else {
+            output("ffmpeg", &[&encode[..], &["-y", bare]].concat());
+        }
         return from_ivf(encoding, &fs::read(bare).unwrap());
     };
     output("ffmpeg", &[&encode[..], options, &["-y", whole]].concat());
@@ -141,6 +160,7 @@ fn compared(encoding: &'static str, options: &str) -> (usize, usize, usize) {
     let stream = encoded(folder, encoding, &options.split(' ').collect::<Vec<_>>());
     let count = stream.units.len();
     assert_eq!(stream.shown.iter().flatten().count(), PICTURES, "{encoding} {options}");
+    assert!(!options.contains("alt-ref") || stream.has_hidden(), "{encoding} {options}");
     let refs = stream.references();
     let all = (0..count).collect::<Vec<_>>();
     let whole = stream.decoded(folder, &all);

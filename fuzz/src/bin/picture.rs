@@ -23,11 +23,11 @@ fuzz_target!(|unit: &[u8]| {
     }
     for encoding in ["H264", "H265", "VP8", "VP9", "AV1"] {
         let mut reader = reader(encoding).unwrap();
-        // What stands in it is known when it is read a second time; two parts of it are two more units.
-        let (first, second) = unit.split_at(unit.len() / 2);
-        for (number, unit) in (0..).zip([unit, unit, first, second]) {
+        // What stands in it is known when it is read a second time; parts of it are further units.
+        let units = [unit, unit].into_iter().chain(unit.chunks(48));
+        for (number, unit) in (0_usize..).zip(units) {
             let refs = reader.push(unit).and_then(|picture| picture.refs).unwrap_or_default();
-            assert!(!refs.is_known() || refs.distances().all(|back| back <= number));
+            assert!(!refs.is_known() || refs.distances().all(|back| usize::from(back) <= number));
         }
     }
     let delimiter = h264::delimiter_len(unit);
