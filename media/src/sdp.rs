@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use selvedge_data_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSION_URI};
 
+use crate::dependency::DEPENDENCY_URI;
 use crate::frame::StreamInfo;
 
 /// The longest text that is read, in bytes.
@@ -43,6 +44,8 @@ pub struct Described {
     pub fmtp: Option<String>,
     /// The identifier of the header extension that tags packets with their frames, if there is one.
     pub extension: Option<u8>,
+    /// The identifier of the dependency descriptor, if packets carry it.
+    pub dependency: Option<u8>,
 }
 
 impl Described {
@@ -58,6 +61,7 @@ impl Described {
             channels: info.channels,
             fmtp: info.fmtp.clone(),
             extension: Some(EXTENSION_ID),
+            dependency: None,
         }
     }
 }
@@ -116,6 +120,9 @@ impl fmt::Display for Described {
             if id == EXTENSION_ID {
                 write!(f, "a=extmap:{DEADLINE_ID} {DEADLINE_URI}\r\n")?;
             }
+        }
+        if let Some(id) = self.dependency {
+            write!(f, "a=extmap:{id} {DEPENDENCY_URI}\r\n")?;
         }
         write!(f, "a=recvonly\r\n")
     }
@@ -187,6 +194,7 @@ struct Section {
     map: Option<(String, u32, Option<u8>)>,
     fmtp: Option<String>,
     extension: Option<u8>,
+    dependency: Option<u8>,
 }
 
 impl Reader {
@@ -232,6 +240,7 @@ impl Reader {
             map: assigned(payload_type),
             fmtp: None,
             extension: None,
+            dependency: None,
         });
         Ok(())
     }
@@ -258,6 +267,7 @@ impl Reader {
                 channels: if section.audio { channels.or(Some(1)) } else { None },
                 fmtp: section.fmtp,
                 extension: section.extension,
+                dependency: section.dependency,
             });
         }
         if session.streams.is_empty() { Err(SdpError::Empty) } else { Ok(session) }
@@ -280,11 +290,18 @@ impl Section {
             }
             "extmap" => {
                 let (id, uri) = value.split_once(' ').unwrap_or((value, ""));
-                if uri.split_ascii_whitespace().next() == Some(EXTENSION_URI) {
-                    // The direction behind a stroke is of no matter.
-                    let id = id.split('/').next().and_then(|id| id.parse().ok());
-                    let id = id.filter(|id| (1..=14).contains(id));
-                    self.extension = Some(id.ok_or("the extension's number is not 1 to 14")?);
+                // The direction behind a stroke is of no matter.
+                let id = id.split('/').next().and_then(|id| id.parse::<u8>().ok());
+                match uri.split_ascii_whitespace().next() {
+                    Some(EXTENSION_URI) => {
+                        let id = id.filter(|id| (1..=14).contains(id));
+                        self.extension = Some(id.ok_or("the extension's number is not 1 to 14")?);
+                    }
+                    Some(DEPENDENCY_URI) => {
+                        let id = id.filter(|id| *id > 0);
+                        self.dependency = Some(id.ok_or("the extension's number is not 1 to 255")?);
+                    }
+                    _ => {}
                 }
             }
             _ => {}

@@ -67,7 +67,18 @@ fn a_foreign_file_is_understood() {
 }
 
 #[test]
+fn the_dependency_descriptor_has_its_number() {
+    let text = format!(
+        "v=0\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 26\na=extmap:20/sendonly {DEPENDENCY_URI}\n"
+    );
+    let session = Session::parse(&text).unwrap();
+    assert_eq!((session.streams[0].dependency, session.streams[0].extension), (Some(20), None));
+    assert_eq!(Session::parse(&session.to_string()).unwrap().streams, session.streams);
+}
+
+#[test]
 fn an_error_names_its_line() {
+    let zero = format!("a=extmap:0 {DEPENDENCY_URI}");
     let say = |lines: &[&str]| {
         let head = ["v=0", "s=x", "c=IN IP4 127.0.0.1"];
         Session::parse(&[&head, lines].concat().join("\n")).unwrap_err().to_string()
@@ -83,6 +94,7 @@ fn an_error_names_its_line() {
         (&["m=video 5004 RTP/AVP 96", "c=IN IP4 example.org"], 5, "in numbers"),
         (&["m=video 5004 RTP/AVP 96", "c=IN IP4 ::1"], 5, "in numbers"),
         (&["m=video 5004 RTP/AVP 26", "a=extmap:15 urn:x-selvedge:frame"], 5, "1 to 14"),
+        (&["m=video 5004 RTP/AVP 26", &zero], 5, "1 to 255"),
         (&["m=video 5004 RTP/AVP 26", "a=fmtp:26"], 5, "nothing behind"),
         (&["m=video 5004 RTP/AVP 96"], 4, "a=rtpmap:96"),
     ] {
