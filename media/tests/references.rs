@@ -261,7 +261,7 @@ fn av1_breaks_as_its_headers_say() {
         "-c:v libsvtav1 -preset 10",
         "-c:v libaom-av1 -usage realtime -cpu-used 8",
         "-c:v libaom-av1 -cpu-used 8 -lag-in-frames 19",
-        "-c:v libaom-av1 -cpu-used 8 -error-resilience default -lag-in-frames 19",
+        "-c:v libaom-av1 -cpu-used 8 -error-resilience default -lag-in-frames 19 -aom-params timing-info=model",
         "-c:v librav1e -speed 10",
     ] {
         compared("AV1", &format!("{options} -g 30"));
