@@ -274,7 +274,7 @@ fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bo
         }
         match due.since(now()) {
             Duration::ZERO => return true,
-            left => std::thread::park_timeout(STOP_POLL.min(left.into()).into()),
+            left => std::thread::park_timeout(STOP_POLL.min(left).into()),
         }
     }
 }
