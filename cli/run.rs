@@ -63,7 +63,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
     let delays = config.streams.iter().filter_map(|stream| stream.spec.contract.delay);
     let longest = delays.max().unwrap_or_default();
-    node.wait_sent(longest.into(), stopped);
+    node.wait_sent(longest, stopped);
     node.stop_sources();
     // The last report is of the end: reports are up to 250 ms old.
     node.wait_sent(LAST_WORD, || false);

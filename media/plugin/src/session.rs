@@ -202,7 +202,7 @@ impl Session {
     /// delay takes, or until interrupted. True if it is.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
         let delays = self.phase.lock().streams.iter().filter_map(|s| s.contract.delay).max();
-        let longest = Duration::from(delays.unwrap_or(Duration::ZERO)) + GRACE;
+        let longest = delays.unwrap_or(Duration::ZERO) + GRACE;
         let until = StdInstant::now() + longest.to_std();
         let Some(count) = self.settled.counts.get(stream) else { return true };
         let mut held = self.settled.lock.lock();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::Instant;
 
 use crate::receive::PacketTap;
 
@@ -39,7 +39,7 @@ impl<W: Write> RtpDump<W> {
             IpAddr::V4(ip) => ip,
             IpAddr::V6(_) => std::net::Ipv4Addr::UNSPECIFIED,
         };
-        let since = wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO.into());
+        let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         writeln!(out, "#!rtpplay1.0 {ip}/{}", address.port())?;
         // The format has 32 bits for the seconds.
         out.write_all(&(since.as_secs() as u32).to_be_bytes())?;
@@ -94,7 +94,7 @@ mod tests {
 
     fn dump<W: Write>(out: W) -> io::Result<RtpDump<W>> {
         let at = "10.0.0.7:5004".parse().unwrap();
-        let wall = UNIX_EPOCH + Duration::from_micros(MICROS).into();
+        let wall = UNIX_EPOCH + std::time::Duration::from_micros(MICROS);
         RtpDump::new(out, 2, at, Instant(5_000_000), wall)
     }
 
