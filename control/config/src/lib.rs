@@ -5,6 +5,7 @@
 //! with [`ConfigErrors::push_key`] and the [`SourceMap`].
 
 mod address;
+pub mod edit;
 mod errors;
 mod link;
 mod mistake;
