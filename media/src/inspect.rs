@@ -1,11 +1,11 @@
 //! What a file would put on the wire, read as fast as it can be.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_control_config::SourceUri;
 use selvedge_data_stream::rtp::EXTENSION_LEN;
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame};
@@ -39,15 +39,24 @@ pub struct WireFrame {
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
 pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
+    first_frames(path, usize::MAX)
+}
+
+/// The same, so many frames at most: the first ones.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn first_frames(path: &Path, most: usize) -> Result<Vec<WireFrame>, SourceError> {
     let name = path.to_str().ok_or_else(|| SourceError::NotFound {
         path: path.display().to_string(),
         reason: "its name is not UTF-8".into(),
     })?;
     let uri = SourceUri::File { path: name.into(), repeat: false };
     let mut source = Source::open(&uri, Path::new(""), PAYLOAD_MAX)?;
-    let mut list = List(Vec::new());
-    source.run_unpaced(&mut list, &AtomicBool::new(false))?;
-    Ok(list.0)
+    let enough = AtomicBool::new(false);
+    let mut list = List { frames: Vec::new(), most, enough: &enough };
+    source.run_unpaced(&mut list, &enough)?;
+    Ok(list.frames)
 }
 
 /// GStreamer's version, if it starts and has elements of each package that sources need.
@@ -69,12 +78,28 @@ pub fn description(uri: &SourceUri) -> Result<(), SourceError> {
     crate::source::check(uri)
 }
 
-struct List(Vec<WireFrame>);
+/// The mean rate that a source's description states, headers not included, and its period: what the
+/// encoder of a test signal or a launch line is set to. `None` where it does not say.
+#[must_use]
+pub fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
+    crate::source::nominal(uri)
+}
 
-impl FrameSink for List {
+struct List<'a> {
+    frames: Vec<WireFrame>,
+    most: usize,
+    /// Set once there are so many.
+    enough: &'a AtomicBool,
+}
+
+impl FrameSink for List<'_> {
     fn enqueue(&mut self, frame: MediaFrame<'_>) {
+        if self.frames.len() >= self.most {
+            self.enough.store(true, Ordering::Relaxed);
+            return;
+        }
         let bytes = frame.packets.iter().map(|packet| packet.len() + EXTENSION_LEN + IP_UDP_LEN);
-        self.0.push(WireFrame {
+        self.frames.push(WireFrame {
             decode_time: frame.decode_time,
             media_time: frame.media_time,
             picture: frame.picture,

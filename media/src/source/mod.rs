@@ -13,6 +13,7 @@ mod file;
 mod framer;
 mod framing;
 mod launch;
+mod nominal;
 mod packetizer;
 mod rtp;
 mod run;
@@ -24,7 +25,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use selvedge_control_config::SourceUri;
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
@@ -92,6 +93,14 @@ pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
     match SourceOpener::new(uri, Path::new(""))?.make {
         SourceKind::Test { line } | SourceKind::Launch { line } => launch::parse(&line).map(drop),
         SourceKind::File(_) | SourceKind::Rtp(_) | SourceKind::Camera { .. } => Ok(()),
+    }
+}
+
+/// The mean rate and period that a source's description states, headers not included.
+pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
+    match SourceOpener::new(uri, Path::new("")).ok()?.make {
+        SourceKind::Test { line } | SourceKind::Launch { line } => nominal::nominal(&line),
+        _ => None,
     }
 }
 

@@ -1,0 +1,80 @@
+//! What a launch line says of its rate before it runs: the bitrate that its encoder is set to, and its
+//! frame rate. For `selvedge check`, of sources that can't be measured.
+
+use selvedge_units::{Bitrate, Duration};
+
+/// Encoders that have a property `bitrate`, and what one of its units is.
+const ENCODERS: [(&str, u64); 6] = [
+    ("x264enc", 1000),
+    ("x265enc", 1000),
+    ("nvh264enc", 1000),
+    ("vah264enc", 1000),
+    ("mpeg2enc", 1000),
+    ("openh264enc", 1),
+];
+/// The period where the line has no frame rate: that of test signals, and of most cameras.
+const PERIOD: Duration = Duration::from_millis(40);
+
+/// The mean rate and period of what a launch line makes, headers not included, if it says so.
+pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
+    let rate =
+        line.split('!').rev().find_map(|element| encoded(element).or_else(|| plain(element)));
+    Some((rate?, period(line).unwrap_or(PERIOD)))
+}
+
+fn encoded(element: &str) -> Option<Bitrate> {
+    let name = element.split_whitespace().next()?;
+    let (_, unit) = ENCODERS.iter().find(|(encoder, _)| *encoder == name)?;
+    let stated: u64 = property(element, "bitrate")?.parse().ok()?;
+    Some(Bitrate(stated.saturating_mul(*unit))).filter(|rate| rate.0 > 0)
+}
+
+/// Sound of 16 bits a sample.
+fn plain(caps: &str) -> Option<Bitrate> {
+    let samples: u64 = property(caps, "rate").filter(|_| caps.contains("S16BE"))?.parse().ok()?;
+    let channels: u64 = property(caps, "channels")?.parse().ok()?;
+    Some(Bitrate(samples.saturating_mul(16).saturating_mul(channels))).filter(|rate| rate.0 > 0)
+}
+
+fn period(line: &str) -> Option<Duration> {
+    let (frames, seconds) = property(line, "framerate")?.split_once('/')?;
+    let (frames, seconds): (u64, u64) = (frames.parse().ok()?, seconds.parse().ok()?);
+    let nanos = seconds.checked_mul(1_000_000_000)?.checked_div(frames)?;
+    Some(Duration(nanos)).filter(|period| *period > Duration::ZERO)
+}
+
+/// The value behind `name=`, where the name stands by itself.
+fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let ends = |c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | ')');
+    let words = text.split(|c: char| c.is_whitespace() || c == ',');
+    let value = words.filter_map(|word| word.split_once('=')).find(|(key, _)| *key == name)?.1;
+    let value = value.trim_start_matches("(fraction)").trim_start_matches("(int)");
+    Some(value.split(ends).next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_its_encoders_rate_and_its_frame_rate() {
+        let of = |line| nominal(line).map(|(rate, period)| (rate.0, period.0 / 1000));
+        let line = "videotestsrc ! video/x-raw,framerate=10/1 ! x264enc bitrate=300 ! h264parse";
+        assert_eq!(of(line), Some((300_000, 100_000)));
+        assert_eq!(of("videotestsrc ! openh264enc bitrate=500000"), Some((500_000, 40_000)));
+        let sound = "audiotestsrc ! capsfilter caps=audio/x-raw,format=S16BE,rate=8000,channels=2";
+        assert_eq!(of(sound), Some((256_000, 40_000)));
+        for silent in ["videotestsrc ! jpegenc", "x264enc bitrate=x", "x264enc bitrate=0", ""] {
+            assert_eq!(of(silent), None, "{silent}");
+        }
+    }
+
+    #[test]
+    fn test_signals_say_theirs() {
+        crate::source::elements::init().unwrap();
+        let of = |what| nominal(&crate::source::test::line(what).unwrap()).map(|(rate, _)| rate.0);
+        assert_eq!(of("video?rate=30"), Some(500_000));
+        assert_eq!(of("audio?rate=8000"), Some(128_000));
+        assert_eq!(of("jpeg"), None);
+    }
+}
