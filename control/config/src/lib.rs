@@ -7,6 +7,7 @@
 mod address;
 pub mod edit;
 mod errors;
+pub mod feasibility;
 mod link;
 mod mistake;
 mod position;

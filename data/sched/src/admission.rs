@@ -369,6 +369,15 @@ pub fn check(ask: &Request<'_>) -> Result<Response, RequestError> {
     Ok(fit::answer(&set))
 }
 
+/// What the streams must be served, as a share of the link: what every discipline needs first, without
+/// a search for what would fit. O(N).
+///
+/// # Errors
+/// [`RequestError`] for numbers outside of the stated ranges.
+pub fn load(ask: &Request<'_>) -> Result<Share, RequestError> {
+    Ok(set::Set::new(ask)?.share_of_all())
+}
+
 /// When the frames of a trace come. Its question in unit slots is that of frames of one slot each.
 /// O(A + N) for A arrivals of N streams.
 #[must_use]
