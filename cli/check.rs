@@ -7,11 +7,13 @@ use clap::Args;
 use serde::Serialize;
 
 use selvedge_cli_terminal::{Align, Failure, Table, input};
+use selvedge_control_config::feasibility::Unknown;
 use selvedge_control_config::{
     self, ConfigErrors, ConfigFault, LONGEST_FILE, LinkSummary, NodeConfig, Parsed, Summary,
 };
 
-use crate::trace::admit::{self, LinkReport, Media};
+use crate::feasible::{self, Fit};
+use crate::trace::admit::{self, LinkReport};
 use crate::wake_ups::{Cost, WakeUps};
 
 #[derive(Debug, Args)]
@@ -63,23 +65,34 @@ impl NodeFile {
 pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let file = read(&args.file)?;
     let mut summary = file.config.summary();
-    let measured = media(&file, &mut summary)?;
-    let admission = admit::links(&file.config, &measured);
+    let measured = feasible::measured(&file, usize::MAX)?;
+    for (stream, media) in file.config.streams.iter().zip(&measured.media) {
+        if let Some(media) = media {
+            summary.offer(&stream.spec.name, media.rate);
+        }
+    }
+    let fit = Fit::new(&file, &measured.offers);
+    let admission = admit::links(&file.config, &measured.media);
     let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let checked = Checked { summary: &summary, admission, wake_ups };
+        let checked = Checked { summary: &summary, fit: &fit, admission, wake_ups };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
-        write!(out, "{}", table(&file.name, &summary))?;
+        let fits = if fit.infeasible.is_empty() { "is right" } else { "asks for too much" };
+        write!(out, "{}", table(&format!("{} {fits}", file.name), &summary))?;
         for LinkReport { link, report } in admission {
             writeln!(out, "\n{link} ({}): {}", report.discipline, report.text)?;
         }
         for cost in wake_ups {
             writeln!(out, "\n{}.", cost.text())?;
         }
+        for Unknown { stream, text } in &fit.unknown {
+            writeln!(out, "\n{stream}: {text}.")?;
+        }
     }
-    Ok(())
+    out.flush()?;
+    fit.required(&file)
 }
 
 /// All that is printed as JSON.
@@ -87,76 +100,12 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
 struct Checked<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
+    #[serde(flatten)]
+    fit: &'a Fit,
     /// Whether its streams fit, for each link of whose streams all media are measured.
     admission: Vec<LinkReport>,
     /// What late wake-ups cost each link that the node paces itself.
     wake_ups: Vec<Cost>,
-}
-
-/// Without GStreamer only the presence of files can be told.
-#[cfg(not(feature = "gstreamer"))]
-fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
-    let mut wrong = Vec::new();
-    for stream in &file.config.streams {
-        let selvedge_control_config::SourceUri::File { path, .. } = &stream.source else {
-            continue;
-        };
-        if let Err(error) = std::fs::metadata(file.base.join(path)) {
-            wrong.push((
-                format!("stream.{}.source", stream.spec.name),
-                format!("\"{path}\": {error}"),
-            ));
-        }
-    }
-    if wrong.is_empty() {
-        Ok(vec![None; file.config.streams.len()])
-    } else {
-        Err(Failure::input(lines(&file.errors(wrong))))
-    }
-}
-
-/// Opens every file and notes what it needs. Other sources may be absent until the node runs, but
-/// what they are made of must make sense.
-#[cfg(feature = "gstreamer")]
-fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
-    use selvedge_control_config::SourceUri;
-    use selvedge_media::inspect;
-    use selvedge_place_coprocessor::feeder::Feeder;
-    use selvedge_units::{Bytes, Duration};
-
-    let mut wrong = Vec::new();
-    let mut measured = vec![None; file.config.streams.len()];
-    for (stream, measured) in file.config.streams.iter().zip(&mut measured) {
-        let SourceUri::File { path, .. } = &stream.source else {
-            if let SourceUri::Record { path, repeat, .. } = &stream.source {
-                if let Err(error) = Feeder::open(&file.base.join(path), *repeat) {
-                    wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()));
-                }
-            } else if let Err(error) = inspect::description(&stream.source) {
-                wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()));
-            }
-            continue;
-        };
-        match inspect::frames(&file.base.join(path)) {
-            Ok(frames) => {
-                let total: Bytes = frames.iter().map(|f| f.size).sum();
-                let lasts = frames.last().map_or(Duration::ZERO, |f| f.decode_time);
-                let period = Duration(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
-                summary.offer(&stream.spec.name, total / (lasts + period));
-                let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
-                let gap = |pair: &[inspect::WireFrame]| {
-                    pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)
-                };
-                let closest = frames.windows(2).map(gap).min().map_or(period, Duration);
-                let mean = Bytes(total.0.div_ceil(frames.len().max(1) as u64));
-                *measured = Some(Media { mean, period, largest, closest });
-            }
-            Err(error) => {
-                wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()))
-            }
-        }
-    }
-    if wrong.is_empty() { Ok(measured) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
 }
 
 fn table(file: &str, summary: &Summary) -> String {
@@ -220,7 +169,7 @@ fn table(file: &str, summary: &Summary) -> String {
     let listen = &summary.listen;
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
-        "{file} is right: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
+        "{file}: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
          waiting.\n\n{links}\n{streams}{stacks}{trees}",
         summary.name
     )

@@ -52,7 +52,10 @@ pub(crate) enum Command {
                             selvedge run scenarios/studio.toml --events")]
     Run(RunArgs),
     /// Check a node file: everything that can be known before starting
-    #[command(after_help = "Example:\n  selvedge check scenarios/studio.toml --json")]
+    #[command(
+        after_help = "Exit status: 1 if the streams do not fit their links; the change that helps is named.\n\n\
+                            Example:\n  selvedge check scenarios/studio.toml --json"
+    )]
     Check(NodeFileArgs),
     /// Receive streams, measure and show them
     #[command(after_help = "Example:\n  selvedge play lecture.sdp --seconds 10\n  \

@@ -8,6 +8,7 @@ mod cpu;
 mod demo;
 mod doctor;
 mod events;
+mod feasible;
 #[cfg(feature = "kernel")]
 mod kernel;
 mod old;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
+use selvedge_control_config::feasibility::Unknown;
 use selvedge_control_config::view::NodeView;
 use selvedge_node::{
     ChannelWatch, Channels, ChannelsError, Node, NodeOptions, StartError, wait_until,
@@ -16,9 +17,13 @@ use selvedge_units::Duration;
 use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, NodeFileArgs, lines};
+use crate::feasible::{self, Fit};
 
 /// How long sources wait for their stacks to be connected: what is sent before is lost.
 const CONNECTED: Duration = Duration::from_secs(1);
+/// Frames of each file that are looked at before it starts, unless it must not start in vain: some minutes
+/// of video, read in a moment.
+const LOOKED_AT: usize = 20_000;
 /// How long a node that was asked to stop still looks at what waits.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
@@ -30,6 +35,9 @@ pub(crate) struct RunArgs {
     /// docs/events.md), or with the programs of this user and machine
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) events: Option<Option<PathBuf>>,
+    /// Don't start if the streams do not fit their links, as far as that is known before
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
@@ -39,9 +47,20 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         Some(settings) => Some(ChannelWatch::start(settings.as_deref()).map_err(no_events)?),
         None => None,
     };
-    let args = &args.node;
+    let (args, strict) = (&args.node, args.strict);
     let file = check::read(&args.file)?;
     let config = &file.config;
+    let fit = Fit::new(
+        &file,
+        &feasible::measured(&file, if strict { usize::MAX } else { LOOKED_AT })?.offers,
+    );
+    if strict {
+        fit.required(&file)?;
+    }
+    fit.complaints(&file).iter().for_each(|line| eprintln!("selvedge: {line}"));
+    for Unknown { stream, text } in &fit.unknown {
+        tracing::info!(stream, "{text}");
+    }
     let options = NodeOptions {
         base: file.base.clone(),
         channels: channels.map(|watch| Box::new(watch) as Box<dyn Channels>),

@@ -15,7 +15,7 @@ use selvedge_data_sched::admission::{
     Unproved, Verdict,
 };
 use selvedge_data_stream::Contract;
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
 
 use selvedge_cli_terminal::trace::read;
@@ -93,6 +93,8 @@ pub(crate) struct Media {
     pub(crate) largest: Bytes,
     /// The least distance.
     pub(crate) closest: Duration,
+    /// Their rate from the first to the end of the last.
+    pub(crate) rate: Bitrate,
 }
 
 /// The answer for a link of a node file.

@@ -1,0 +1,134 @@
+//! Whether what a node file asks for can be: the media of its sources as they were measured, and what
+//! does not fit its links, each with a change of the file that helps. For `check` and `run`.
+
+use selvedge_cli_terminal::Failure;
+use selvedge_control_config::feasibility::{self, Misfit, Offer, Unknown};
+use serde::Serialize;
+
+use crate::check::{NodeFile, lines};
+use crate::trace::admit::Media;
+
+/// What is known of the streams of a node file, in its order.
+pub(crate) struct Measured {
+    /// Of those whose files were read.
+    pub(crate) media: Vec<Option<Media>>,
+    /// Of those too whose encoders' rates are stated.
+    pub(crate) offers: Vec<Option<Offer>>,
+}
+
+/// Whether the streams of a node file fit its links.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fit {
+    /// The links that can't do what is asked of them.
+    pub(crate) infeasible: Vec<Misfit>,
+    /// What is known only once the node runs.
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+impl Fit {
+    pub(crate) fn new(file: &NodeFile, offers: &[Option<Offer>]) -> Self {
+        Self {
+            infeasible: feasibility::misfits(&file.config, offers),
+            unknown: feasibility::unknown(&file.config, offers),
+        }
+    }
+
+    /// What does not fit, at its places in the file, and what to change; no lines if all fits.
+    pub(crate) fn complaints(&self, file: &NodeFile) -> Vec<String> {
+        let of_link = |misfit: &Misfit| {
+            let shortfalls = misfit.shortfalls.iter().map(|shortfall| {
+                let key = shortfall.key();
+                let at = file.map.at(&key).map_or_else(String::new, |at| format!("{at}: "));
+                format!("{}:{at}{key}: {shortfall}", file.name)
+            });
+            let remedy = format!("{}: link {} does not fit; {misfit}", file.name, misfit.link);
+            shortfalls.chain([remedy]).collect::<Vec<_>>()
+        };
+        self.infeasible.iter().flat_map(of_link).collect()
+    }
+
+    /// A failure with all that does not fit, if anything does not.
+    pub(crate) fn required(&self, file: &NodeFile) -> Result<(), Failure> {
+        match self.infeasible.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Failed(self.complaints(file).join("\n"))),
+        }
+    }
+}
+
+/// Without GStreamer only the presence of files can be told.
+#[cfg(not(feature = "gstreamer"))]
+pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failure> {
+    let mut wrong = Vec::new();
+    for stream in &file.config.streams {
+        let selvedge_control_config::SourceUri::File { path, .. } = &stream.source else {
+            continue;
+        };
+        if let Err(error) = std::fs::metadata(file.base.join(path)) {
+            wrong.push((
+                format!("stream.{}.source", stream.spec.name),
+                format!("\"{path}\": {error}"),
+            ));
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(Failure::input(lines(&file.errors(wrong))));
+    }
+    let streams = file.config.streams.len();
+    Ok(Measured { media: vec![None; streams], offers: vec![None; streams] })
+}
+
+/// Opens every file and measures so many of its frames at most. Other sources may be absent until the
+/// node runs, but what they are made of must make sense.
+#[cfg(feature = "gstreamer")]
+pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure> {
+    use selvedge_control_config::SourceUri;
+    use selvedge_media::inspect;
+    use selvedge_place_coprocessor::feeder::Feeder;
+
+    let mut found = Measured { media: Vec::new(), offers: Vec::new() };
+    let mut wrong = Vec::new();
+    for stream in &file.config.streams {
+        let mut media = None;
+        let looked_at = match &stream.source {
+            SourceUri::File { path, .. } => inspect::first_frames(&file.base.join(path), most)
+                .map(|frames| media = Some(of_frames(&frames)))
+                .map_err(|error| error.to_string()),
+            SourceUri::Record { path, repeat, .. } => {
+                let opened = Feeder::open(&file.base.join(path), *repeat);
+                opened.map(drop).map_err(|error| error.to_string())
+            }
+            other => inspect::description(other).map_err(|error| error.to_string()),
+        };
+        if let Err(why) = looked_at {
+            wrong.push((format!("stream.{}.source", stream.spec.name), why));
+        }
+        let stated = || {
+            let (rate, period) = inspect::nominal(&stream.source)?;
+            Some(Offer { mean: rate * period, period, largest: None })
+        };
+        let seen = |media: Media| {
+            let Media { mean, period, largest, .. } = media;
+            Offer { mean, period, largest: Some(largest) }
+        };
+        found.offers.push(media.map(seen).or_else(stated));
+        found.media.push(media);
+    }
+    if wrong.is_empty() { Ok(found) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+}
+
+#[cfg(feature = "gstreamer")]
+fn of_frames(frames: &[selvedge_media::inspect::WireFrame]) -> Media {
+    use selvedge_units::{Bytes, Duration};
+
+    let total: Bytes = frames.iter().map(|f| f.size).sum();
+    let lasts = frames.last().map_or(Duration::ZERO, |f| f.decode_time);
+    let period = Duration(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
+    let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
+    let gap = |pair: &[selvedge_media::inspect::WireFrame]| {
+        pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)
+    };
+    let closest = frames.windows(2).map(gap).min().map_or(period, Duration);
+    let mean = Bytes(total.0.div_ceil(frames.len().max(1) as u64));
+    Media { mean, period, largest, closest, rate: total / (lasts + period) }
+}
