@@ -80,6 +80,40 @@ impl Link {
         }
     }
 
+    /// Changes windows, priority, weight, period and delay of a stream to those of a contract, from its
+    /// next frame on; frames that wait keep their deadlines. What else a contract says stays as it was
+    /// when the stream was added. Windows that do not change go on counting.
+    pub fn set_terms(&mut self, stream: StreamIndex, terms: &Contract) {
+        let Some(before) = self.contract(stream).copied() else { return };
+        if before.windows != terms.windows {
+            self.set_windows(stream, terms.windows);
+        }
+        if before.priority != terms.priority {
+            self.set_priority(stream, terms.priority);
+        }
+        let Some(queue) = self.queue_mut(stream) else { return };
+        let Contract { weight, period, delay, .. } = *terms;
+        queue.contract = Contract { weight, period, delay, ..queue.contract };
+        if before.weight != weight {
+            self.scheduler.set_weight(stream, weight);
+        }
+        if before.period != period {
+            self.scheduler.set_period(stream, period);
+        }
+        if before.delay != delay {
+            self.delays.remove(before.delay);
+            self.delays.add(delay);
+            self.set_catch_up();
+        }
+    }
+
+    /// Changes how many bytes may wait, and how much of what late wake-ups missed is made up for.
+    pub fn set_bounds(&mut self, queue: Option<Bytes>, catch_up: Option<Bytes>) {
+        self.params.queue = queue;
+        self.params.catch_up = catch_up;
+        self.set_catch_up();
+    }
+
     /// The contract of a stream, as it is now.
     #[must_use]
     pub fn contract(&self, stream: StreamIndex) -> Option<&Contract> {
