@@ -128,12 +128,9 @@ pub enum PlacementError {
     /// Its streams are those that it was started with.
     #[error("its placement takes no streams while it runs; add the stream before the node starts")]
     Fixed,
-    /// There is no room for another stream.
+    /// There is no room for another stream, or the link has stopped.
     #[error("it has {0} streams and takes no more while it runs; add streams before it starts")]
     Full(usize),
-    /// The link has stopped.
-    #[error("it has stopped")]
-    Stopped,
 }
 
 impl PlacementError {

@@ -1,6 +1,5 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
-use parking_lot::Mutex;
 use selvedge_data_stream::Windows;
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
@@ -14,8 +13,6 @@ const ROOM: usize = 64;
 struct Inline {
     engine: Engine,
     registrar: Registrar,
-    /// The number of the next stream; locked while one is added, so that they come in this order.
-    next: Mutex<usize>,
     room: usize,
 }
 
@@ -26,7 +23,7 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let (engine, registrar, frame_producers) =
         Engine::start_open(start.clock, start.link, &params, &carried, start.tap, ROOM)
             .map_err(PlacementError::refused)?;
-    let link = Inline { engine, registrar, next: Mutex::new(streams), room: streams + ROOM };
+    let link = Inline { engine, registrar, room: streams + ROOM };
     Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
 }
 
@@ -48,14 +45,8 @@ impl PlacedLink for Inline {
     }
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
-        let mut next = self.next.lock();
-        let number = *next;
-        if number == self.room {
-            return Err(PlacementError::Full(self.room));
-        }
-        let added = self.engine.add(&self.registrar, number, &member.params, member.carried);
-        let frame_producer = added.ok_or(PlacementError::Stopped)?;
-        *next += 1;
+        let added = self.engine.add(&self.registrar, self.room, &member.params, member.carried);
+        let (number, frame_producer) = added.ok_or(PlacementError::Full(self.room))?;
         Ok((number, StreamEnd::FrameProducer(frame_producer)))
     }
 

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_stream::Spec;
-use selvedge_data_stream::{Fate, Frame, Windows, rtp};
+use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};
@@ -69,8 +69,10 @@ enum Command<O> {
     Windows(usize, Windows),
     Priority(usize, i32),
     Rate(Bitrate),
+    Terms(usize, Box<Contract>),
+    Bounds(Option<Bytes>, Option<Bytes>),
     Attach(Box<NewStream<O>>, Sender<usize>),
-    Detach(usize, Duration),
+    Detach(usize, Duration, Option<Sender<()>>),
     Load(String, Stage, Box<dyn Extension>, Sender<bool>),
     Unload(String, Sender<bool>),
 }
@@ -150,10 +152,8 @@ impl Engine {
         let mut frame_producers = Vec::with_capacity(streams.len());
         for (n, stream) in streams.iter().enumerate() {
             let carried = carried.get(n).cloned().flatten();
-            let (new, frame_producer) =
-                registrar.stream(n, stream, carried, Arc::clone(&worker.stop));
-            worker.attach(new);
-            frame_producers.push(frame_producer);
+            let (new, producer) = registrar.stream(stream, carried, Arc::clone(&worker.stop));
+            frame_producers.push(producer(worker.attach(new)));
         }
         let asked = || {
             let promptness = latency::ask();
@@ -163,25 +163,23 @@ impl Engine {
         Ok((engine, registrar, frame_producers))
     }
 
-    /// Adds a stream while the engine runs: the source's end; `None` if the engine has stopped.
-    /// `number` is how many streams came before, less than the room that the engine was started
-    /// with; none of them may have been detached.
-    ///
-    /// # Panics
-    /// If the number is another.
+    /// Adds a stream while the engine runs: its number, the lowest that is free, and the source's end.
+    /// `None` if the engine has stopped, or the number is not less than `room`, which is as many streams
+    /// as the engine was started with room for.
     pub fn add(
         &self,
         registrar: &Registrar,
-        number: usize,
+        room: usize,
         stream: &StreamParams,
         carried: Option<StreamCarrier>,
-    ) -> Option<FrameProducer> {
-        let (new, frame_producer) =
-            registrar.stream(number, stream, carried, Arc::clone(&self.stop));
-        let given = self.attach(new)?;
-        // Frames would be announced under another stream's bit, and wait for ever.
-        assert_eq!(given, number, "streams are added in the order of their numbers");
-        Some(frame_producer)
+    ) -> Option<(usize, FrameProducer)> {
+        let (new, producer) = registrar.stream(stream, carried, Arc::clone(&self.stop));
+        let number = self.attach(new)?;
+        if number >= room {
+            self.remove(number);
+            return None;
+        }
+        Some((number, producer(number)))
     }
 }
 
@@ -229,7 +227,15 @@ impl<O: FrameConsumer + 'static> Engine<O> {
     /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
     /// false if the engine has stopped.
     pub fn detach(&self, stream: usize, patience: Duration) -> bool {
-        self.send_command(Command::Detach(stream, patience))
+        self.send_command(Command::Detach(stream, patience, None))
+    }
+
+    /// Removes a stream and what waits of it, and returns once that is done: its number is free.
+    pub fn remove(&self, stream: usize) {
+        let (reply_sender, reply) = mpsc::channel();
+        self.send_command(Command::Detach(stream, Duration::ZERO, Some(reply_sender)));
+        // An engine that has stopped has no streams.
+        let _ = reply.recv();
     }
 
     /// Loads a step, in place of one of the same name; false if there are 32 already, or the engine
@@ -272,6 +278,18 @@ impl<O: FrameConsumer + 'static> Engine<O> {
     /// Changes the link's rate; false if the engine has stopped.
     pub fn set_rate(&self, rate: Bitrate) -> bool {
         self.send_command(Command::Rate(rate))
+    }
+
+    /// Changes windows, priority, weight, period and delay of a stream to those of a contract; false if
+    /// the engine has stopped.
+    pub fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
+        self.send_command(Command::Terms(stream, Box::new(*terms)))
+    }
+
+    /// Changes how many bytes may wait in the link, and how much is made up for; false if the engine has
+    /// stopped.
+    pub fn set_bounds(&self, queue: Option<Bytes>, catch_up: Option<Bytes>) -> bool {
+        self.send_command(Command::Bounds(queue, catch_up))
     }
 
     /// Stops the engine and waits for its thread; what still waits is not sent. Returns the last

@@ -83,6 +83,14 @@ impl StreamReport {
 }
 
 impl LinkReport {
+    /// What it says of the stream with this number.
+    #[must_use]
+    pub fn of_stream(&self, number: usize) -> Option<&StreamReport> {
+        // Without gaps in the numbers it is in its place.
+        let in_place = self.streams.get(number).filter(|report| report.number == number);
+        in_place.or_else(|| self.streams.iter().find(|report| report.number == number))
+    }
+
     pub(crate) fn of(name: &str, link: &Link, streams: Vec<StreamReport>, now: Instant) -> Self {
         let (offered, sent) = link.rates(now);
         Self {

@@ -99,10 +99,9 @@ fn engine(link: &LinkConfig, wire: &Arc<Veth>) -> (SteppedEngine<LocalPoller>, V
         let params = StreamParams { spec: spec.with_contract(contract), ssrc: number as u32 };
         let by = Arc::clone(wire) as Arc<dyn Carrier>;
         let carried = StreamCarrier { by, overhead: Bytes(28), packet_max: Bytes(1472) };
-        let (new, frame_producer) =
-            registrar.stream(number, &params, Some(carried), Arc::clone(&stop));
+        let (new, producer) = registrar.stream(&params, Some(carried), Arc::clone(&stop));
         assert_eq!(engine.attach(new), number);
-        frame_producer
+        producer(number)
     });
     let frame_producers = frame_producers.collect();
     (engine, frame_producers)

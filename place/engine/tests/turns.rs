@@ -53,9 +53,9 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
         let contract = Contract { delay, ..Contract::new(Duration::from_millis(20), Window::NONE) };
         let spec = Spec { ring: 4, pool: Bytes(1 << 20), ..Spec::new("s", to) };
         let params = StreamParams { spec: spec.with_contract(contract), ssrc: number as u32 };
-        let (new, frame_producer) = registrar.stream(number, &params, None, Arc::clone(&stop));
+        let (new, producer) = registrar.stream(&params, None, Arc::clone(&stop));
         assert_eq!(engine.attach(new), number);
-        frame_producer
+        producer(number)
     });
     enqueue(&mut large, 150);
     engine.turn();

@@ -134,17 +134,15 @@ impl LocalPoller {
 }
 
 impl Registrar {
-    /// Both ends of the stream with this number on the link, `carried` by something else than the
-    /// engine's sockets if that is given. Its source waits for room no longer
-    /// once `stop` is set.
-    #[must_use]
+    /// The engine's end of a stream, `carried` by something else than the engine's sockets if that is
+    /// given, and what makes the source's end once the link has given the stream its number. The source
+    /// waits for room no longer once `stop` is set.
     pub fn stream(
         &self,
-        number: usize,
         stream: &StreamParams,
         carried: Option<StreamCarrier>,
         stop: Arc<AtomicBool>,
-    ) -> (NewStream<LocalConsumer>, FrameProducer) {
+    ) -> (NewStream<LocalConsumer>, impl FnOnce(usize) -> FrameProducer) {
         let (producer, consumer) = ring(stream.spec.ring as usize);
         let (writer, reader) = pool(stream.spec.pool);
         let frame_consumer = LocalConsumer { ring: consumer, pool: reader };
@@ -161,9 +159,11 @@ impl Registrar {
             ssrc: stream.ssrc,
         };
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
-        let ring = Box::new(LocalFrameQueue { ring: producer, waker, ready, stream: number });
-        let frame_producer = FrameProducer::new(&params, ring, writer, stop);
-        (NewStream { spec: stream.spec.clone(), frame_consumer, carried }, frame_producer)
+        let source_end = move |number| {
+            let ring = Box::new(LocalFrameQueue { ring: producer, waker, ready, stream: number });
+            FrameProducer::new(&params, ring, writer, stop)
+        };
+        (NewStream { spec: stream.spec.clone(), frame_consumer, carried }, source_end)
     }
 }
 

@@ -107,7 +107,8 @@ impl<'a> UnitSlots<'a, LocalPoller> {
             .map_err(|why| system("an event", why))?;
         let stop = Arc::new(AtomicBool::new(false));
         Self::new(trace, clock, port, |n, params| {
-            Ok(registrar.stream(n, params, None, Arc::clone(&stop)))
+            let (new, producer) = registrar.stream(params, None, Arc::clone(&stop));
+            Ok((new, producer(n)))
         })
     }
 }

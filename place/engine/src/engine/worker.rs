@@ -122,6 +122,11 @@ impl<P: Poller> Worker<P> {
                     index.inspect(|&index| self.link.set_priority(index, priority));
                 }
                 Command::Rate(rate) => self.link.set_rate(now, rate),
+                Command::Terms(n, terms) => {
+                    let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
+                    index.inspect(|&index| self.link.set_terms(index, &terms));
+                }
+                Command::Bounds(queue, catch_up) => self.link.set_bounds(queue, catch_up),
                 Command::Attach(stream, reply_sender) => {
                     let number = self.attach(*stream);
                     // The report first: who knows the number looks for it there at once.
@@ -129,7 +134,12 @@ impl<P: Poller> Worker<P> {
                     // Whoever asked may have gone; its stream is removed like any other's.
                     let _ = reply_sender.send(number);
                 }
-                Command::Detach(n, patience) => {
+                Command::Detach(n, _, Some(reply_sender)) => {
+                    self.remove(now, n);
+                    self.publish(now);
+                    let _ = reply_sender.send(());
+                }
+                Command::Detach(n, patience, None) => {
                     if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
                         self.removals_pending += usize::from(stream.removal_deadline.is_none());
                         stream.removal_deadline = Some(now + patience);
@@ -187,16 +197,22 @@ impl<P: Poller> Worker<P> {
                 again = again.min(until);
                 continue;
             }
-            let index = stream.index;
-            self.link.remove_stream(now, index);
-            self.settle(now);
-            self.streams[n] = None;
-            self.backpressure.retain(|&full| full != n);
-            self.port.detached(n);
-            self.removals_pending -= 1;
+            self.remove(now, n);
             again = now;
         }
         again
+    }
+
+    /// Removes a stream now; its number is free.
+    fn remove(&mut self, now: Instant, n: usize) {
+        let Some(stream) = self.streams.get(n).and_then(Option::as_ref) else { return };
+        let (index, awaited) = (stream.index, stream.removal_deadline.is_some());
+        self.link.remove_stream(now, index);
+        self.settle(now);
+        self.streams[n] = None;
+        self.backpressure.retain(|&full| full != n);
+        self.port.detached(n);
+        self.removals_pending -= usize::from(awaited);
     }
 
     fn take_arrivals(&mut self, now: Instant) {
