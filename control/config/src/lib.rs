@@ -5,6 +5,7 @@
 //! with [`ConfigErrors::push_key`] and the [`SourceMap`].
 
 mod address;
+pub mod difference;
 pub mod edit;
 mod errors;
 pub mod feasibility;

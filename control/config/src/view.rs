@@ -2,11 +2,16 @@
 //! page, the API, the metrics and the terminal view share.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use selvedge_data_stream::{SpecSnapshot, Window};
 use selvedge_units::Bitrate;
 use serde::{Deserialize, Serialize};
+
+use crate::ConfigErrors;
+use crate::difference::Applied;
+use crate::edit::Change;
 
 /// All of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,6 +167,19 @@ pub enum Knob {
     },
 }
 
+impl fmt::Display for Knob {
+    /// As the node file would have it: `stream.lecture.window = "1/5"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Window { stream, window } => write!(f, "stream.{stream}.window = \"{window}\""),
+            Self::Priority { stream, priority } => {
+                write!(f, "stream.{stream}.priority = {priority}")
+            }
+            Self::Rate { link, rate } => write!(f, "link.{link}.rate = \"{rate}\""),
+        }
+    }
+}
+
 /// Why a knob could not be turned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
@@ -179,6 +197,42 @@ pub enum KnobError {
     Stopping,
 }
 
+/// Something that happened to a node: a reload, a refusal, a key that was set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvent {
+    /// When, in milliseconds since the node started.
+    pub at_ms: u64,
+    /// `reloaded`, `refused`, `set` or `saved`.
+    pub kind: String,
+    /// What, for people; several lines if a file has several mistakes.
+    pub text: String,
+}
+
+/// Why a running node is not changed; nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReloadError {
+    /// The new file is wrong, or describes what this machine does not have; with its places.
+    #[error(transparent)]
+    File(#[from] ConfigErrors),
+    /// These keys need a restart of the node.
+    #[error("needs a restart: {}; nothing was changed", .0.join(", "))]
+    Restart(Vec<String>),
+    /// The machine, or a link, does not take it.
+    #[error("{0}; nothing was changed")]
+    Refused(String),
+    /// The file can't be read or written.
+    #[error("can't use the node file {path}: {why}")]
+    Unusable {
+        /// Which.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// The node was not started from a file.
+    #[error("the node was not started from a file; reload its text from the program that runs it")]
+    NoFile,
+}
+
 /// A running node, seen from outside. Calls return at once and may come from any thread.
 pub trait NodeView: Send + Sync {
     /// The node at this moment.
@@ -194,6 +248,26 @@ pub trait NodeView: Send + Sync {
     /// are none.
     fn stacks(&self) -> Option<Arc<str>> {
         None
+    }
+    /// What happened to the node last, the oldest first.
+    fn events(&self) -> Vec<NodeEvent> {
+        Vec::new()
+    }
+    /// Reads the node file again and applies what changed: whole, or not at all. Takes as long as the
+    /// new sources take to open.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; nothing has changed then.
+    fn reload(&self) -> Result<Applied, ReloadError> {
+        Err(ReloadError::NoFile)
+    }
+    /// Writes what was set while the node ran into its file, whose comments and order stay; returns the
+    /// keys that it changed there.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; the file is as it was then.
+    fn save(&self) -> Result<Vec<Change>, ReloadError> {
+        Err(ReloadError::NoFile)
     }
     /// Turn a knob.
     ///

@@ -1,0 +1,431 @@
+//! What changes from one node file to another: which streams and links are added, removed, changed in
+//! place or started anew, and which keys need a restart of the node. Pure: both files are checked, and a
+//! node applies the result whole or, if anything needs a restart, not at all.
+
+use serde::Serialize;
+
+use selvedge_data_stream::{Contract, Spec, SpecSnapshot};
+
+use super::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
+
+/// All that changes. Links and streams are places in the two files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Keys whose change needs a restart: `node.listen`, `link.uplink.placement`. If there are any,
+    /// nothing may be applied.
+    pub restart: Vec<String>,
+    /// For each link of the new file, what becomes of it.
+    pub links: Vec<Step>,
+    /// Links of the old file that are in no other place of the new one.
+    pub removed_links: Vec<usize>,
+    /// For each stream of the new file, what becomes of it.
+    pub streams: Vec<Step>,
+    /// Streams of the old file that end.
+    pub removed_streams: Vec<usize>,
+}
+
+/// What becomes of a link or a stream of the new file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is new.
+    Added,
+    /// It goes on: counters, sequence numbers, what waits. These of its keys change in place.
+    Kept {
+        /// Its place in the old file.
+        old: usize,
+        /// The keys; mostly none.
+        keys: Vec<&'static str>,
+    },
+    /// A stream: the old one ends, and another takes its name.
+    Replaced {
+        /// Its place in the old file.
+        old: usize,
+    },
+}
+
+/// What a reload did, by paths in the file (`stream.lecture`, `link.uplink.rate`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// Links and streams that are new.
+    pub added: Vec<String>,
+    /// Links and streams that ended.
+    pub removed: Vec<String>,
+    /// Keys that were changed in place.
+    pub changed: Vec<String>,
+    /// Streams that were started anew.
+    pub restarted: Vec<String>,
+}
+
+impl Difference {
+    /// What changes from `old` to `new`. O(n log n) for n links and streams.
+    #[must_use]
+    pub fn new(old: &NodeConfig, new: &NodeConfig) -> Self {
+        let mut found = Self { restart: of_node(old, new), ..Self::default() };
+        let old_link = |name: &str| old.links.iter().position(|link| link.name == name);
+        for link in &new.links {
+            let step = match old_link(&link.name) {
+                None => Step::Added,
+                Some(at) => found.of_link(at, &old.links[at], link),
+            };
+            found.links.push(step);
+        }
+        let stays = |name: &str, names: &[&str]| names.binary_search(&name).is_ok();
+        let mut names: Vec<&str> = new.links.iter().map(|link| &*link.name).collect();
+        names.sort_unstable();
+        let gone = |(_, link): &(usize, &LinkConfig)| !stays(&link.name, &names);
+        found.removed_links = old.links.iter().enumerate().filter(gone).map(|(at, _)| at).collect();
+
+        let mut places: Vec<(&str, usize)> =
+            old.streams.iter().enumerate().map(|(at, stream)| (&*stream.spec.name, at)).collect();
+        places.sort_unstable();
+        for stream in &new.streams {
+            let at = places.binary_search_by_key(&&*stream.spec.name, |(name, _)| name);
+            let step = found.of_stream((old, at.ok().map(|at| places[at].1)), (new, stream));
+            found.streams.push(step);
+        }
+        names = new.streams.iter().map(|stream| &*stream.spec.name).collect();
+        names.sort_unstable();
+        for (at, stream) in old.streams.iter().enumerate() {
+            if !stays(&stream.spec.name, &names) {
+                let link = &old.links[stream.link];
+                let with_link = found.removed_links.contains(&stream.link);
+                if stream.stack.is_some() || !(with_link || releases(stream, link)) {
+                    found.restart.push(format!("stream.{}", stream.spec.name));
+                }
+                found.removed_streams.push(at);
+            }
+        }
+        found
+    }
+
+    /// What it does, by paths, once it is applied.
+    #[must_use]
+    pub fn applied(&self, old: &NodeConfig, new: &NodeConfig) -> Applied {
+        let link = |link: &LinkConfig| format!("link.{}", link.name);
+        let stream = |stream: &StreamConfig| format!("stream.{}", stream.spec.name);
+        let mut done = Applied::default();
+        let named = |steps: &[Step], names: Vec<String>| {
+            let all = steps.iter().cloned().zip(names);
+            all.collect::<Vec<_>>()
+        };
+        let links = named(&self.links, new.links.iter().map(link).collect());
+        let streams = named(&self.streams, new.streams.iter().map(stream).collect());
+        for (step, name) in links.into_iter().chain(streams) {
+            match step {
+                Step::Added => done.added.push(name),
+                Step::Kept { keys, .. } => {
+                    done.changed.extend(keys.iter().map(|key| format!("{name}.{key}")));
+                }
+                Step::Replaced { .. } => done.restarted.push(name),
+            }
+        }
+        done.removed.extend(self.removed_links.iter().map(|&at| link(&old.links[at])));
+        done.removed.extend(self.removed_streams.iter().map(|&at| stream(&old.streams[at])));
+        done
+    }
+
+    fn of_link(&mut self, at: usize, old: &LinkConfig, new: &LinkConfig) -> Step {
+        let (in_place, anew) = link_keys(old, new);
+        self.restart.extend(anew.iter().map(|key| format!("link.{}.{key}", new.name)));
+        Step::Kept { old: at, keys: in_place }
+    }
+
+    fn of_stream(
+        &mut self,
+        (old, at): (&NodeConfig, Option<usize>),
+        (new, stream): (&NodeConfig, &StreamConfig),
+    ) -> Step {
+        let name = &stream.spec.name;
+        let link = &new.links[stream.link];
+        let is_new_link = !old.links.iter().any(|other| other.name == link.name);
+        let takes = stream.stack.is_none() && (is_new_link || link.placement != Placement::Kernel);
+        let Some(at) = at else {
+            if !takes {
+                self.restart.push(format!("stream.{name}"));
+            }
+            return Step::Added;
+        };
+        let before = &old.streams[at];
+        let old_link = &old.links[before.link];
+        let moved = old_link.name != link.name;
+        let (mut in_place, mut anew) = stream_keys(before, stream);
+        if link.placement != Placement::Inline {
+            // Only the engine of this process changes these while it runs.
+            let others = |key: &&str| !matches!(*key, "window" | "priority" | "sdp" | "label");
+            anew.extend(in_place.extract_if(.., |key| others(&&**key)));
+        }
+        if moved {
+            anew.push("link");
+        }
+        if anew.is_empty() {
+            return Step::Kept { old: at, keys: in_place };
+        }
+        let link_goes = !new.links.iter().any(|other| other.name == old_link.name);
+        let held = is_exclusive(&before.source) && before.source == stream.source;
+        let released = before.stack.is_none() && (link_goes || releases(before, old_link));
+        if held || !released || !takes {
+            self.restart.extend(anew.iter().map(|key| format!("stream.{name}.{key}")));
+        }
+        Step::Replaced { old: at }
+    }
+}
+
+/// Whether a stream can leave its link while that runs.
+fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
+    link.placement == Placement::Inline && stream.stack.is_none()
+}
+
+/// Whether a source can't be opened a second time while it is open.
+const fn is_exclusive(source: &SourceUri) -> bool {
+    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera { .. })
+}
+
+fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
+    let NodeConfig { name, listen, token, links: _, streams: _ } = new;
+    let keys = [
+        ("name", *name == old.name),
+        ("listen", *listen == old.listen),
+        ("token", *token == old.token),
+    ];
+    changed(&keys).map(|key| format!("node.{key}")).collect()
+}
+
+fn changed<'k>(keys: &'k [(&'static str, bool)]) -> impl Iterator<Item = &'static str> + 'k {
+    keys.iter().filter(|(_, same)| !same).map(|(key, _)| *key)
+}
+
+/// The keys that change: in place, and with a restart only.
+fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'static str>) {
+    // All are named, so that a new key does not compile until it is judged here.
+    let LinkConfig {
+        name: _,
+        rate,
+        discipline,
+        selection,
+        burst,
+        catch_up,
+        mtu,
+        queue,
+        tree,
+        nodes,
+        placement,
+        socket,
+        core,
+        sending,
+        device,
+        stack,
+        secret,
+    } = new;
+    let default = |link: &LinkConfig| {
+        let whole = link.selection || link.placement == Placement::Kernel;
+        LinkConfig::default_queue(link.rate, link.mtu, whole)
+    };
+    let derived = *queue == default(new) && old.queue == default(old);
+    let in_place = [("rate", *rate == old.rate), ("catch_up", *catch_up == old.catch_up)];
+    let in_place = changed(&in_place).chain((!derived && *queue != old.queue).then_some("queue"));
+    let anew = [
+        ("discipline", *discipline == old.discipline),
+        ("selection", *selection == old.selection),
+        ("burst", *burst == old.burst),
+        ("mtu", *mtu == old.mtu),
+        ("tree", *tree == old.tree && *nodes == old.nodes),
+        ("placement", *placement == old.placement),
+        ("socket", *socket == old.socket),
+        ("core", *core == old.core),
+        ("send", *sending == old.sending),
+        ("device", *device == old.device),
+        ("stack", *stack == old.stack),
+        ("secret", *secret == old.secret),
+    ];
+    let (mut in_place, mut anew): (Vec<_>, Vec<_>) = (in_place.collect(), changed(&anew).collect());
+    if new.placement != Placement::Inline {
+        anew.extend(in_place.extract_if(.., |key| *key != "rate"));
+    }
+    (in_place, anew)
+}
+
+/// The keys that change: in place, and by starting the stream anew.
+fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Vec<&'static str>) {
+    let StreamConfig { spec, source, link: _, sdp, thumbnail, stack } = new;
+    let Spec { to, contract, period_from_media, ring, pool, full, .. } = spec;
+    let Contract {
+        period: _,
+        delay,
+        windows,
+        weight,
+        priority,
+        late,
+        work_conserving,
+        class,
+        parent,
+    } = contract;
+    let was = &old.spec.contract;
+    let from_media = *period_from_media && old.spec.period_from_media;
+    let shown = SpecSnapshot::from(spec) == SpecSnapshot::from(&old.spec);
+    // Whatever else a spec may have: a key that is not named here starts the stream anew.
+    let named = Spec {
+        contract: *contract,
+        period_from_media: *period_from_media,
+        to: *to,
+        ring: *ring,
+        pool: *pool,
+        full: *full,
+        label: spec.label.clone(),
+        ..old.spec.clone()
+    };
+    let in_place = [
+        ("period", from_media || (spec.declared_period() == old.spec.declared_period())),
+        ("delay", *delay == was.delay),
+        ("window", *windows == was.windows),
+        ("weight", *weight == was.weight),
+        ("priority", *priority == was.priority),
+        ("sdp", *sdp == old.sdp),
+        ("label", shown),
+    ];
+    let anew = [
+        ("source", *source == old.source),
+        ("to", *to == old.spec.to),
+        ("stack", *stack == old.stack),
+        ("thumbnail", *thumbnail == old.thumbnail),
+        ("late", *late == was.late),
+        ("work_conserving", *work_conserving == was.work_conserving),
+        ("class", *class == was.class),
+        ("parent", *parent == was.parent),
+        ("ring", *ring == old.spec.ring),
+        ("pool", *pool == old.spec.pool),
+        ("full", *full == old.spec.full),
+        ("spec", named == *spec),
+    ];
+    (changed(&in_place).collect(), changed(&anew).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    const FILE: &str = "[link.up]\nrate = \"6 Mbit/s\"\n[link.down]\nrate = \"2 Mbit/s\"\n\
+        [stream.a]\nlink = \"up\"\nsource = \"test:video\"\nto = \"rtp://127.0.0.1:5000\"\n\
+        [stream.b]\nlink = \"up\"\nsource = \"rtp://127.0.0.1:6000?encoding=H264\"\nto = \"rtp://127.0.0.1:5002\"\n\
+        [stream.c]\nlink = \"down\"\nsource = \"test:audio\"\nto = \"rtp://127.0.0.1:5004\"\n";
+
+    /// What a change of the file does, and what needs a restart.
+    fn of(old: &str, new: &str) -> (Applied, Vec<String>) {
+        let read = |text| parse(text, "x.toml").unwrap_or_else(|errors| panic!("{errors}")).config;
+        let (old, new) = (read(old), read(new));
+        let difference = Difference::new(&old, &new);
+        (difference.applied(&old, &new), difference.restart)
+    }
+
+    fn replaced(from: &str, to: &str) -> (Applied, Vec<String>) {
+        assert!(FILE.contains(from), "{from}");
+        of(FILE, &FILE.replacen(from, to, 1))
+    }
+
+    #[test]
+    fn the_same_file_changes_nothing() {
+        let none = (Applied::default(), Vec::new());
+        assert_eq!(of(FILE, FILE), none);
+        // Nor does another order, or a default that is written out.
+        let (links, streams) = FILE.split_at(FILE.find("[stream.b]").unwrap());
+        assert_eq!(of(FILE, &format!("{streams}{links}")), none);
+        assert_eq!(replaced("5000\"", "5000\"\nwindow = \"1/5\"\nweight = 1"), none);
+    }
+
+    #[test]
+    fn contracts_and_rates_change_in_place() {
+        let more = "5000\"\nperiod = \"20 ms\"\ndelay = \"2 s\"\nwindow = \"1/9\"\nweight = 3\npriority = 1";
+        let (applied, restart) = replaced("5000\"", more);
+        let keys = ["period", "delay", "window", "weight", "priority"];
+        assert_eq!(applied.changed, keys.map(|key| format!("stream.a.{key}")));
+        assert!(restart.is_empty() && applied.restarted.is_empty(), "{restart:?} {applied:?}");
+        let (applied, restart) = replaced("6 Mbit/s\"", "7 Mbit/s\"\ncatch_up = \"0 B\"");
+        assert_eq!(
+            (applied.changed, restart.len()),
+            (vec!["link.up.rate".into(), "link.up.catch_up".into()], 0)
+        );
+        // A queue that follows from the rate is no key that changes.
+        let fifo = |rate| {
+            FILE.replacen("6 Mbit/s\"", &format!("{rate} Mbit/s\"\ndiscipline = \"fifo\""), 1)
+        };
+        assert_eq!(of(&fifo(6), &fifo(7)).0.changed, ["link.up.rate"]);
+    }
+
+    #[test]
+    fn sources_and_receivers_start_a_stream_anew() {
+        for (from, to) in [
+            ("test:video", "test:jpeg"),
+            ("5000", "5010"),
+            ("5000\"", "5000\"\nlate = \"send\""),
+            ("[stream.a]\nlink = \"up\"", "[stream.a]\nlink = \"down\""),
+        ] {
+            let (applied, restart) = replaced(from, to);
+            let expected = Applied { restarted: vec!["stream.a".into()], ..Applied::default() };
+            assert_eq!((applied, restart.len()), (expected, 0), "{to}");
+        }
+    }
+
+    #[test]
+    fn tables_come_and_go() {
+        let (before, _) = FILE.split_at(FILE.find("[stream.c]").unwrap());
+        let before = before.replace("[link.down]\nrate = \"2 Mbit/s\"\n", "");
+        let (applied, restart) = of(&before, FILE);
+        assert_eq!(
+            (applied.added, restart.len()),
+            (vec!["link.down".into(), "stream.c".into()], 0)
+        );
+        let (applied, restart) = of(FILE, &before);
+        assert_eq!(
+            (applied.removed, restart.len()),
+            (vec!["link.down".into(), "stream.c".into()], 0)
+        );
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named() {
+        let restart = |from: &str, to: &str| replaced(from, to).1;
+        assert_eq!(
+            restart("[link.up]", "[node]\nname = \"x\"\nlisten = \"127.0.0.1:1\"\n[link.up]"),
+            ["node.name", "node.listen"]
+        );
+        assert_eq!(
+            restart(
+                "6 Mbit/s\"",
+                "6 Mbit/s\"\nplacement = \"coprocessor\"\nmtu = \"1400 B\"\nburst = \"1500 B\""
+            ),
+            ["link.up.mtu", "link.up.placement"]
+        );
+        // It would listen where it listens already.
+        assert_eq!(restart("5002", "5012"), ["stream.b.to"]);
+        assert_eq!(
+            restart("5000\"", "5000\"\nstack = \"ui | unreliable | frag(1400) | net\""),
+            ["stream.a.stack"]
+        );
+    }
+
+    #[test]
+    fn other_placements_change_less_while_they_run() {
+        let placed = |placement: &str, text: &str| {
+            text.replacen("[link.up]", &format!("[link.up]\nplacement = \"{placement}\""), 1)
+        };
+        let of = |placement, from, to| {
+            let new = FILE.replacen(from, to, 1);
+            of(&placed(placement, FILE), &placed(placement, &new))
+        };
+        for placement in ["coprocessor", "kernel"] {
+            assert_eq!(
+                of(placement, "5000\"", "5000\"\nwindow = \"1/9\"").0.changed,
+                ["stream.a.window"]
+            );
+            assert_eq!(of(placement, "5000\"", "5000\"\nweight = 3").1, ["stream.a.weight"]);
+            assert_eq!(of(placement, "[stream.a]", "[stream.d]").1.last().unwrap(), "stream.a");
+            assert_eq!(
+                of(placement, "6 Mbit/s\"", "7 Mbit/s\"\ncatch_up = \"0 B\"").1,
+                ["link.up.catch_up"]
+            );
+        }
+        let add = "[stream.d]\nlink = \"up\"\nsource = \"test:video\"\nto = \"rtp://127.0.0.1:5010\"\n[stream.a]";
+        assert_eq!(of("coprocessor", "[stream.a]", add).1.len(), 0);
+        assert_eq!(of("kernel", "[stream.a]", add).1, ["stream.d"]);
+    }
+}
