@@ -76,6 +76,18 @@ pub(crate) struct SourceThreads {
     recordings: Vec<Recording>,
 }
 
+impl SourceThreads {
+    /// Takes out those that feed streams which `which` finds by the status that they write; dropped, they
+    /// stop.
+    pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
+        Self {
+            #[cfg(feature = "gstreamer")]
+            source_threads: self.source_threads.extract_if(.., |one| which(one.status())).collect(),
+            recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
+        }
+    }
+}
+
 /// A recording that is read, here or by a placement.
 struct Recording {
     status: Arc<FeedStatus>,

@@ -30,6 +30,7 @@ mod error;
 mod feed;
 mod node;
 mod placement;
+mod reload;
 mod secret;
 mod source;
 mod stacks;
@@ -69,6 +70,8 @@ pub struct NodeOptions {
     pub file: String,
     /// The folder that relative paths are relative to. Default: the current one.
     pub base: PathBuf,
+    /// The node file, which a reload reads again. Default: none.
+    pub path: Option<PathBuf>,
     /// The clock of all instants. Default: the one of every process of this machine, which links in
     /// other processes or the kernel need.
     pub clock: Clock,
@@ -83,6 +86,7 @@ impl Default for NodeOptions {
         Self {
             file: "node".to_owned(),
             base: PathBuf::new(),
+            path: None,
             clock: Clock::shared(),
             channels: None,
             taps: Box::new(|_| None),

@@ -2,25 +2,26 @@
 //! Streams may be added while it runs. Frames go from the sources' threads to the links; what
 //! becomes of them is read from the links' reports.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-use selvedge_control_config::view::{NodeSnapshot, StreamState};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
 use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, SourceUri, StreamConfig, parse};
-use selvedge_data_stream::Counts;
+use selvedge_data_stream::{Contract, Counts};
 use selvedge_media::StreamInfo;
 use selvedge_media::sdp::{Described, Session};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Duration, Instant};
+use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
-use crate::source::{self, Medium, Opened, params, payload_of};
+use crate::source::{self, Medium, Opened, contract_of, params, payload_of};
 use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
@@ -32,24 +33,48 @@ pub struct Node {
     // Dropped first: sources stop before the links that they feed.
     pub(crate) source_threads: Mutex<SourceThreads>,
     pub(crate) name: String,
-    base: PathBuf,
+    pub(crate) base: PathBuf,
     pub(crate) clock: Clock,
     /// When it started, by that clock.
     pub(crate) started: Instant,
     /// Whether sources deliver.
     delivers: AtomicBool,
-    /// Held while a stream is added, so that one comes after the other.
-    adding: Mutex<()>,
-    pub(crate) links: Vec<LinkConfig>,
-    pub(crate) placed: Vec<Box<dyn PlacedLink>>,
-    streams: Mutex<Vec<Stream>>,
+    /// What it was told to be: its file, or what it was made of. Held while anything is added, removed or
+    /// reloaded, so that one comes after the other.
+    pub(crate) loaded: Mutex<NodeConfig>,
+    pub(crate) state: Mutex<State>,
+    /// Its file, read again by a reload.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) events: Mutex<VecDeque<NodeEvent>>,
     pub(crate) stacks: NodeStacks,
     pub(crate) channels: Option<Box<dyn Channels>>,
 }
 
+/// The links and streams of a node.
+pub(crate) struct State {
+    /// In the order of the file.
+    pub(crate) links: Vec<NodeLink>,
+    /// Those of the file in its order, and behind them those that were added by the program.
+    pub(crate) streams: Vec<Stream>,
+}
+
+/// A link of the node.
+pub(crate) struct NodeLink {
+    /// As the file says.
+    pub(crate) config: LinkConfig,
+    /// Its rate now.
+    pub(crate) rate: Bitrate,
+    pub(crate) placed: Box<dyn PlacedLink>,
+}
+
 /// A stream of the node.
 pub(crate) struct Stream {
+    /// As the file says.
     pub(crate) config: StreamConfig,
+    /// Its contract now: its medium's period, and what was set since.
+    pub(crate) terms: Contract,
+    /// Its stack's place, if one carries it.
+    pub(crate) stack: Option<usize>,
     /// Its number on its link.
     pub(crate) number: usize,
     /// What its medium is, once known.
@@ -88,8 +113,9 @@ impl Node {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn prepare(config: &NodeConfig, options: NodeOptions) -> Result<Self, StartError> {
-        let NodeOptions { base, clock, channels, mut taps, .. } = options;
-        let opened = source::open(config, &base).map_err(StartError::Sources)?;
+        let NodeOptions { base, path, clock, channels, mut taps, .. } = options;
+        let all: Vec<usize> = (0..config.streams.len()).collect();
+        let opened = source::open(config, &all, &base).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
                 StartError::Sdp { stream: stream.spec.name.clone(), path, why }
@@ -97,7 +123,7 @@ impl Node {
         }
         let started = clock.now();
         let stacks = NodeStacks::start(config, &base)?;
-        let mut placed = Vec::with_capacity(config.links.len());
+        let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
             config.streams.iter().map(|_| None).collect();
         for (n, link) in config.links.iter().enumerate() {
@@ -113,25 +139,28 @@ impl Node {
             let start = Start { clock, node: &config.name, link, members, tap: taps(&streams) };
             let (at_work, of_streams) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
-            placed.push(at_work);
+            links.push(NodeLink { config: link.clone(), rate: link.rate, placed: at_work });
             for (number, (&stream, end)) in streams.iter().zip(of_streams).enumerate() {
                 ends[stream] = Some((number, end));
             }
         }
-        let streams = config.streams.iter().zip(opened).zip(ends).map(|((config, opened), end)| {
+        let started_streams = config.streams.iter().zip(opened).zip(ends).enumerate();
+        let streams = started_streams.map(|(n, ((config, opened), end))| {
             let (number, end) = end.expect("every stream has a link");
-            Stream::new(config.clone(), opened, number, end)
+            let stack = config.stack.is_some().then_some(n);
+            Stream { stack, ..Stream::new(config.clone(), opened, number, end) }
         });
+        let state = State { links, streams: streams.collect() };
         Ok(Self {
             source_threads: Mutex::default(),
             name: config.name.clone(),
             clock,
             started,
             delivers: AtomicBool::new(false),
-            adding: Mutex::default(),
-            links: config.links.clone(),
-            placed,
-            streams: Mutex::new(streams.collect()),
+            loaded: Mutex::new(config.clone()),
+            state: Mutex::new(state),
+            path,
+            events: Mutex::default(),
             stacks,
             channels,
             base,
@@ -146,11 +175,12 @@ impl Node {
     pub fn start_sources(&self) -> Result<(), FeederError> {
         self.delivers.store(true, Ordering::Release);
         let mut source_threads = self.source_threads.lock();
-        for stream in self.streams().iter_mut() {
+        let State { links, streams } = &mut *self.state.lock();
+        for stream in streams {
             if stream.is_the_programs() {
                 stream.status.set(StreamState::Running, "");
             } else if let Some((source, ends)) = stream.waiting.take() {
-                let payload_max = payload_of(&stream.config, &self.links[stream.config.link]);
+                let payload_max = payload_of(&stream.config, &links[stream.config.link].config);
                 let config = stream.config.clone();
                 let reopen = SourceSpec { stream: config, base: self.base.clone(), payload_max };
                 let status = Arc::clone(&stream.status);
@@ -174,14 +204,18 @@ impl Node {
     /// # Errors
     /// [`AddError`].
     pub fn add_stream(&self, stream: StreamConfig) -> Result<(), AddError> {
-        let links = self.links.len();
-        let Some(link) = self.links.get(stream.link) else {
+        let _one = self.loaded.lock();
+        let (links, link) = {
+            let state = self.state.lock();
+            let link = state.links.get(stream.link).map(|link| link.config.clone());
+            (state.links.len(), link)
+        };
+        let Some(link) = link else {
             return Err(AddError::NoLink { index: stream.link, links });
         };
         if stream.stack.is_some() {
             return Err(AddError::Stack(stream.spec.name));
         }
-        let _one = self.adding.lock();
         for Stream { config: StreamConfig { spec: other, .. }, .. } in &*self.streams() {
             if other.name == stream.spec.name {
                 return Err(AddError::NameTaken(stream.spec.name));
@@ -191,15 +225,16 @@ impl Node {
             }
         }
         let name = || stream.spec.name.clone();
-        let opened = Opened::new(&stream.source, &self.base, payload_of(&stream, link))
+        let opened = Opened::new(&stream.source, &self.base, payload_of(&stream, &link))
             .map_err(|why| AddError::Source { stream: name(), why })?;
         write_sdp(&stream, opened.info.as_ref(), &self.base)
             .map_err(|(path, why)| AddError::Sdp { stream: name(), path, why })?;
         let params = params(&stream, opened.info.as_ref(), self.clock);
         let member = Member { config: &stream, params, carried: None, base: &self.base };
-        let (number, end) = self.placed[stream.link]
+        let (number, end) = self.state.lock().links[stream.link]
+            .placed
             .add(member)
-            .map_err(|why| AddError::Link { link: link.name.clone(), why })?;
+            .map_err(|why| AddError::Link { link: link.name, why })?;
         self.streams().push(Stream::new(stream, opened, number, end));
         if self.delivers.load(Ordering::Acquire) {
             self.start_sources()?;
@@ -251,18 +286,16 @@ impl Node {
     /// What is counted of a stream, at most 250 ms ago; `None` if there is no such stream.
     #[must_use]
     pub fn counts(&self, stream: &str) -> Option<Counts> {
-        let (link, number) = {
-            let streams = self.streams();
-            let stream = streams.iter().find(|s| s.config.spec.name == stream)?;
-            (stream.config.link, stream.number)
-        };
-        self.placed[link].report().streams.into_iter().nth(number).map(|report| report.counts)
+        let State { links, streams } = &*self.state.lock();
+        let stream = streams.iter().find(|s| s.config.spec.name == stream)?;
+        let report = links[stream.config.link].placed.report();
+        report.of_stream(stream.number).map(|report| report.counts.clone())
     }
 
     /// The newest report of each link, in the order of the node file.
     #[must_use]
     pub fn reports(&self) -> Vec<LinkReport> {
-        self.placed.iter().map(|link| link.report()).collect()
+        self.state.lock().links.iter().map(|link| link.placed.report()).collect()
     }
 
     /// Whether no source delivers any more; never while one is the program.
@@ -291,20 +324,36 @@ impl Node {
 
     /// Stops sources and links; what still waits is not sent.
     #[must_use]
-    pub fn stop(mut self) -> Ended {
+    pub fn stop(self) -> Ended {
         self.stop_sources();
-        let links: Vec<_> = self.placed.drain(..).map(|link| link.stop()).collect();
-        Ended { snapshot: self.snapshot_of(&links), links }
+        let mut state = self.state.lock();
+        let (configs, placed): (Vec<_>, Vec<_>) =
+            state.links.drain(..).map(|link| (link.config, link.placed)).unzip();
+        let links: Vec<_> = placed.into_iter().map(PlacedLink::stop).collect();
+        let names: Vec<&str> = configs.iter().map(|link| &*link.name).collect();
+        Ended { snapshot: self.snapshot_of(&names, &state.streams, &links), links }
     }
 
-    pub(crate) fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {
-        self.streams.lock()
+    /// The longest delay of its streams: how long what was offered may still be sent.
+    #[must_use]
+    pub fn longest_delay(&self) -> Duration {
+        self.streams().iter().filter_map(|stream| stream.terms.delay).max().unwrap_or_default()
+    }
+
+    pub(crate) fn delivers(&self) -> bool {
+        self.delivers.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn streams(&self) -> MappedMutexGuard<'_, Vec<Stream>> {
+        MutexGuard::map(self.state.lock(), |state| &mut state.streams)
     }
 }
 
 impl Stream {
-    fn new(config: StreamConfig, opened: Opened, number: usize, end: StreamEnd) -> Self {
+    pub(crate) fn new(config: StreamConfig, opened: Opened, number: usize, end: StreamEnd) -> Self {
         Self {
+            terms: contract_of(&config, opened.info.as_ref()),
+            stack: None,
             config,
             number,
             info: opened.info,
@@ -314,13 +363,13 @@ impl Stream {
         }
     }
 
-    const fn is_the_programs(&self) -> bool {
+    pub(crate) const fn is_the_programs(&self) -> bool {
         matches!(self.config.source, SourceUri::Program)
     }
 }
 
 /// Writes a stream's session description, if it is to have one and its medium is known.
-fn write_sdp(
+pub(crate) fn write_sdp(
     stream: &StreamConfig,
     info: Option<&StreamInfo>,
     base: &Path,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{Contract, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
@@ -44,6 +44,19 @@ pub(crate) trait PlacedLink: Send + Sync {
     fn set_priority(&self, stream: usize, priority: i32) -> bool;
     /// Changes the link's rate; false if that can't be.
     fn set_rate(&self, rate: Bitrate) -> bool;
+    /// Changes those of windows, priority, weight, period and delay of a stream in which the two differ;
+    /// false if that can't be. Configurations that a reload accepts ask only for what is possible.
+    fn set_terms(&self, stream: usize, before: &Contract, terms: &Contract) -> bool {
+        (before.windows == terms.windows || self.set_windows(stream, terms.windows))
+            && (before.priority == terms.priority || self.set_priority(stream, terms.priority))
+    }
+    /// Changes the link's rate, queue and catching up to those of a configuration; false if that can't
+    /// be.
+    fn reconfigure(&self, link: &LinkConfig) -> bool {
+        self.set_rate(link.rate)
+    }
+    /// Removes a stream while the link runs; its number is free then. Only where that can be.
+    fn remove(&self, _stream: usize) {}
     /// Adds a stream while the link runs: its number and its end.
     fn add(&self, _member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
         Err(PlacementError::Fixed)

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
+use selvedge_data_stream::{Contract, Spec};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::Source;
 use selvedge_media::{Codec, SourceError, StreamInfo};
@@ -99,13 +100,16 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     }
 }
 
-/// Opens all sources of a node, several at a time; reports all that fail.
-pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<SourceFailure>> {
+/// Opens the sources of some streams of a node, several at a time; reports all that fail.
+pub(crate) fn open(
+    config: &NodeConfig,
+    which: &[usize],
+    base: &Path,
+) -> Result<Vec<Opened>, Vec<SourceFailure>> {
+    let streams = || which.iter().map(|&stream| &config.streams[stream]);
     let results: Vec<_> = std::thread::scope(|scope| {
         let open = |stream: &StreamConfig, payload| Opened::new(&stream.source, base, payload);
-        let handles: Vec<_> = config
-            .streams
-            .iter()
+        let handles: Vec<_> = streams()
             .map(|stream| {
                 let payload = payload_of(stream, &config.links[stream.link]);
                 scope.spawn(move || open(stream, payload))
@@ -116,7 +120,7 @@ pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<
     });
     let mut opened = Vec::new();
     let mut failed = Vec::new();
-    for (stream, result) in config.streams.iter().zip(results) {
+    for (stream, result) in streams().zip(results) {
         match result {
             Ok(one) => opened.push(one),
             Err(error) => failed.push(SourceFailure { stream: stream.spec.name.clone(), error }),
@@ -140,12 +144,16 @@ pub(crate) fn params(
     info: Option<&StreamInfo>,
     clock: Clock,
 ) -> StreamParams {
-    let spec = stream.spec.clone();
-    let spec = match info {
-        Some(info) => spec.with_media_period(info.period),
-        None => spec,
-    };
+    let contract = contract_of(stream, info);
+    let spec = Spec { contract, ..stream.spec.clone() };
     StreamParams { ssrc: ssrc(&spec.name, clock), spec }
+}
+
+/// The contract of a stream, once its medium is known.
+pub(crate) fn contract_of(stream: &StreamConfig, info: Option<&StreamInfo>) -> Contract {
+    let Spec { contract, period_from_media, .. } = &stream.spec;
+    let media = info.filter(|_| *period_from_media).map(|info| info.period);
+    Contract { period: media.unwrap_or(contract.period), ..*contract }
 }
 
 /// An RTP source identifier: of the name, so that streams differ, and of the moment, so that a

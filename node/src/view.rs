@@ -3,32 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use selvedge_control_config::difference::Applied;
+use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
+    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, ReloadError, StreamSnapshot,
+    StreamState,
 };
-use selvedge_data_stream::{DropReason, Late, Windows};
+use selvedge_data_stream::{Contract, DropReason, Late, Windows};
 use selvedge_media::StreamInfo;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
 
-use crate::node::{Node, Stream};
+use crate::node::{Node, State, Stream};
 
 impl Node {
-    /// A stream's link and its number there.
-    fn place(&self, name: &str) -> Result<(usize, usize), KnobError> {
-        let streams = self.streams();
-        let found = streams.iter().find(|stream| stream.config.spec.name == name);
-        let place = found.map(|stream| (stream.config.link, stream.number));
-        place.ok_or_else(|| KnobError::NoStream(name.to_owned()))
-    }
-
     /// All of it, as these reports of its links tell.
-    pub(crate) fn snapshot_of(&self, reports: &[LinkReport]) -> NodeSnapshot {
+    pub(crate) fn snapshot_of(
+        &self,
+        links: &[&str],
+        streams: &[Stream],
+        reports: &[LinkReport],
+    ) -> NodeSnapshot {
         let now = self.clock.now();
-        let streams = self.streams();
-        let streams = streams.iter().enumerate().filter_map(|(n, stream)| {
-            let report = reports.get(stream.config.link)?.streams.get(stream.number)?;
-            Some(self.stream_snapshot(n, stream, report, now))
+        let streams = streams.iter().filter_map(|stream| {
+            let report = reports.get(stream.config.link)?.of_stream(stream.number)?;
+            Some(self.stream_snapshot(stream, links[stream.config.link], report, now))
         });
         NodeSnapshot {
             name: self.name.clone(),
@@ -40,13 +39,13 @@ impl Node {
 
     fn stream_snapshot(
         &self,
-        n: usize,
         stream: &Stream,
+        link: &str,
         report: &StreamReport,
         now: Instant,
     ) -> StreamSnapshot {
         let config = &stream.config;
-        let (state, detail) = self.state(n, stream, report, now);
+        let (state, detail) = self.state_of(stream, report, now);
         let (totals, recent) = (&report.counts.totals, &report.recent);
         let dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
@@ -55,7 +54,7 @@ impl Node {
             .collect();
         StreamSnapshot {
             name: config.spec.name.clone(),
-            link: self.links[config.link].name.clone(),
+            link: link.to_owned(),
             source: config.source.to_string(),
             to: format!("rtp://{}", config.spec.to),
             encoding: stream.info.as_ref().map_or("", StreamInfo::encoding).to_owned(),
@@ -89,9 +88,8 @@ impl Node {
     }
 
     /// The source's state; a running one from which nothing comes is stalled.
-    fn state(
+    fn state_of(
         &self,
-        n: usize,
         stream: &Stream,
         report: &StreamReport,
         now: Instant,
@@ -100,7 +98,7 @@ impl Node {
         if state != StreamState::Running {
             return (state, detail);
         }
-        if let Some(problem) = self.stacks.problem(n) {
+        if let Some(problem) = stream.stack.and_then(|n| self.stacks.problem(n)) {
             return (state, format!("nothing is carried: {problem}"));
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
@@ -115,7 +113,10 @@ impl Node {
 
 impl NodeView for Node {
     fn snapshot(&self) -> NodeSnapshot {
-        self.snapshot_of(&self.reports())
+        let State { links, streams } = &*self.state.lock();
+        let reports: Vec<_> = links.iter().map(|link| link.placed.report()).collect();
+        let names: Vec<&str> = links.iter().map(|link| &*link.config.name).collect();
+        self.snapshot_of(&names, streams, &reports)
     }
 
     fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)> {
@@ -130,34 +131,66 @@ impl NodeView for Node {
         self.stacks.listed()
     }
 
+    fn events(&self) -> Vec<NodeEvent> {
+        self.events.lock().iter().cloned().collect()
+    }
+
+    fn reload(&self) -> Result<Applied, ReloadError> {
+        self.reload_file()
+    }
+
+    fn save(&self) -> Result<Vec<Change>, ReloadError> {
+        self.save_file()
+    }
+
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {
+        let text = knob.to_string();
         let is_taken = match knob {
             Knob::Window { stream, window } => {
-                let (link, at) = self.place(&stream)?;
                 if window.lose > window.of {
                     let text = format!("window {window} would lose more frames than it holds");
                     return Err(KnobError::Range(text));
                 }
-                self.placed[link].set_windows(at, Windows::Whole(window))
+                self.set_terms(&stream, |terms| terms.windows = Windows::Whole(window))?
             }
             Knob::Priority { stream, priority } => {
-                let (link, at) = self.place(&stream)?;
                 if !(-1000..=1000).contains(&priority) {
                     let text = format!("priority {priority} is not within -1000 to 1000");
                     return Err(KnobError::Range(text));
                 }
-                self.placed[link].set_priority(at, priority)
+                self.set_terms(&stream, |terms| terms.priority = priority)?
             }
             Knob::Rate { link, rate } => {
-                let at = self.links.iter().position(|l| l.name == link);
-                let at = at.ok_or(KnobError::NoLink(link))?;
+                let links = &mut self.state.lock().links;
+                let found = links.iter_mut().find(|other| other.config.name == link);
+                let link = found.ok_or(KnobError::NoLink(link))?;
                 if rate.0 == 0 {
                     return Err(KnobError::Range("a rate of 0 would send nothing".to_owned()));
                 }
-                self.placed[at].set_rate(rate)
+                link.rate = rate;
+                link.placed.set_rate(rate)
             }
         };
-        if is_taken { Ok(()) } else { Err(KnobError::Stopping) }
+        if !is_taken {
+            return Err(KnobError::Stopping);
+        }
+        self.note("set", text);
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Changes the contract of a stream where its link takes that; false if it does not.
+    fn set_terms(&self, name: &str, change: impl Fn(&mut Contract)) -> Result<bool, KnobError> {
+        let State { links, streams } = &mut *self.state.lock();
+        let found = streams.iter_mut().find(|stream| stream.config.spec.name == name);
+        let stream = found.ok_or_else(|| KnobError::NoStream(name.to_owned()))?;
+        let mut terms = stream.terms;
+        change(&mut terms);
+        let placed = &links[stream.config.link].placed;
+        let is_taken = placed.set_terms(stream.number, &stream.terms, &terms);
+        stream.terms = terms;
+        Ok(is_taken)
     }
 }
 

@@ -50,6 +50,11 @@ impl SourceThread {
         Ok(Self { stop, thread: Some(thread), status })
     }
 
+    /// What it writes how it does into.
+    pub(super) const fn status(&self) -> &Arc<FeedStatus> {
+        &self.status
+    }
+
     /// Whether nothing more will come.
     pub(super) fn is_over(&self) -> bool {
         self.status.is_over()

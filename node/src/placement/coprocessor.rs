@@ -71,7 +71,11 @@ impl Attached {
 
 impl PlacedLink for Attached {
     fn report(&self) -> LinkReport {
-        self.attachment.report()
+        let mut report = self.attachment.report();
+        // Streams have other numbers in the coprocessor, which other programs use as well.
+        let places = report.streams.iter_mut().enumerate();
+        places.for_each(|(place, stream)| stream.number = place);
+        report
     }
 
     fn set_windows(&self, stream: usize, windows: Windows) -> bool {
@@ -91,7 +95,7 @@ impl PlacedLink for Attached {
     }
 
     fn stop(self: Box<Self>) -> LinkReport {
-        self.attachment.report()
+        self.report()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
-use selvedge_data_stream::Windows;
+use selvedge_control_config::LinkConfig;
+use selvedge_data_stream::{Contract, Windows};
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Bitrate;
@@ -42,6 +43,18 @@ impl PlacedLink for Inline {
 
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.engine.set_rate(rate)
+    }
+
+    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+        self.engine.set_terms(stream, terms)
+    }
+
+    fn reconfigure(&self, link: &LinkConfig) -> bool {
+        self.engine.set_bounds(link.queue, link.catch_up) && self.engine.set_rate(link.rate)
+    }
+
+    fn remove(&self, stream: usize) {
+        self.engine.remove(stream);
     }
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {

@@ -1,0 +1,407 @@
+//! Changes of a running node by its file: the difference between the file that was loaded and the new
+//! one is applied whole, or nothing of it. All that may fail comes first: the sources of new streams are
+//! opened, new links are started, links take their new streams. What goes on is not touched by that.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use selvedge_control_config::difference::{Applied, Difference, Step};
+use selvedge_control_config::edit::{Change, Value, edited};
+use selvedge_control_config::view::{NodeEvent, ReloadError};
+use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, parse};
+use selvedge_data_stream::Windows;
+
+use crate::StartError;
+use crate::node::{Node, NodeLink, State, Stream, write_sdp};
+use crate::placement::{self, Member, Start, StreamEnd};
+use crate::source::{self, Opened, contract_of, params};
+
+/// Events that a node remembers.
+const EVENTS_MAX: usize = 64;
+
+/// What a reload has made ready, by the places in the new file.
+struct Ready {
+    opened: Vec<Option<Opened>>,
+    /// New links.
+    links: Vec<Option<NodeLink>>,
+    /// The numbers and ends of new streams on their links.
+    ends: Vec<Option<(usize, StreamEnd)>>,
+}
+
+impl Node {
+    /// Applies what changed in the text of its node file: whole, or not at all. Streams that are added by
+    /// [`add_stream`](Self::add_stream) are of no file and stay.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; nothing has changed then.
+    pub fn reload_text(&self, text: &str, file: &str) -> Result<Applied, ReloadError> {
+        let parsed = parse(text, file).map_err(ReloadError::File);
+        self.noted(parsed.and_then(|Parsed { config, map }| {
+            self.reconfigure(&config, |error| error.located(file, &map))
+        }))
+    }
+
+    /// The same for a configuration that a program made; its fields are within the ranges that node
+    /// files have.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; nothing has changed then.
+    pub fn reload_config(&self, new: &NodeConfig) -> Result<Applied, ReloadError> {
+        self.noted(self.reconfigure(new, |error| error))
+    }
+
+    fn noted(&self, done: Result<Applied, ReloadError>) -> Result<Applied, ReloadError> {
+        match &done {
+            Ok(applied) => self.note("reloaded", text_of(applied)),
+            Err(why) => self.note("refused", why.to_string()),
+        }
+        done
+    }
+
+    /// Applies what changed in its node file.
+    pub(crate) fn reload_file(&self) -> Result<Applied, ReloadError> {
+        let path = self.path.as_ref().ok_or(ReloadError::NoFile)?;
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.reload_text(&text, &file),
+            Err(why) => self.noted(Err(ReloadError::Unusable { path: file, why: why.to_string() })),
+        }
+    }
+
+    /// Remembers that something happened, and logs it.
+    pub(crate) fn note(&self, kind: &str, text: String) {
+        let level = |line: &str| match kind {
+            "refused" => tracing::warn!("{line}"),
+            _ => tracing::info!("{kind}: {line}"),
+        };
+        text.lines().for_each(level);
+        let at_ms = self.clock.now().since(self.started).0 / 1_000_000;
+        let mut events = self.events.lock();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(NodeEvent { at_ms, kind: kind.to_owned(), text });
+    }
+
+    /// The one path of all reloads.
+    fn reconfigure(
+        &self,
+        new: &NodeConfig,
+        located: impl FnOnce(StartError) -> StartError,
+    ) -> Result<Applied, ReloadError> {
+        let mut loaded = self.loaded.lock();
+        let difference = Difference::new(&loaded, new);
+        let mut restart = difference.restart.clone();
+        restart.extend(self.in_the_way(&loaded, new));
+        if !restart.is_empty() {
+            return Err(ReloadError::Restart(restart));
+        }
+        let ready = self.made_ready(&difference, new).map_err(|error| match located(error) {
+            StartError::File(errors) => ReloadError::File(errors),
+            other => ReloadError::Refused(other.to_string()),
+        })?;
+        let applied = difference.applied(&loaded, new);
+        self.apply(&difference, new, ready);
+        *loaded = new.clone();
+        Ok(applied)
+    }
+
+    /// Streams of the program that the new file leaves no link, name or receiver.
+    fn in_the_way(&self, loaded: &NodeConfig, new: &NodeConfig) -> Vec<String> {
+        let State { links, streams } = &*self.state.lock();
+        let own = streams.iter().skip(loaded.streams.len());
+        let clash = |own: &&Stream| {
+            let spec = &own.config.spec;
+            let taken =
+                |other: &StreamConfig| other.spec.name == spec.name || other.spec.to == spec.to;
+            let link = &links[own.config.link].config.name;
+            new.streams.iter().any(taken) || !new.links.iter().any(|other| other.name == *link)
+        };
+        own.filter(clash).map(|own| format!("stream.{}", own.config.spec.name)).collect()
+    }
+
+    /// Opens, starts and adds all that is new; if anything fails, all of it ends again.
+    fn made_ready(&self, difference: &Difference, new: &NodeConfig) -> Result<Ready, StartError> {
+        let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
+        let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
+        let found = source::open(new, &fresh, &self.base).map_err(StartError::Sources)?;
+        let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
+        fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
+        self.write_sdps(difference, new, &opened)?;
+        let mut ready = Ready {
+            opened,
+            links: new.links.iter().map(|_| None).collect(),
+            ends: new.streams.iter().map(|_| None).collect(),
+        };
+        let added = self.add_links(&mut ready, difference, new);
+        if let Err(error) = added.and_then(|()| self.add_streams(&mut ready, difference, new)) {
+            self.give_back(&ready, difference, new);
+            return Err(error);
+        }
+        Ok(ready)
+    }
+
+    fn write_sdps(
+        &self,
+        difference: &Difference,
+        new: &NodeConfig,
+        opened: &[Option<Opened>],
+    ) -> Result<(), StartError> {
+        let streams = self.streams();
+        for ((stream, step), opened) in new.streams.iter().zip(&difference.streams).zip(opened) {
+            let info = match step {
+                Step::Kept { keys, .. } if !keys.contains(&"sdp") => continue,
+                Step::Kept { old, .. } => streams[*old].info.as_ref(),
+                _ => opened.as_ref().and_then(|opened| opened.info.as_ref()),
+            };
+            let name = || stream.spec.name.clone();
+            write_sdp(stream, info, &self.base).map_err(|(path, why)| StartError::Sdp {
+                stream: name(),
+                path,
+                why,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts new links with their streams.
+    fn add_links(
+        &self,
+        ready: &mut Ready,
+        difference: &Difference,
+        new: &NodeConfig,
+    ) -> Result<(), StartError> {
+        let added = |&n: &usize| difference.links[n] == Step::Added;
+        for n in (0..new.links.len()).filter(added) {
+            let link = &new.links[n];
+            let of_link = |&s: &usize| new.streams[s].link == n;
+            let streams: Vec<usize> = (0..new.streams.len()).filter(of_link).collect();
+            let members = streams.iter().map(|&s| self.member(new, s, &ready.opened)).collect();
+            let start = Start { clock: self.clock, node: &self.name, link, members, tap: None };
+            let (placed, ends) = placement::start(start)
+                .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
+            ready.links[n] = Some(NodeLink { config: link.clone(), rate: link.rate, placed });
+            for (number, (stream, end)) in streams.into_iter().zip(ends).enumerate() {
+                ready.ends[stream] = Some((number, end));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds new streams to links that go on.
+    fn add_streams(
+        &self,
+        ready: &mut Ready,
+        difference: &Difference,
+        new: &NodeConfig,
+    ) -> Result<(), StartError> {
+        let state = self.state.lock();
+        for n in 0..new.streams.len() {
+            let link = new.streams[n].link;
+            let Step::Kept { old: at, .. } = difference.links[link] else { continue };
+            if matches!(difference.streams[n], Step::Kept { .. }) {
+                continue;
+            }
+            let added = state.links[at].placed.add(self.member(new, n, &ready.opened));
+            let name = || new.links[link].name.clone();
+            let added = added.map_err(|why| StartError::Link { link: name(), why })?;
+            ready.ends[n] = Some(added);
+        }
+        Ok(())
+    }
+
+    fn member<'a>(
+        &'a self,
+        new: &'a NodeConfig,
+        stream: usize,
+        opened: &[Option<Opened>],
+    ) -> Member<'a> {
+        let config = &new.streams[stream];
+        let info = opened[stream].as_ref().and_then(|opened| opened.info.as_ref());
+        Member { config, params: params(config, info, self.clock), carried: None, base: &self.base }
+    }
+
+    /// Takes new streams from links that go on; new links end by themselves.
+    fn give_back(&self, ready: &Ready, difference: &Difference, new: &NodeConfig) {
+        let state = self.state.lock();
+        for (stream, end) in new.streams.iter().zip(&ready.ends) {
+            if let (Some((number, _)), Step::Kept { old, .. }) =
+                (end, &difference.links[stream.link])
+            {
+                state.links[*old].placed.remove(*number);
+            }
+        }
+    }
+
+    /// Makes the new state of what is ready and what goes on. Nothing here fails.
+    fn apply(&self, difference: &Difference, new: &NodeConfig, mut ready: Ready) {
+        let mut state = self.state.lock();
+        let mut old_links: Vec<Option<NodeLink>> = state.links.drain(..).map(Some).collect();
+        let mut old_streams: Vec<Option<Stream>> = state.streams.drain(..).map(Some).collect();
+        let link_names: Vec<String> =
+            old_links.iter().flatten().map(|link| link.config.name.clone()).collect();
+        for (n, step) in difference.links.iter().enumerate() {
+            let link = match step {
+                Step::Kept { old, keys } => {
+                    let link = old_links[*old].take().expect("each goes on once");
+                    link.changed(&new.links[n], keys)
+                }
+                _ => ready.links[n].take().expect("new links were started"),
+            };
+            state.links.push(link);
+        }
+        for (n, step) in difference.streams.iter().enumerate() {
+            let config = new.streams[n].clone();
+            let stream = match step {
+                Step::Kept { old, keys } => {
+                    let stream = old_streams[*old].take().expect("each goes on once");
+                    stream.changed(config, keys, &state.links)
+                }
+                _ => {
+                    let opened = ready.opened[n].take().expect("new sources were opened");
+                    let (number, end) = ready.ends[n].take().expect("links took new streams");
+                    Stream::new(config, opened, number, end)
+                }
+            };
+            state.streams.push(stream);
+        }
+        // Behind those of the old file stand the program's own.
+        let own = difference.removed_streams.len()
+            + difference.streams.iter().filter(|step| **step != Step::Added).count();
+        for mut stream in old_streams.drain(own..).flatten() {
+            let is_its = |link: &NodeLink| link.config.name == link_names[stream.config.link];
+            stream.config.link = state.links.iter().position(is_its).expect("it stays");
+            state.streams.push(stream);
+        }
+        let gone: Vec<Stream> = old_streams.into_iter().flatten().collect();
+        for stream in &gone {
+            let name = &link_names[stream.config.link];
+            if let Some(link) = state.links.iter().find(|link| link.config.name == *name) {
+                link.placed.remove(stream.number);
+            }
+        }
+        drop(state);
+        // Threads are waited for without the lock.
+        let is_gone = |status: &_| gone.iter().any(|stream| Arc::ptr_eq(&stream.status, status));
+        let sources = self.source_threads.lock().taken(is_gone);
+        drop(sources);
+        drop(old_links);
+        if self.delivers()
+            && let Err(error) = self.start_sources()
+        {
+            tracing::error!(%error, "a source's thread can't start");
+        }
+    }
+
+    /// Writes what was set while the node ran into its file.
+    pub(crate) fn save_file(&self) -> Result<Vec<Change>, ReloadError> {
+        let path = self.path.as_ref().ok_or(ReloadError::NoFile)?;
+        let file = path.display().to_string();
+        let unusable = |why: String| ReloadError::Unusable { path: file.clone(), why };
+        let mut loaded = self.loaded.lock();
+        let text = std::fs::read_to_string(path).map_err(|why| unusable(why.to_string()))?;
+        if parse(&text, &file)?.config != *loaded {
+            return Err(unusable("it has changed since it was loaded; reload it first".to_owned()));
+        }
+        let changes = self.changes(loaded.streams.len());
+        if changes.is_empty() {
+            return Ok(changes);
+        }
+        let text = edited(&text, &file, &changes).map_err(|why| unusable(why.to_string()))?;
+        let Parsed { config, .. } = parse(&text, &file)?;
+        replace(path, &text).map_err(|why| unusable(why.to_string()))?;
+        let mut state = self.state.lock();
+        let State { links, streams } = &mut *state;
+        links.iter_mut().zip(&config.links).for_each(|(link, new)| link.config = new.clone());
+        for (stream, new) in streams.iter_mut().zip(&config.streams) {
+            stream.config = new.clone();
+        }
+        *loaded = config;
+        drop(state);
+        let lines: Vec<String> = changes.iter().map(Change::to_string).collect();
+        self.note("saved", lines.join("\n"));
+        Ok(changes)
+    }
+
+    /// What was set since the file was loaded, of its so many streams and its links.
+    fn changes(&self, streams_of_file: usize) -> Vec<Change> {
+        let State { links, streams } = &*self.state.lock();
+        let faster = links.iter().filter(|link| link.rate != link.config.rate);
+        let mut changes: Vec<Change> =
+            faster.map(|link| Change::text("link", &link.config.name, "rate", link.rate)).collect();
+        for Stream { config, terms, .. } in streams.iter().take(streams_of_file) {
+            let (spec, was) = (&config.spec, &config.spec.contract);
+            if let Windows::Whole(window) = terms.windows
+                && terms.windows != was.windows
+            {
+                changes.push(Change::text("stream", &spec.name, "window", window));
+            }
+            if terms.priority != was.priority {
+                let key = format!("stream.{}.priority", spec.name);
+                changes.push(Change { key, value: Value::Integer(terms.priority.into()) });
+            }
+        }
+        changes
+    }
+}
+
+impl NodeLink {
+    /// The same link at work, with these keys as the new file has them.
+    fn changed(mut self, new: &LinkConfig, keys: &[&str]) -> Self {
+        if !keys.is_empty() {
+            // What was set while it ran goes on, unless the file changes just that.
+            self.rate = if keys.contains(&"rate") { new.rate } else { self.rate };
+            let now = LinkConfig { rate: self.rate, ..new.clone() };
+            self.placed.reconfigure(&now);
+        }
+        Self { config: new.clone(), ..self }
+    }
+}
+
+impl Stream {
+    /// The same stream, with these keys as the new file has them.
+    fn changed(mut self, config: StreamConfig, keys: &[&str], links: &[NodeLink]) -> Self {
+        let (new, mut terms) = (contract_of(&config, self.info.as_ref()), self.terms);
+        for key in keys {
+            match *key {
+                "period" => terms.period = new.period,
+                "delay" => terms.delay = new.delay,
+                "window" => terms.windows = new.windows,
+                "weight" => terms.weight = new.weight,
+                "priority" => terms.priority = new.priority,
+                _ => {}
+            }
+        }
+        if terms != self.terms {
+            links[config.link].placed.set_terms(self.number, &self.terms, &terms);
+            self.terms = terms;
+        }
+        self.config = config;
+        self
+    }
+}
+
+/// Puts a text in a file's place at once: no reader sees half of it.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    let mode = std::fs::metadata(&path)?.permissions();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = std::fs::write(&beside, text)
+        .and_then(|()| std::fs::set_permissions(&beside, mode))
+        .and_then(|()| std::fs::rename(&beside, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+fn text_of(applied: &Applied) -> String {
+    let Applied { added, removed, changed, restarted } = applied;
+    let parts =
+        [("added", added), ("removed", removed), ("changed", changed), ("restarted", restarted)];
+    let parts = parts.iter().filter(|(_, all)| !all.is_empty());
+    let text: Vec<_> = parts.map(|(what, all)| format!("{what} {}", all.join(", "))).collect();
+    if text.is_empty() { "nothing changed".to_owned() } else { text.join("; ") }
+}
