@@ -39,7 +39,8 @@ impl AccessGate {
     /// Whether this request may go on.
     pub(crate) fn admit(&self, head: &Parts) -> Result<AdmittedRequest, Problem> {
         let host = self.host(&head.headers)?;
-        if head.method == Method::PATCH || head.uri.path() == "/ws" {
+        let reads = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if !reads || head.uri.path() == "/ws" {
             same_origin(&head.headers, &host)?;
         }
         match &self.token {
@@ -185,7 +186,7 @@ mod tests {
         let from = |request: &str, origin: &str| {
             code(ask(&gate, request, &[("host", "localhost:7700"), ("origin", origin)]))
         };
-        for request in ["GET /ws", "PATCH /api/v1/streams/a"] {
+        for request in ["GET /ws", "PATCH /api/v1/streams/a", "POST /api/v1/reload"] {
             assert_eq!(from(request, "http://localhost:7700"), "admitted");
             assert_eq!(from(request, "https://localhost:7700"), "admitted");
             for origin in ["http://evil.example", "http://localhost", "null", "http://localhost:1"]

@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use selvedge_control_config::view::ReloadError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -84,6 +85,35 @@ async fn change(app: &App, target: Target<'_>, body: Body) -> Result<Response, P
         .ok_or_else(|| Problem::bad("bad-json", "", "the body is not a JSON object", remedy))?;
     let accepted = knobs::parse(target, object)?.set_knob(&*app.view)?;
     Ok(json_response(StatusCode::OK, accepted.to_string()))
+}
+
+pub(crate) async fn events(State(app): State<Arc<App>>) -> Response {
+    json_of(&app.view.events())
+}
+
+pub(crate) async fn reload(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let view = Arc::clone(&app.view);
+    let applied = apart(move || view.reload()).await?;
+    Ok(json_of(&applied))
+}
+
+pub(crate) async fn save(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let view = Arc::clone(&app.view);
+    let changes = apart(move || view.save()).await?;
+    Ok(json_of(&json!({ "changes": changes })))
+}
+
+/// Does what takes its time on a thread of its own; it goes on if the client leaves.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReloadError> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| Problem::from_reload(&error)),
+        Err(error) => {
+            let (status, text) = (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+            Err(Problem::new(status, "internal", text, "see the log of the node"))
+        }
+    }
 }
 
 pub(crate) async fn no_route() -> Problem {

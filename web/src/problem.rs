@@ -2,7 +2,7 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selvedge_control_config::view::KnobError;
+use selvedge_control_config::view::{KnobError, ReloadError};
 use serde::Serialize;
 
 /// One refusal. The HTTP status goes with it; over the WebSocket only the body is sent.
@@ -67,6 +67,26 @@ impl Problem {
                 message,
                 "try again once the node runs",
             ),
+        }
+    }
+
+    /// A reload or save that the node refuses; nothing has changed then.
+    pub(crate) fn from_reload(error: &ReloadError) -> Self {
+        let text = error.to_string();
+        let conflict = |code, remedy| Self::new(StatusCode::CONFLICT, code, text.clone(), remedy);
+        match error {
+            ReloadError::File(errors) => {
+                let key = errors.errors().first().map_or("", |first| &*first.key);
+                let remedy = "mend the file and reload it again; nothing was changed";
+                Self::bad("bad-file", key, text.clone(), remedy)
+            }
+            ReloadError::Restart(keys) => {
+                let key = keys.first().map_or("", |key| &**key);
+                conflict("needs-restart", "restart the node, or leave these as they were").at(key)
+            }
+            ReloadError::Refused(_) => conflict("refused", "see what the message names"),
+            ReloadError::Unusable { .. } => conflict("unusable-file", "see what the message names"),
+            ReloadError::NoFile => conflict("no-file", "start the node by selvedge run"),
         }
     }
 

@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use selvedge_control_config::view::NodeView;
 use selvedge_units::Duration;
 use tokio::net::{TcpListener, TcpSocket};
@@ -224,6 +224,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/v1/stacks", get(api::stacks))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
+        .route("/api/v1/events", get(api::events))
+        .route("/api/v1/reload", post(api::reload))
+        .route("/api/v1/save", post(api::save))
         .route("/metrics", get(api::metrics))
         .route("/ws", get(socket::upgrade))
         .fallback(file)

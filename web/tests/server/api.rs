@@ -26,6 +26,7 @@ fn every_route_answers() {
         ("/api/v1/node", "application/json"),
         ("/api/v1/channels", "application/json"),
         ("/api/v1/stacks", "application/json"),
+        ("/api/v1/events", "application/json"),
         ("/api/v1/streams/lecture", "application/json"),
         ("/api/v1/links/uplink", "application/json"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
@@ -39,6 +40,19 @@ fn every_route_answers() {
         assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
         let head = ask(at, &format!("HEAD {path}"), &[], "");
         assert_eq!((head.status, head.body.as_str()), (200, ""), "{path}");
+    }
+}
+
+#[test]
+fn a_node_without_a_file_says_so() {
+    let server = IdleNode::new().serve(Limits::default());
+    for path in ["/api/v1/reload", "/api/v1/save"] {
+        let answer = ask(server.local_addr(), &format!("POST {path}"), &[], "");
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (409, &"no-file".into()));
+        assert_eq!(get(server.local_addr(), path).status, 405);
+        let other = [("Origin", "http://evil.example")];
+        let answer = ask(server.local_addr(), &format!("POST {path}"), &other, "");
+        assert_eq!(answer.json()["error"]["code"], "other-origin");
     }
 }
 
