@@ -11,6 +11,7 @@ use crate::doctor::DoctorArgs;
 use crate::events::EventsCommand;
 #[cfg(feature = "kernel")]
 use crate::kernel::KernelCommand;
+use crate::node::NodeCommand;
 use crate::old::OldCommand;
 use crate::play::PlayArgs;
 #[cfg(feature = "gstreamer")]
@@ -46,7 +47,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  selvedge demo --share 0.53 --seconds 30\n  \
                             selvedge demo --clips ~/Videos --json")]
     Demo(DemoArgs),
-    /// Run a node described by a file, until SIGINT or SIGTERM
+    /// Run a node described by a file, until SIGINT or SIGTERM; SIGHUP reloads the file
     #[cfg(feature = "gstreamer")]
     #[command(after_help = "Example:\n  selvedge run scenarios/studio.toml\n  \
                             selvedge run scenarios/studio.toml --events")]
@@ -71,6 +72,9 @@ pub(crate) enum Command {
                             selvedge doctor --json | jq .placements")]
     Doctor(DoctorArgs),
 
+    /// A node that runs: reload its file, save what was set
+    #[command(subcommand)]
+    Node(NodeCommand),
     /// Traces: replay them, test them for admission, make them
     #[command(subcommand)]
     Trace(TraceCommand),

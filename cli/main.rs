@@ -11,6 +11,7 @@ mod events;
 mod feasible;
 #[cfg(feature = "kernel")]
 mod kernel;
+mod node;
 mod old;
 mod play;
 #[cfg(feature = "gstreamer")]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Play(args) => play::command(&args),
         Command::Top(options) => top::command(options),
         Command::Doctor(args) => doctor::command(&args),
+        Command::Node(command) => node::command(&command),
         Command::Trace(command) => trace::command(&command),
         Command::Events(command) => events::command(&command, verbose),
         Command::Stack(command) => stack::command(&command),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use selvedge_cli_terminal::Failure;
-use selvedge_cli_terminal::signals::stop_flag;
+use selvedge_cli_terminal::signals::{reload_flag, stop_flag};
 use selvedge_control_config::feasibility::Unknown;
 use selvedge_control_config::view::NodeView;
 use selvedge_node::{
@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
-    let stop = stop_flag()?;
+    let (stop, hangup) = (stop_flag()?, reload_flag()?);
     let stopped = || stop.load(Ordering::Relaxed);
     let channels = match &args.events {
         Some(settings) => Some(ChannelWatch::start(settings.as_deref()).map_err(no_events)?),
@@ -50,19 +50,10 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let (args, strict) = (&args.node, args.strict);
     let file = check::read(&args.file)?;
     let config = &file.config;
-    let fit = Fit::new(
-        &file,
-        &feasible::measured(&file, if strict { usize::MAX } else { LOOKED_AT })?.offers,
-    );
-    if strict {
-        fit.required(&file)?;
-    }
-    fit.complaints(&file).iter().for_each(|line| eprintln!("selvedge: {line}"));
-    for Unknown { stream, text } in &fit.unknown {
-        tracing::info!(stream, "{text}");
-    }
+    complain(&file, strict)?;
     let options = NodeOptions {
         base: file.base.clone(),
+        path: Some(args.file.clone()),
         channels: channels.map(|watch| Box::new(watch) as Box<dyn Channels>),
         ..NodeOptions::default()
     };
@@ -78,11 +69,21 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     // Last of all: nothing is sent by a node that can't start.
     node.start_sources().map_err(Failure::failed)?;
 
-    while !wait_until(Duration::from_secs(3600), || stopped() || node.is_over()) {}
+    let hung_up = || hangup.load(Ordering::Relaxed);
+    loop {
+        wait_until(Duration::from_secs(3600), || stopped() || node.is_over() || hung_up());
+        if stopped() || node.is_over() {
+            break;
+        }
+        if hangup.swap(false, Ordering::Relaxed) {
+            // What became of it is logged and in the list of events.
+            if node.reload().is_ok() {
+                let _ = check::read(&args.file).and_then(|file| complain(&file, false));
+            }
+        }
+    }
     // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
-    let delays = config.streams.iter().filter_map(|stream| stream.spec.contract.delay);
-    let longest = delays.max().unwrap_or_default();
-    node.wait_sent(longest, stopped);
+    node.wait_sent(node.longest_delay(), stopped);
     node.stop_sources();
     // The last report is of the end: reports are up to 250 ms old.
     node.wait_sent(LAST_WORD, || false);
@@ -94,6 +95,20 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         writeln!(out, "{}", serde_json::to_string(&last).map_err(Failure::failed)?)?;
     } else {
         write!(out, "{}", crate::top::report_text(&last))?;
+    }
+    Ok(())
+}
+
+/// Prints what does not fit, as far as that is known before; a failure if it must fit.
+fn complain(file: &NodeFile, strict: bool) -> Result<(), Failure> {
+    let most = if strict { usize::MAX } else { LOOKED_AT };
+    let fit = Fit::new(file, &feasible::measured(file, most)?.offers);
+    if strict {
+        fit.required(file)?;
+    }
+    fit.complaints(file).iter().for_each(|line| eprintln!("selvedge: {line}"));
+    for Unknown { stream, text } in &fit.unknown {
+        tracing::info!(stream, "{text}");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 mod draw;
 mod figures;
-mod http;
+pub(crate) mod http;
 mod report;
 mod screen;
 mod state;

@@ -72,12 +72,12 @@ const EXPECTED: [(&str, Expected); 28] = [
 const STACK: &str = "selvedge stack listen 127.0.0.1:7800";
 const STACK_IS_UP: &str = "selvedge stack show --once";
 
-const BESIDE: [Beside; 6] = [
-    Beside {
-        page: "selvedge top",
-        line: "selvedge run scenarios/studio.toml",
-        is_up: "selvedge top --json",
-    },
+const RUNS: &str = "selvedge run scenarios/studio.toml";
+
+const BESIDE: [Beside; 8] = [
+    Beside { page: "selvedge top", line: RUNS, is_up: "selvedge top --json" },
+    Beside { page: "selvedge node reload", line: RUNS, is_up: "selvedge top --json" },
+    Beside { page: "selvedge node save", line: RUNS, is_up: "selvedge top --json" },
     Beside {
         page: "selvedge events sub",
         line: "selvedge events pub load --format load.format --event '{\"cpu\": 90}' --rate 100",

@@ -1,4 +1,4 @@
-//! One question to a node: HTTP/1.1 GET over plain TCP (RFC 9112), bounded in time and size.
+//! One request to a node: HTTP/1.1 over plain TCP (RFC 9112), bounded in time and size.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -35,6 +35,8 @@ pub(crate) enum HttpError {
     Timeout(Duration),
     /// An answer, but not 200.
     Status(u16),
+    /// The node refuses, and says why.
+    Refused(String),
     /// More than is read.
     TooLarge,
     /// Not HTTP.
@@ -61,6 +63,7 @@ impl fmt::Display for HttpError {
                 write!(f, "the node wants its token; set SELVEDGE_TOKEN or use --token")
             }
             Self::Status(404) => write!(f, "there is no node here (status 404); another server?"),
+            Self::Refused(why) => write!(f, "{why}"),
             Self::Status(status) => write!(f, "the node answered with status {status}"),
             Self::TooLarge => write!(f, "the answer is longer than {} MiB", BODY_MAX >> 20),
             Self::Malformed(what) => write!(f, "the answer is not HTTP: {what}"),
@@ -82,7 +85,7 @@ impl From<io::Error> for HttpError {
 
 /// Where to ask, and as whom.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(crate) struct Client {
     /// `HOST:PORT`.
     address: String,
     token: Option<String>,
@@ -90,7 +93,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Takes `HOST:PORT`, `HOST`, or either with `http://` before and `/` behind.
-    pub(super) fn new(address: &str, token: Option<String>) -> Result<Self, HttpError> {
+    pub(crate) fn new(address: &str, token: Option<String>) -> Result<Self, HttpError> {
         if address.starts_with("https://") {
             return Err(HttpError::Encrypted);
         }
@@ -114,12 +117,22 @@ impl Client {
     }
 
     /// `HOST:PORT`.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
+    /// Asks for a change, and returns the answer's body. Looking up the host's name is not part of the
+    /// time limit.
+    pub(crate) fn post(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+        self.ask_within("POST", path, limit)
+    }
+
     /// The body of a resource. Looking up the host's name is not part of the time limit.
-    pub(super) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+    pub(crate) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+        self.ask_within("GET", path, limit)
+    }
+
+    fn ask_within(&self, method: &str, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
         let places = self.address.to_socket_addrs().map_err(failed)?;
         let clock = Deadline { until: Instant::now() + limit.to_std() };
@@ -132,17 +145,18 @@ impl Client {
             error => error,
         };
         let stream = connect(places, &clock).map_err(failed)?;
-        self.ask(stream, path, &clock).map_err(timed)
+        self.ask(stream, (method, path), &clock).map_err(timed)
     }
 
     fn ask(
         &self,
         mut stream: TcpStream,
-        path: &str,
+        (method, path): (&str, &str),
         clock: &Deadline,
     ) -> Result<Vec<u8>, HttpError> {
         let mut request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: close\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\
+             Content-Length: 0\r\nConnection: close\r\n",
             self.address
         );
         if let Some(token) = &self.token {
@@ -198,10 +212,11 @@ enum End {
     Close,
 }
 
-/// The body of a response with status 200.
+/// The body of a response with status 200; of others what they say of the reason.
 fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     let mut body = Vec::new();
-    match head(reader)? {
+    let (status, end) = head(reader)?;
+    match end {
         End::Length(length) if length > BODY_MAX => return Err(HttpError::TooLarge),
         End::Length(length) => {
             reader.take(length).read_to_end(&mut body)?;
@@ -217,11 +232,23 @@ fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
             }
         }
     }
-    Ok(body)
+    match status {
+        200 => Ok(body),
+        _ => Err(refusal(&body).map_or(HttpError::Status(status), HttpError::Refused)),
+    }
+}
+
+/// What a node says of a request that it does not grant.
+fn refusal(body: &[u8]) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let error = &answer["error"];
+    // Where a token is missing, how to give one to this program is the better answer.
+    let said = error["message"].as_str().filter(|_| error["code"] != "unauthorized")?;
+    Some(said.to_owned())
 }
 
 /// Status line and headers, up to the empty line.
-fn head(reader: &mut impl BufRead) -> Result<End, HttpError> {
+fn head(reader: &mut impl BufRead) -> Result<(u16, End), HttpError> {
     let mut head = reader.take(HEAD_MAX);
     let first = line(&mut head)?;
     let status = first
@@ -229,14 +256,11 @@ fn head(reader: &mut impl BufRead) -> Result<End, HttpError> {
         .and_then(|rest| rest.split(' ').nth(1))
         .and_then(|status| status.parse::<u16>().ok())
         .ok_or(HttpError::Malformed("no status line"))?;
-    if status != 200 {
-        return Err(HttpError::Status(status));
-    }
     let mut end = End::Close;
     loop {
         let line = line(&mut head)?;
         if line.is_empty() {
-            return Ok(end);
+            return Ok((status, end));
         }
         let (name, value) = line.split_once(':').ok_or(HttpError::Malformed("a bad header"))?;
         let value = value.trim();
