@@ -5,7 +5,8 @@
 //! anything is sent, such as to serve the page, uses its two halves: [`Node::prepare`] opens the
 //! sources and starts the links, [`Node::start_sources`] lets frames come. A node is watched and
 //! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from
-//! the program itself, through its [`FrameProducer`].
+//! the program itself, through its [`FrameProducer`]. [`Node::reload_text`] applies what changed in
+//! a node file while the node runs.
 //!
 //! ```no_run
 //! use selvedge_node::{Node, NodeOptions};
@@ -54,8 +55,8 @@ pub use source::{OpenError, SourceFailure};
 pub use stacks::StackError;
 
 /// Makes what follows the frames of a link, given the streams of the link by their places in the node
-/// file. The tap numbers streams as the link does: in that order, and those that are added later
-/// behind them.
+/// file. The tap numbers streams as the link does: in that order; those that are
+/// added later get the lowest number that is free.
 pub type Taps = Box<dyn FnMut(&[usize]) -> Option<Box<dyn FateTap>>>;
 
 /// Knows the event channels of all hosts.
