@@ -98,7 +98,7 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| error.to_string())
             }
-            other => inspect::description(other).map_err(|error| error.to_string()),
+            other => inspect::description(other, &file.base).map_err(|error| error.to_string()),
         };
         if let Err(why) = looked_at {
             wrong.push((format!("stream.{}.source", stream.spec.name), why));

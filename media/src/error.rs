@@ -111,6 +111,24 @@ pub enum SourceError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A camera or server in the network that does not answer, or that has gone.
+    #[error(
+        "no media from \"{what}\": {message}; see that it is on, can be reached, and takes the login"
+    )]
+    Unreachable {
+        /// The source, without its login.
+        what: String,
+        /// What GStreamer says.
+        message: String,
+    },
+    /// A session description that describes nothing to receive.
+    #[error("\"{path}\": {message}")]
+    Description {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        message: String,
+    },
     /// Nothing came in time.
     #[error("\"{what}\" gave nothing for {waited}; see that it can be read and is not stuck")]
     Stalled {

@@ -69,13 +69,13 @@ pub fn version() -> Result<String, SourceError> {
 }
 
 /// Finds what is wrong with the description of a source, as far as that can be told without
-/// starting it: options, elements that are not installed, a launch line that makes no sense. Files
-/// and devices are not looked for.
+/// starting it: options, elements that are not installed, a launch line or a session description
+/// that makes no sense. Media files, devices and hosts are not looked for.
 ///
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
-pub fn description(uri: &SourceUri) -> Result<(), SourceError> {
-    crate::source::check(uri)
+pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
+    crate::source::check(uri, base_dir)
 }
 
 /// The mean rate that a source's description states, headers not included, and its period: what the

@@ -14,6 +14,7 @@ mod mistake;
 mod position;
 mod quote;
 mod read;
+mod secret;
 mod section;
 mod source;
 mod stack;
@@ -23,6 +24,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod url;
 pub mod view;
 
 use std::net::SocketAddr;
@@ -38,10 +40,12 @@ pub use mistake::ConfigFault;
 pub use position::{Position, SourceMap};
 pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
+pub use secret::redacted;
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
 pub use summary::{LinkSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text};
 pub use tree::NODES_MAX;
+pub use url::{Url, UrlError};
 
 /// A whole node.
 #[derive(Clone, Debug, PartialEq)]
@@ -258,6 +262,18 @@ pub enum SourceUri {
         clock: u32,
         /// `pt`, the payload type; `None`: any.
         payload_type: Option<u8>,
+    },
+    /// `sdp:PATH`: packets that arrive as a session description says, of its first video, else its
+    /// first sound.
+    Sdp {
+        /// The path, relative to the node file's folder.
+        path: String,
+    },
+    /// `rtsp://`, `srt://`, `rtmp://`: a camera or server that is connected to; `udp://`:
+    /// an MPEG transport stream that arrives.
+    Network {
+        /// Where.
+        url: Url,
     },
     /// `camera:DEVICE`, a path such as `camera:/dev/video0`.
     Camera {

@@ -196,6 +196,11 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }
+        if let SourceUri::Network { url } = &stream.source
+            && url.scheme() == "udp"
+        {
+            listeners.take(reader, url.to_string(), &stream.spec.name);
+        }
         if let SourceUri::Rtp { listen, .. } = stream.source {
             listeners.take(reader, listen.to_string(), &stream.spec.name);
             let any = listen.ip().is_unspecified() && stream.spec.to.ip().is_loopback();

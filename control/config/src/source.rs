@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::address::{self, AddressError};
-use super::{SourceUri, quoted};
+use super::url::{self, Url, UrlError};
+use super::{SourceUri, quoted, redacted};
 
 /// Why a text is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum SourceError {
     /// Nothing like `file:` in front.
     #[error(
         "{0} does not say what kind of source it is; write file: before a path, \
-             or one of test:, rtp://, camera:, record:, launch:"
+             or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, launch:"
     )]
     NoScheme(String),
     /// An unknown kind.
@@ -62,12 +63,27 @@ pub enum SourceError {
     /// Not an address to receive at.
     #[error("{0}")]
     Address(#[from] AddressError),
+    /// Not the address of a source in the network.
+    #[error("{0}")]
+    Url(#[from] UrlError),
     /// Not a device.
     #[error("{0} is not a device; write its path, such as \"camera:/dev/video0\"")]
     Device(String),
 }
 
-const SCHEMES: [&str; 6] = ["file:", "test:", "rtp:", "camera:", "record:", "launch:"];
+/// Reads the whole text of a source; `rest` is what stands behind the colon.
+type Read = fn(text: &str, rest: &str) -> Result<SourceUri, SourceError>;
+
+/// The kinds of source that are read here, one a line; those of [`url::SCHEMES`] are alike.
+const KINDS: [(&str, Read); 7] = [
+    ("file", file),
+    ("test", |_, rest| test(rest)),
+    ("rtp", |text, _| rtp(text)),
+    ("sdp", sdp),
+    ("camera", |_, rest| camera(rest)),
+    ("record", record),
+    ("launch", launch),
+];
 const ENCODINGS: [&str; 4] = ["H264", "MPV", "JPEG", "L16"];
 
 impl SourceUri {
@@ -85,27 +101,29 @@ impl FromStr for SourceUri {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(SourceError::NoScheme(quoted(text)));
         };
-        match scheme {
-            "file" => file(text, rest),
-            "test" => test(rest),
-            "rtp" => rtp(text),
-            "camera" => camera(rest),
-            "record" => record(text, rest),
-            "launch" if rest.trim().is_empty() || rest.contains('\0') => {
-                Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"))
-            }
-            "launch" => Ok(Self::Launch { line: rest.to_owned() }),
-            _ if scheme.contains(['/', '.']) => Err(SourceError::NoScheme(quoted(text))),
-            _ => Err(SourceError::Scheme {
-                scheme: quoted(&format!("{scheme}:")),
-                nearest: nearest(&format!("{scheme}:"), SCHEMES),
-            }),
+        if let Some((_, read)) = KINDS.iter().find(|(name, _)| *name == scheme) {
+            return read(text, rest);
         }
+        if let Some(&known) = url::SCHEMES.iter().find(|(name, _)| *name == scheme) {
+            return Ok(Self::Network { url: Url::new(text, known)? });
+        }
+        if scheme.contains(['/', '.']) {
+            return Err(SourceError::NoScheme(quoted(text)));
+        }
+        Err(SourceError::Scheme {
+            scheme: quoted(&format!("{scheme}:")),
+            nearest: nearest(scheme, schemes()),
+        })
     }
 }
 
+/// All that may stand before the colon.
+fn schemes() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|(name, _)| *name).chain(url::SCHEMES.iter().map(|(name, _)| *name))
+}
+
 impl fmt::Display for SourceUri {
-    /// As `FromStr` reads it, which knows no source of the program's own.
+    /// As `FromStr` reads it, which knows no source of the program's own; logins are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, repeat: false } => write!(f, "file:{path}"),
@@ -115,12 +133,14 @@ impl fmt::Display for SourceUri {
                 write!(f, "rtp://{listen}?encoding={encoding}&clock={clock}")?;
                 payload_type.map_or(Ok(()), |pt| write!(f, "&pt={pt}"))
             }
+            Self::Sdp { path } => write!(f, "sdp:{path}"),
+            Self::Network { url } => write!(f, "{url}"),
             Self::Camera { device } => write!(f, "camera:{device}"),
             Self::Record { path, encoding, repeat } => {
                 let repeat = if *repeat { "&loop" } else { "" };
                 write!(f, "record:{path}?encoding={encoding}{repeat}")
             }
-            Self::Launch { line } => write!(f, "launch:{line}"),
+            Self::Launch { line } => write!(f, "launch:{}", redacted(line)),
             Self::Program => f.write_str("the program"),
         }
     }
@@ -198,6 +218,20 @@ fn rtp(text: &str) -> Result<SourceUri, SourceError> {
     Ok(SourceUri::Rtp { listen, encoding, clock, payload_type })
 }
 
+fn sdp(text: &str, path: &str) -> Result<SourceUri, SourceError> {
+    if path.is_empty() || path.contains(char::is_control) {
+        return Err(SourceError::Empty(quoted(text), "sdp:camera.sdp"));
+    }
+    Ok(SourceUri::Sdp { path: path.to_owned() })
+}
+
+fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {
+    if line.trim().is_empty() || line.contains('\0') {
+        return Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"));
+    }
+    Ok(SourceUri::Launch { line: line.to_owned() })
+}
+
 fn camera(device: &str) -> Result<SourceUri, SourceError> {
     if !device.starts_with('/') || device.contains(char::is_control) {
         return Err(SourceError::Device(quoted(device)));
@@ -255,8 +289,11 @@ fn is_even(value: &str) -> bool {
 
 fn meant(nearest: Option<&str>) -> String {
     match nearest {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("use one of {}", SCHEMES.join(", ")),
+        Some(nearest) => format!("did you mean \"{nearest}:\"?"),
+        None => {
+            let all: Vec<String> = schemes().map(|name| format!("{name}:")).collect();
+            format!("use one of {}", all.join(", "))
+        }
     }
 }
 
@@ -274,6 +311,11 @@ mod tests {
             "test:audio?rate=50",
             "rtp://127.0.0.1:5004?encoding=H264&clock=90000&pt=96",
             "rtp://[::]:5004?encoding=L16&clock=16000",
+            "sdp:camera.sdp",
+            "rtsp://cam.example:8554/1?channel=2",
+            "srt://:9000?mode=listener&latency=50",
+            "rtmp://cam.example/live/key",
+            "udp://239.1.2.3:1234",
             "camera:/dev/video0",
             "launch:videotestsrc ! x264enc ! h264parse",
         ] {
@@ -316,6 +358,9 @@ mod tests {
             ("rtp://127.0.0.1:5004?encoding=H264&clock=8000", "clock=90000"),
             ("rtp://127.0.0.1:5004?encoding=H264&pt=128", "pt=127"),
             ("rtp://here:5004?encoding=H264", "numeric host"),
+            ("sdp:", "incomplete"),
+            ("rtsq://cam/1", "did you mean \"rtsp:\"?"),
+            ("udp://here:1", "a numeric one"),
             ("camera:video0", "camera:/dev/video0"),
             ("launch: ", "incomplete"),
             ("record:?encoding=H264", "incomplete"),

@@ -28,7 +28,9 @@ fn sound(text: &str, parsed: &Parsed) {
         let key = format!("stream.{}.source", stream.spec.name);
         inside(text, parsed.map.at(&key).expect("source is required"));
         let printed = stream.source.to_string();
-        assert_eq!(printed.parse::<SourceUri>().as_ref(), Ok(&stream.source), "{printed}");
+        // Logins are not printed: what is, stays as it is.
+        let again = printed.parse::<SourceUri>().map(|source| source.to_string());
+        assert_eq!(again.as_ref(), Ok(&printed), "{printed}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::SourceError;
 /// Where an error from GStreamer's threads waits to be fetched.
 pub(super) type Failure = Arc<Mutex<Option<SourceError>>>;
 
-/// A `decodebin` in `pipeline`, for the caller to link, that only takes containers apart: the
+/// A `decodebin` in `pipeline`, for the caller to link, that only takes containers and packets apart: the
 /// first video stream that it finds, else the first sound, goes through what it needs to `sink`.
 /// `failure` gets what goes wrong.
 pub(super) fn unpack_into(
@@ -30,9 +30,11 @@ pub(super) fn unpack_into(
     );
     unpack.connect("autoplug-continue", false, move |values| {
         let caps = values.get(2).and_then(|caps| caps.get::<gst::Caps>().ok());
-        let container =
-            caps.is_some_and(|caps| demuxers.iter().any(|d| d.can_sink_any_caps(&caps)));
-        Some(container.to_value())
+        let packed = caps.is_some_and(|caps| {
+            let is_rtp = caps.structure(0).is_some_and(|s| s.name() == "application/x-rtp");
+            is_rtp || demuxers.iter().any(|d| d.can_sink_any_caps(&caps))
+        });
+        Some(packed.to_value())
     });
     // Weak, as the pipeline owns the element that owns the closure.
     let weak = (pipeline.downgrade(), sink.downgrade());

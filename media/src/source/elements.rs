@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use selvedge_control_config::redacted;
 
 use crate::error::SourceError;
 
@@ -36,6 +37,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
             "rtpjpegdepay",
             "rtpL16depay",
             "rtpjitterbuffer",
+            "rtspsrc",
             "udpsrc",
             "v4l2src",
             "jpegenc",
@@ -44,7 +46,15 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ),
     (
         "gstreamer1.0-plugins-bad",
-        &["h264parse", "mpegvideoparse", "jpegparse", "openh264enc", "mpeg2enc"],
+        &[
+            "h264parse",
+            "mpegvideoparse",
+            "jpegparse",
+            "openh264enc",
+            "mpeg2enc",
+            "srtsrc",
+            "rtmp2src",
+        ],
     ),
     ("gstreamer1.0-plugins-ugly", &["x264enc"]),
     ("gstreamer1.0-libav", &["avdec_h264", "avdec_mpeg2video"]),
@@ -81,6 +91,7 @@ pub(crate) fn init() -> Result<(), SourceError> {
             message: e.message().into(),
         })?;
         gst::glib::log_set_default_handler(|domain, _, message| {
+            let message = redacted(message);
             tracing::debug!(target: "gstreamer", "{}: {message}", domain.unwrap_or("glib"));
         });
         Ok(())
@@ -110,16 +121,50 @@ pub(crate) fn wiring(element: &str, message: impl ToString) -> SourceError {
 /// [`SourceError::CodecAbsent`] or [`SourceError::ElementAbsent`] for an element that is not
 /// installed, [`SourceError::Launch`] for a line that makes no sense.
 pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
+    parsed(line, true)
+}
+
+/// A bin from a launch line that begins with a source, with its end as pad `src`.
+///
+/// An input that an element links only when its pads come (`qtdemux`, `rtspsrc`) looks open until
+/// then, so inputs stay as they are.
+///
+/// # Errors
+/// As [`bin`].
+pub(crate) fn source_bin(line: &str) -> Result<gst::Bin, SourceError> {
+    let bin = parsed(line, false)?;
+    let (end, bin) = match open_end(&bin) {
+        Some(end) => (end, bin),
+        // The last element may have no output yet; one behind it takes what comes.
+        None => {
+            let followed = parsed(&format!("{line} ! identity"), false).ok();
+            let message = "nothing comes out of its end".into();
+            let absent = || SourceError::Launch { line: redacted(line), message };
+            followed.and_then(|bin| Some((open_end(&bin)?, bin))).ok_or_else(absent)?
+        }
+    };
+    let ghost = gst::GhostPad::builder_with_target(&end).map_err(|e| wiring("launch", e))?;
+    bin.add_pad(&ghost.name("src").build()).map_err(|e| wiring("launch", e))?;
+    Ok(bin)
+}
+
+/// The output of a bin's own elements that is linked to nothing; those inside of its bins are theirs.
+fn open_end(bin: &gst::Bin) -> Option<gst::Pad> {
+    let outputs = bin.children().into_iter().flat_map(|element| element.src_pads());
+    outputs.into_iter().find(|pad| !pad.is_linked())
+}
+
+fn parsed(line: &str, open_ends: bool) -> Result<gst::Bin, SourceError> {
     let mut context = gst::ParseContext::new();
     let flags = gst::ParseFlags::FATAL_ERRORS;
-    gst::parse::bin_from_description_full(line, true, Some(&mut context), flags)
+    let wrong =
+        |message: &str| SourceError::Launch { line: redacted(line), message: redacted(message) };
+    gst::parse::bin_from_description_full(line, open_ends, Some(&mut context), flags)
         .map_err(|e| {
             // Other mistakes leave elements in the context too.
             let absent = e.matches(gst::ParseError::NoSuchElement);
             let missing = context.missing_elements().into_iter().next().filter(|_| absent);
-            let Some(element) = missing else {
-                return SourceError::Launch { line: line.into(), message: e.message().into() };
-            };
+            let Some(element) = missing else { return wrong(e.message()) };
             match package_of(&element) {
                 Some(package) => {
                     SourceError::CodecAbsent { codec: format!("GStreamer's {element}"), package }
@@ -127,10 +172,5 @@ pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
                 None => SourceError::ElementAbsent { element },
             }
         })
-        .and_then(|element| {
-            element.downcast().map_err(|_| SourceError::Launch {
-                line: line.into(),
-                message: "it is not a pipeline".into(),
-            })
-        })
+        .and_then(|element| element.downcast().map_err(|_| wrong("it is not a pipeline")))
 }

@@ -3,6 +3,7 @@
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
+use selvedge_control_config::redacted;
 use selvedge_units::Duration;
 
 use super::carry::{self, Failure};
@@ -26,6 +27,7 @@ pub(super) struct Feed {
     failure: Failure,
     descriptors: Descriptors,
     live: bool,
+    timing: Timing,
     /// Encodings that were found and that nothing here handles.
     missing: Option<SourceError>,
     delivered: bool,
@@ -75,6 +77,7 @@ impl Feed {
             pipeline,
             failure,
             live: timing == Timing::Live,
+            timing,
             missing: None,
             delivered: false,
         };
@@ -82,13 +85,13 @@ impl Feed {
         let end = feed.sink.upcast_ref::<gst::Element>();
         let unpack = carry::unpack_into(&feed.pipeline, end, what, &feed.failure)?;
         head.link(&unpack).map_err(|e| wiring(&head.name(), e))?;
-        feed.start(timing)
+        feed.start()
     }
 
-    fn start(mut self, timing: Timing) -> Result<Self, SourceError> {
+    fn start(mut self) -> Result<Self, SourceError> {
         // Live pipelines have nothing to show before they play.
         let paused = self.pipeline.set_state(gst::State::Paused);
-        if timing == Timing::Unknown {
+        if self.timing == Timing::Unknown {
             self.live = paused == Ok(gst::StateChangeSuccess::NoPreroll);
         }
         match paused.and_then(|_| self.pipeline.set_state(gst::State::Playing)) {
@@ -102,16 +105,41 @@ impl Feed {
         self.live
     }
 
+    /// Whether what ends was cut off: a camera or server has gone, and nothing has come to its end.
+    pub(super) fn is_from_network(&self) -> bool {
+        self.live && self.connects()
+    }
+
+    /// Whether anything in it connects to something, or waits for what arrives.
+    fn connects(&self) -> bool {
+        let elements = self.pipeline.iterate_recurse().into_iter().flatten();
+        let mut classes = elements.filter_map(|element| element.metadata("klass"));
+        classes.any(|class| class.contains("Source") && class.contains("Network"))
+    }
+
+    /// Notes of a source of unknown timing whether it is live, once it has begun: what connects by
+    /// itself can't tell before.
+    fn note_timing(&mut self) {
+        if self.timing == Timing::Unknown && !self.live {
+            let mut query = gst::query::Latency::new();
+            self.live = self.pipeline.query(&mut query) && query.result().0;
+        }
+    }
+
     /// How long the media are, where their container states it.
     pub(super) fn duration(&self) -> Option<Duration> {
         let duration = self.pipeline.query_duration::<gst::ClockTime>();
         duration.filter(|_| !self.live).map(|duration| Duration(duration.nseconds()))
     }
 
-    /// Whether no thread of the pipeline runs any more, so that nothing will ever come.
+    /// Whether no thread of a pipeline that reads what is stored runs any more, so that nothing will
+    /// ever come. Those that connect to something have none meanwhile.
     ///
     /// `decodebin` loses an error that a demultiplexer reports while it is being put in place.
     pub(super) fn is_dead(&self) -> bool {
+        if self.timing != Timing::Stored {
+            return false;
+        }
         let runs = |pad: &gst::Pad| pad.task_state() == gst::TaskState::Started;
         let elements = self.pipeline.iterate_recurse().into_iter();
         !elements.flatten().any(|element| element.pads().iter().any(runs))
@@ -125,7 +153,9 @@ impl Feed {
                 let caps = sample.caps_owned();
                 let Some((mut unit, caps)) = Unit::new(&sample).zip(caps) else { continue };
                 self.descriptors.mark(&mut unit.buffer);
-                self.delivered = true;
+                if !std::mem::replace(&mut self.delivered, true) {
+                    self.note_timing();
+                }
                 return Ok(PullResult::Unit(unit, caps));
             }
             let error = self.take_failure().or_else(|| self.bus_error());
@@ -176,7 +206,7 @@ impl Feed {
 
     fn classify(&self, error: &gst::message::Error) -> SourceError {
         let text = error.error();
-        let found = text.message().to_owned();
+        let found = redacted(text.message());
         let element = error.src().map_or_else(|| "pipeline".into(), |src| src.name().to_string());
         let what = self.what.clone();
         match (text.kind::<gst::StreamError>(), text.kind::<gst::ResourceError>()) {
@@ -187,7 +217,11 @@ impl Feed {
             _ => {
                 let detail = error.debug().unwrap_or_default();
                 let detail = detail.lines().last().unwrap_or_default();
-                SourceError::Pipeline { element, message: format!("{found} ({detail})") }
+                let message = format!("{found} ({})", redacted(detail));
+                if text.is::<gst::ResourceError>() && self.connects() {
+                    return SourceError::Unreachable { what, message };
+                }
+                SourceError::Pipeline { element, message }
             }
         }
     }

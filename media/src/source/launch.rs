@@ -3,7 +3,7 @@
 use gstreamer as gst;
 use gstreamer::prelude::*;
 
-use super::elements::{bin, wiring};
+use super::elements::{source_bin, wiring};
 use super::feed::{Feed, Timing};
 use crate::error::SourceError;
 
@@ -18,10 +18,5 @@ pub(super) fn feed(what: &str, line: &str, timing: Timing) -> Result<Feed, Sourc
 
 /// The elements of a launch line, linked and not started.
 pub(super) fn parse(line: &str) -> Result<gst::Bin, SourceError> {
-    let bin = bin(line)?;
-    if bin.static_pad("src").is_none() {
-        let message = "nothing comes out of its end".into();
-        return Err(SourceError::Launch { line: line.into(), message });
-    }
-    Ok(bin)
+    source_bin(line)
 }

@@ -13,6 +13,7 @@ mod file;
 mod framer;
 mod framing;
 mod launch;
+mod network;
 mod nominal;
 mod packetizer;
 mod rtp;
@@ -24,7 +25,7 @@ mod unit;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use selvedge_control_config::SourceUri;
+use selvedge_control_config::{SourceUri, Url, redacted};
 use selvedge_units::{Bitrate, Duration};
 
 use crate::error::SourceError;
@@ -67,7 +68,7 @@ struct SourceOpener {
 }
 
 /// The kinds of source. A new kind is a case here, a line in each of the two functions below,
-/// and a file.
+/// and a file; one more of the network is a line in the table of [`network`].
 #[derive(Clone, Debug)]
 enum SourceKind {
     File(PathBuf),
@@ -75,6 +76,7 @@ enum SourceKind {
     Rtp(rtp::Expected),
     Camera { device: String },
     Launch { line: String },
+    Network(Url),
 }
 
 /// GStreamer's version, if it starts and these elements are installed.
@@ -88,11 +90,14 @@ pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
 }
 
 /// Finds what is wrong with a source's description, without starting anything.
-pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
+pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
-    match SourceOpener::new(uri, Path::new(""))?.make {
+    match SourceOpener::new(uri, base_dir)?.make {
         SourceKind::Test { line } | SourceKind::Launch { line } => launch::parse(&line).map(drop),
-        SourceKind::File(_) | SourceKind::Rtp(_) | SourceKind::Camera { .. } => Ok(()),
+        SourceKind::File(_)
+        | SourceKind::Rtp(_)
+        | SourceKind::Camera { .. }
+        | SourceKind::Network(_) => Ok(()),
     }
 }
 
@@ -122,6 +127,13 @@ impl SourceOpener {
                 let expected = rtp::Expected::new(*listen, &stated, *payload_type)?;
                 (format!("rtp://{listen}"), SourceKind::Rtp(expected), false)
             }
+            SourceUri::Sdp { path } => {
+                let expected = rtp::described(&base_dir.join(path))?;
+                (uri.to_string(), SourceKind::Rtp(expected), false)
+            }
+            SourceUri::Network { url } => {
+                (uri.to_string(), SourceKind::Network(url.clone()), false)
+            }
             SourceUri::Camera { device } => {
                 (format!("camera:{device}"), SourceKind::Camera { device: device.clone() }, false)
             }
@@ -134,7 +146,7 @@ impl SourceOpener {
                 return Err(SourceError::Pipeline { element: uri.to_string(), message });
             }
             SourceUri::Launch { line } => {
-                (format!("launch:{line}"), SourceKind::Launch { line: line.clone() }, false)
+                (uri.to_string(), SourceKind::Launch { line: line.clone() }, false)
             }
         };
         Ok(Self { what, make, repeat })
@@ -144,9 +156,10 @@ impl SourceOpener {
         match &self.make {
             SourceKind::File(path) => file::feed(&self.what, path),
             SourceKind::Test { line } => launch::feed(&self.what, line, Timing::Stored),
-            SourceKind::Rtp(expected) => rtp::feed(&self.what, *expected),
+            SourceKind::Rtp(expected) => rtp::feed(&self.what, expected),
             SourceKind::Camera { device } => camera::feed(&self.what, device),
             SourceKind::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
+            SourceKind::Network(url) => network::feed(&self.what, url),
         }
     }
 
@@ -159,19 +172,31 @@ impl SourceOpener {
         }
     }
 
+    /// Whether it waits for packets for as long as it takes, and connects to nothing.
+    const fn waits_for_packets(&self) -> bool {
+        matches!(self.make, SourceKind::Rtp(_))
+    }
+
     /// What is wrong with something that is no file is told as such.
     fn explain(&self, error: SourceError) -> SourceError {
+        let what = || self.what.clone();
         let found = match &error {
+            SourceError::Pipeline { message, .. }
+                if matches!(self.make, SourceKind::Network(_)) =>
+            {
+                return SourceError::Unreachable { what: what(), message: message.clone() };
+            }
             SourceError::CodecUnsupported { codec, .. } => format!("it ends in {codec}"),
             SourceError::NotMedia { found, .. } => found.clone(),
             _ => return error,
         };
         match &self.make {
             SourceKind::Launch { line } => {
-                SourceError::Launch { line: line.clone(), message: found }
+                SourceError::Launch { line: redacted(line), message: found }
             }
             SourceKind::File(_) => error,
-            _ => SourceError::Pipeline { element: self.what.clone(), message: found },
+            SourceKind::Network(_) => SourceError::Unreachable { what: what(), message: found },
+            _ => SourceError::Pipeline { element: what(), message: found },
         }
     }
 }

@@ -1,29 +1,33 @@
-//! `rtp:` sources: packets that come over the network, put in order, unpacked, and packed again,
+//! `rtp:` and `sdp:` sources: packets that come over the network, put in order, unpacked, and packed again,
 //! so that their pictures can be read. What is no packet is thrown away at the door.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_data_stream::rtp::Packet;
 
-use super::elements::{bin, wiring};
+use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use super::unit::Format;
 use crate::error::SourceError;
 use crate::picture::Codec;
+use crate::sdp::{Described, Session, TEXT_MAX};
 
 /// How long packets wait for those that were overtaken.
 const REORDER_MS: u32 = 60;
 
 /// What is expected to arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) listen: SocketAddr,
     pub(super) codec: Codec,
     pub(super) clock_rate: u32,
     pub(super) channels: u8,
     pub(super) payload_type: Option<u8>,
+    /// Parameters of the format, as they stand in `a=fmtp`.
+    pub(super) fmtp: Option<String>,
 }
 
 impl Expected {
@@ -61,7 +65,7 @@ impl Expected {
             return Err(refuse(encoding, remedy));
         }
         let channels = channels as u8;
-        Ok(Self { listen, codec, clock_rate, channels, payload_type })
+        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp: None })
     }
 
     /// What is known before the first packet.
@@ -71,25 +75,21 @@ impl Expected {
         Format { codec: self.codec, caps, period: None, width: None, height: None, audio: sound }
     }
 
-    fn line(&self) -> String {
-        let (media, depay) = match self.codec {
-            Codec::H264 => ("video", "rtph264depay"),
-            Codec::Mpv => ("video", "rtpmpvdepay"),
-            Codec::Jpeg => ("video", "rtpjpegdepay"),
-            Codec::L16 => ("audio", "rtpL16depay"),
-        };
-        let (name, rate, channels) = (self.codec.encoding(), self.clock_rate, self.channels);
-        let sound = match self.codec {
-            Codec::L16 => format!(",channels={channels},encoding-params=(string){channels}"),
-            _ => String::new(),
-        };
-        format!(
-            "udpsrc name=udp address={} port={} buffer-size=524288 \
-             caps=application/x-rtp,media={media},clock-rate={rate},encoding-name={name}{sound} ! \
-             rtpjitterbuffer latency={REORDER_MS} ! {depay}",
-            self.listen.ip(),
-            self.listen.port(),
-        )
+    /// What GStreamer has to know of the packets: all that an SDP file says.
+    fn caps(&self) -> gst::Caps {
+        let media = if self.codec.is_audio() { "audio" } else { "video" };
+        let mut caps = gst::Structure::builder("application/x-rtp")
+            .field("media", media)
+            .field("clock-rate", self.clock_rate as i32)
+            .field("encoding-name", self.codec.encoding().to_ascii_uppercase());
+        if self.codec.is_audio() {
+            let channels = i32::from(self.channels);
+            caps = caps.field("channels", channels).field("encoding-params", channels.to_string());
+        }
+        for (name, value) in parameters(self.fmtp.as_deref().unwrap_or_default()) {
+            caps = caps.field(name.to_ascii_lowercase(), value);
+        }
+        gst::Caps::builder_full().structure(caps.build()).build()
     }
 
     fn is_expected(&self, datagram: &[u8]) -> bool {
@@ -99,12 +99,50 @@ impl Expected {
     }
 }
 
+/// The parameters of an `a=fmtp` that may be fields of caps.
+fn parameters(fmtp: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_name = |name: &str| {
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(letters)
+    };
+    let pairs = fmtp.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(name, _)| is_name(name))
+}
+
+/// What a session description says of its first video, else of its first sound.
+pub(super) fn described(path: &Path) -> Result<Expected, SourceError> {
+    let shown = path.display().to_string();
+    let wrong = |message: String| SourceError::Description { path: shown.clone(), message };
+    let not_found =
+        |e: std::io::Error| SourceError::NotFound { path: shown.clone(), reason: e.to_string() };
+    let length = std::fs::metadata(path).map_err(not_found)?.len();
+    if length > TEXT_MAX as u64 {
+        return Err(wrong(format!("{length} bytes are too long for an SDP file")));
+    }
+    let text = std::fs::read_to_string(path).map_err(not_found)?;
+    let session = Session::parse(&text).map_err(|e| wrong(e.to_string()))?;
+    let first = session.streams.iter().min_by_key(|stream| stream.audio);
+    let Described { to, encoding, clock_rate, channels, payload_type, fmtp, .. } =
+        first.ok_or_else(|| wrong("it describes no video and no sound".into()))?;
+    let map = match channels {
+        Some(channels) => format!("{encoding}/{clock_rate}/{channels}"),
+        None => format!("{encoding}/{clock_rate}"),
+    };
+    let expected = Expected::new(*to, &map, Some(*payload_type))?;
+    Ok(Expected { fmtp: fmtp.clone(), ..expected })
+}
+
 /// The feed of a port.
-pub(super) fn feed(what: &str, expected: Expected) -> Result<Feed, SourceError> {
+pub(super) fn feed(what: &str, expected: &Expected) -> Result<Feed, SourceError> {
     let head = |pipeline: &gst::Pipeline| {
-        let bin = bin(&expected.line())?;
-        let udp = bin.by_name("udp").and_then(|udp| udp.static_pad("src"));
-        let door = udp.ok_or_else(|| wiring("udpsrc", "it has no output"))?;
+        let (udp, order) = (make("udpsrc")?, make("rtpjitterbuffer")?);
+        udp.set_property("address", expected.listen.ip().to_string());
+        udp.set_property("port", i32::from(expected.listen.port()));
+        udp.set_property("buffer-size", 524_288i32);
+        udp.set_property("caps", expected.caps());
+        order.set_property("latency", REORDER_MS);
+        let door = udp.static_pad("src").ok_or_else(|| wiring("udpsrc", "it has no output"))?;
+        let expected = expected.clone();
         door.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
             let map = info.buffer().and_then(|buffer| buffer.map_readable().ok());
             if map.is_some_and(|map| expected.is_expected(&map)) {
@@ -113,15 +151,18 @@ pub(super) fn feed(what: &str, expected: Expected) -> Result<Feed, SourceError> 
                 gst::PadProbeReturn::Drop
             }
         });
-        pipeline.add(&bin).map_err(|e| wiring("udpsrc", e))?;
-        Ok(bin.upcast())
+        pipeline.add_many([&udp, &order]).map_err(|e| wiring("udpsrc", e))?;
+        udp.link(&order).map_err(|e| wiring("udpsrc", e))?;
+        Ok(order)
     };
     Feed::parsed(what, Timing::Live, head).map_err(|error| match error {
-        SourceError::Pipeline { message, .. } => SourceError::Device {
-            device: expected.listen.to_string(),
-            message,
-            remedy: "see that the address is one of this machine's and the port is free",
-        },
+        SourceError::Pipeline { message, .. } | SourceError::Unreachable { message, .. } => {
+            SourceError::Device {
+                device: expected.listen.to_string(),
+                message,
+                remedy: "see that the address is one of this machine's and the port is free",
+            }
+        }
         other => other,
     })
 }

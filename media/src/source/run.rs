@@ -25,26 +25,41 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 const DEAD_POLLS: u32 = 6;
 /// How far a source may fall behind and still catch up.
 const SLACK: Duration = Duration::from_millis(500);
+/// How long a camera or server may send nothing before it counts as gone.
+const SILENCE: Duration = Duration::from_secs(5);
 /// What may be missing at the end of a clip before it counts as cut off.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
 impl Source {
-    /// Opens a source and waits for its first frame, 10 s at most.
+    /// Opens a source and waits for its first frame, 10 s at most: [`Self::open_within`].
+    ///
+    /// # Errors
+    /// [`SourceError`], which says what was found and what to do.
+    pub fn open(uri: &SourceUri, base_dir: &Path, payload_max: usize) -> Result<Self, SourceError> {
+        Self::open_within(uri, base_dir, payload_max, TIMEOUT)
+    }
+
+    /// Opens a source and waits for its first frame, so long at most.
     ///
     /// `base_dir` is where relative paths begin; `payload_max` is how many bytes a packet may
     /// carry behind its 12-byte fixed header (64 to 65000).
     ///
     /// # Errors
     /// [`SourceError`], which says what was found and what to do.
-    pub fn open(uri: &SourceUri, base_dir: &Path, payload_max: usize) -> Result<Self, SourceError> {
+    pub fn open_within(
+        uri: &SourceUri,
+        base_dir: &Path,
+        payload_max: usize,
+        limit: Duration,
+    ) -> Result<Self, SourceError> {
         elements::init()?;
         let opener = SourceOpener::new(uri, base_dir)?;
-        let mut feed = opener.feed()?;
+        let mut feed = opener.feed().map_err(|e| opener.explain(e))?;
         let (format, first) = match opener.known_format() {
             Some(format) => (format, None),
             None => {
                 let (first, caps) =
-                    first_unit(&mut feed, &opener.what).map_err(|e| opener.explain(e))?;
+                    first_unit(&mut feed, &opener.what, limit).map_err(|e| opener.explain(e))?;
                 (framing::format(&opener.what, &caps)?, Some(first))
             }
         };
@@ -153,10 +168,11 @@ impl Source {
         let clock = std::time::Instant::now();
         let now = || Instant(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let mut heard = now();
+        let from_network = !self.opener.waits_for_packets() && self.feed.is_from_network();
         while !stop.load(Ordering::Relaxed) {
             let pulled = match self.ahead.pop_front() {
                 Some(unit) => PullResult::Unit(unit, self.framing.format.caps.clone()),
-                None => self.feed.pull(STOP_POLL)?,
+                None => self.feed.pull(STOP_POLL).map_err(|e| self.opener.explain(e))?,
             };
             let (frames, end) = match pulled {
                 PullResult::Unit(unit, caps) => {
@@ -165,11 +181,10 @@ impl Source {
                 }
                 PullResult::Nothing => {
                     let waited = now().since(heard);
-                    if waited > TIMEOUT && !self.feed.is_live() {
-                        return Err(SourceError::Stalled {
-                            what: self.opener.what.clone(),
-                            waited,
-                        });
+                    let limit = if from_network { SILENCE } else { TIMEOUT };
+                    if waited > limit && (from_network || !self.feed.is_live()) {
+                        let what = self.opener.what.clone();
+                        return Err(SourceError::Stalled { what, waited });
                     }
                     continue;
                 }
@@ -177,6 +192,10 @@ impl Source {
                     self.restart_medium(note)?;
                     heard = now();
                     continue;
+                }
+                PullResult::End(_) if from_network => {
+                    let (what, message) = (self.opener.what.clone(), "it has gone".into());
+                    return Err(SourceError::Unreachable { what, message });
                 }
                 PullResult::End(note) => {
                     let note = note.or_else(|| self.cut_off());
@@ -247,10 +266,14 @@ impl Source {
     }
 }
 
-fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
+fn first_unit(
+    feed: &mut Feed,
+    what: &str,
+    limit: Duration,
+) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
     let mut dead = 0;
-    while began.elapsed() < TIMEOUT.to_std() {
+    while began.elapsed() < limit.to_std() {
         match feed.pull(STOP_POLL)? {
             PullResult::Unit(unit, caps) => return Ok((unit, caps)),
             PullResult::Nothing => {}
@@ -263,7 +286,7 @@ fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceEr
             return Err(SourceError::NotMedia { what: what.into(), found });
         }
     }
-    Err(SourceError::Stalled { what: what.into(), waited: TIMEOUT })
+    Err(SourceError::Stalled { what: what.into(), waited: limit })
 }
 
 /// Sleeps in slices; false if `stop` was set meanwhile.
