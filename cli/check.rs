@@ -12,6 +12,7 @@ use selvedge_control_config::{
     self, ConfigErrors, ConfigFault, LONGEST_FILE, LinkSummary, NodeConfig, Parsed, Summary,
 };
 
+use crate::absent::{self, Absent};
 use crate::feasible::{self, Fit};
 use crate::trace::admit::{self, LinkReport};
 use crate::wake_ups::{Cost, WakeUps};
@@ -24,6 +25,15 @@ pub(crate) struct NodeFileArgs {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeFileArgs,
+    /// End with status 1 also if a camera or a source in the network gives nothing now
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// A node file, read; relative paths in it are relative to its folder.
@@ -62,7 +72,8 @@ impl NodeFile {
     }
 }
 
-pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
+    let (args, strict) = (&args.node, args.strict);
     let file = read(&args.file)?;
     let mut summary = file.config.summary();
     let measured = feasible::measured(&file, usize::MAX)?;
@@ -73,10 +84,11 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     }
     let fit = Fit::new(&file, &measured.offers);
     let admission = admit::links(&file.config, &measured.media);
+    let absent = absent::absent(&file);
     let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let checked = Checked { summary: &summary, fit: &fit, admission, wake_ups };
+        let checked = Checked { summary: &summary, fit: &fit, absent: &absent, admission, wake_ups };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
         let fits = if fit.infeasible.is_empty() { "is right" } else { "asks for too much" };
@@ -87,12 +99,16 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
         for cost in wake_ups {
             writeln!(out, "\n{}.", cost.text())?;
         }
+        for Absent { text, .. } in &absent {
+            writeln!(out, "\nwarning: {text}.")?;
+        }
         for Unknown { stream, text } in &fit.unknown {
             writeln!(out, "\n{stream}: {text}.")?;
         }
     }
     out.flush()?;
-    fit.required(&file)
+    fit.required(&file)?;
+    if strict { absent::required(&absent) } else { Ok(()) }
 }
 
 /// All that is printed as JSON.
@@ -102,6 +118,8 @@ struct Checked<'a> {
     summary: &'a Summary,
     #[serde(flatten)]
     fit: &'a Fit,
+    /// Sources that give nothing now.
+    absent: &'a [Absent],
     /// Whether its streams fit, for each link of whose streams all media are measured.
     admission: Vec<LinkReport>,
     /// What late wake-ups cost each link that the node paces itself.

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::check::NodeFileArgs;
+use crate::check::CheckArgs;
 use crate::code::CodeCommand;
 use crate::cpu::CpuCommand;
 #[cfg(feature = "gstreamer")]
@@ -57,7 +57,7 @@ pub(crate) enum Command {
         after_help = "Exit status: 1 if the streams do not fit their links; the change that helps is named.\n\n\
                             Example:\n  selvedge check scenarios/studio.toml --json"
     )]
-    Check(NodeFileArgs),
+    Check(CheckArgs),
     /// Receive streams, measure and show them
     #[command(after_help = "Example:\n  selvedge play lecture.sdp --seconds 10\n  \
                             selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump\n  \

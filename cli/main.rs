@@ -1,5 +1,6 @@
 //! The command line: one match from what was typed to what is done.
 
+mod absent;
 mod check;
 mod cli;
 mod code;

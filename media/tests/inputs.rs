@@ -9,6 +9,7 @@ mod support;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use selvedge_control_config::SourceUri;
@@ -83,7 +84,7 @@ fn free_port() -> u16 {
 fn open_soon(text: &str) -> Source {
     let limit = Duration::from_secs(5);
     selvedge_tests_wait::until_some(text, || {
-        let opened = Source::open_within(&uri(text), Path::new(""), PAYLOAD_MAX, limit);
+        let opened = Source::open_within(&uri(text), Path::new(""), PAYLOAD_MAX, limit, &AtomicBool::new(false));
         opened.inspect_err(|error| println!("{error}")).ok()
     })
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
+use selvedge_media::StreamInfo;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
 use selvedge_units::Duration;
 
@@ -26,12 +27,22 @@ type Thumbnail = (u64, Arc<[u8]>);
 #[derive(Debug, Default)]
 pub(crate) struct FeedStatus {
     state: Mutex<(StreamState, String)>,
+    /// What its medium is, once that is known.
+    info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
 }
 
 impl FeedStatus {
     pub(crate) fn set(&self, state: StreamState, detail: impl Into<String>) {
         *self.state.lock() = (state, detail.into());
+    }
+
+    pub(crate) fn set_info(&self, info: Option<StreamInfo>) {
+        *self.info.lock() = info;
+    }
+
+    pub(crate) fn info(&self) -> Option<StreamInfo> {
+        self.info.lock().clone()
     }
 
     pub(crate) fn get(&self) -> (StreamState, String) {
@@ -120,8 +131,9 @@ impl SourceThreads {
         match source {
             #[cfg(feature = "gstreamer")]
             Medium::Media(source) if !frame_producers.is_empty() => {
+                let source = source.map(|source| *source);
                 self.source_threads.push(SourceThread::start(
-                    *source,
+                    source,
                     reopen,
                     status,
                     frame_producers,

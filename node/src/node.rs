@@ -3,7 +3,7 @@
 //! becomes of them is read from the links' reports.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,6 @@ use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
 use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, SourceUri, StreamConfig, parse};
 use selvedge_data_stream::{Contract, Counts};
 use selvedge_media::StreamInfo;
-use selvedge_media::sdp::{Described, Session};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
@@ -21,7 +20,7 @@ use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
-use crate::source::{self, Medium, Opened, contract_of, params, payload_of};
+use crate::source::{self, Medium, Opened, contract_of, params, payload_of, write_sdp};
 use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
@@ -77,8 +76,6 @@ pub(crate) struct Stream {
     pub(crate) stack: Option<usize>,
     /// Its number on its link.
     pub(crate) number: usize,
-    /// What its medium is, once known.
-    pub(crate) info: Option<StreamInfo>,
     pub(crate) counters: Arc<FrameProducerCounters>,
     pub(crate) status: Arc<FeedStatus>,
     /// Its source, until that is started or, if it is the program, its inlet is taken.
@@ -280,7 +277,7 @@ impl Node {
     /// What a stream's source says of itself; `None` if there is none, or it is the program.
     #[must_use]
     pub fn info(&self, stream: &str) -> Option<StreamInfo> {
-        self.streams().iter().find(|s| s.config.spec.name == stream)?.info.clone()
+        self.streams().iter().find(|s| s.config.spec.name == stream)?.status.info()
     }
 
     /// What is counted of a stream, at most 250 ms ago; `None` if there is no such stream.
@@ -351,14 +348,16 @@ impl Node {
 
 impl Stream {
     pub(crate) fn new(config: StreamConfig, opened: Opened, number: usize, end: StreamEnd) -> Self {
+        let terms = contract_of(&config, opened.info.as_ref());
+        let status = FeedStatus::default();
+        status.set_info(opened.info);
         Self {
-            terms: contract_of(&config, opened.info.as_ref()),
+            terms,
             stack: None,
             config,
             number,
-            info: opened.info,
             counters: end.counters(),
-            status: Arc::default(),
+            status: Arc::new(status),
             waiting: Some((opened.source, vec![end])),
         }
     }
@@ -366,16 +365,4 @@ impl Stream {
     pub(crate) const fn is_the_programs(&self) -> bool {
         matches!(self.config.source, SourceUri::Program)
     }
-}
-
-/// Writes a stream's session description, if it is to have one and its medium is known.
-pub(crate) fn write_sdp(
-    stream: &StreamConfig,
-    info: Option<&StreamInfo>,
-    base: &Path,
-) -> Result<(), (String, std::io::Error)> {
-    let (Some(path), Some(info)) = (&stream.sdp, info) else { return Ok(()) };
-    let streams = vec![Described::new(info, stream.spec.to)];
-    let session = Session { name: stream.spec.name.clone(), streams };
-    std::fs::write(base.join(path), session.to_string()).map_err(|why| (path.clone(), why))
 }

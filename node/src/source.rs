@@ -2,16 +2,25 @@
 //! itself. What they say of themselves becomes the streams' contracts.
 
 use std::path::Path;
+#[cfg(feature = "gstreamer")]
+use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
 use selvedge_data_stream::{Contract, Spec};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::Source;
+use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamParams, payload_max};
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
+#[cfg(feature = "gstreamer")]
+use selvedge_units::Duration;
+
+/// How long a node waits at its start for a source that may be absent; later it has longer.
+#[cfg(feature = "gstreamer")]
+const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// A source that is open.
 pub(crate) struct Opened {
@@ -22,9 +31,9 @@ pub(crate) struct Opened {
 
 /// Where a stream's frames come from, open.
 pub(crate) enum Medium {
-    /// GStreamer.
+    /// GStreamer; `None` while what it comes from is not there yet.
     #[cfg(feature = "gstreamer")]
-    Media(Box<Source>),
+    Media(Option<Box<Source>>),
     /// A recording.
     Recording(feeder::OpenRecording),
     /// The program that runs the node.
@@ -73,14 +82,47 @@ impl Opened {
 
     #[cfg(feature = "gstreamer")]
     fn media(uri: &SourceUri, base: &Path, payload_max: usize) -> Result<Self, OpenError> {
-        let source = Source::open(uri, base, payload_max)?;
-        let info = Some(source.info().clone());
-        Ok(Self { source: Medium::Media(Box::new(source)), info })
+        let opened = if may_be_absent(uri) {
+            let stop = AtomicBool::new(false);
+            Source::open_within(uri, base, payload_max, FIRST_LOOK, &stop)
+        } else {
+            Source::open(uri, base, payload_max)
+        };
+        match opened {
+            Ok(source) => {
+                let info = Some(source.info().clone());
+                Ok(Self { source: Medium::Media(Some(Box::new(source))), info })
+            }
+            Err(error) if is_absence(uri, &error) => {
+                tracing::warn!(source = %uri, %error, "a source is not there yet");
+                Ok(Self { source: Medium::Media(None), info: None })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     #[cfg(not(feature = "gstreamer"))]
     fn media(uri: &SourceUri, _base: &Path, _payload_max: usize) -> Result<Self, OpenError> {
         Err(OpenError::NoGstreamer(uri.to_string()))
+    }
+}
+
+/// Whether a source may come and go while the node runs: a camera, or what is in the network.
+#[cfg(feature = "gstreamer")]
+pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
+    matches!(uri, SourceUri::Camera { .. } | SourceUri::Network { .. } | SourceUri::Launch { .. })
+}
+
+/// Whether a source is only absent, so that it is tried again: of a launch line, what does not answer;
+/// of a camera, all but what this machine lacks.
+#[cfg(feature = "gstreamer")]
+fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
+    let silent = matches!(error, SourceError::Unreachable { .. } | SourceError::Stalled { .. });
+    let lacking =
+        matches!(error, SourceError::CodecAbsent { .. } | SourceError::ElementAbsent { .. });
+    match uri {
+        SourceUri::Launch { .. } => silent,
+        uri => may_be_absent(uri) && !lacking,
     }
 }
 
@@ -165,4 +207,16 @@ fn ssrc(name: &str, clock: Clock) -> u32 {
         .bytes()
         .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     (hash >> 32) as u32 ^ hash as u32
+}
+
+/// Writes a stream's session description, if it is to have one and its medium is known.
+pub(crate) fn write_sdp(
+    stream: &StreamConfig,
+    info: Option<&StreamInfo>,
+    base: &Path,
+) -> Result<(), (String, std::io::Error)> {
+    let (Some(path), Some(info)) = (&stream.sdp, info) else { return Ok(()) };
+    let streams = vec![Described::new(info, stream.spec.to)];
+    let session = Session { name: stream.spec.name.clone(), streams };
+    std::fs::write(base.join(path), session.to_string()).map_err(|why| (path.clone(), why))
 }

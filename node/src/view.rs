@@ -10,7 +10,6 @@ use selvedge_control_config::view::{
     StreamState,
 };
 use selvedge_data_stream::{Contract, DropReason, Late, Windows};
-use selvedge_media::StreamInfo;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
 
@@ -57,7 +56,7 @@ impl Node {
             link: link.to_owned(),
             source: config.source.to_string(),
             to: format!("rtp://{}", config.spec.to),
-            encoding: stream.info.as_ref().map_or("", StreamInfo::encoding).to_owned(),
+            encoding: stream.status.info().map_or("", |info| info.encoding()).to_owned(),
             spec: (&config.spec).into(),
             state,
             detail,

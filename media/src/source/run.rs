@@ -36,10 +36,10 @@ impl Source {
     /// # Errors
     /// [`SourceError`], which says what was found and what to do.
     pub fn open(uri: &SourceUri, base_dir: &Path, payload_max: usize) -> Result<Self, SourceError> {
-        Self::open_within(uri, base_dir, payload_max, TIMEOUT)
+        Self::open_within(uri, base_dir, payload_max, TIMEOUT, &AtomicBool::new(false))
     }
 
-    /// Opens a source and waits for its first frame, so long at most.
+    /// Opens a source and waits for its first frame, so long at most, and no longer once `stop` is set.
     ///
     /// `base_dir` is where relative paths begin; `payload_max` is how many bytes a packet may
     /// carry behind its 12-byte fixed header (64 to 65000).
@@ -51,6 +51,7 @@ impl Source {
         base_dir: &Path,
         payload_max: usize,
         limit: Duration,
+        stop: &AtomicBool,
     ) -> Result<Self, SourceError> {
         elements::init()?;
         let opener = SourceOpener::new(uri, base_dir)?;
@@ -59,7 +60,7 @@ impl Source {
             Some(format) => (format, None),
             None => {
                 let (first, caps) =
-                    first_unit(&mut feed, &opener.what, limit).map_err(|e| opener.explain(e))?;
+                    first_unit(&mut feed, &opener.what, limit, stop).map_err(|e| opener.explain(e))?;
                 (framing::format(&opener.what, &caps)?, Some(first))
             }
         };
@@ -270,10 +271,11 @@ fn first_unit(
     feed: &mut Feed,
     what: &str,
     limit: Duration,
+    stop: &AtomicBool,
 ) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
     let mut dead = 0;
-    while began.elapsed() < limit.to_std() {
+    while began.elapsed() < limit.to_std() && !stop.load(Ordering::Relaxed) {
         match feed.pull(STOP_POLL)? {
             PullResult::Unit(unit, caps) => return Ok((unit, caps)),
             PullResult::Nothing => {}

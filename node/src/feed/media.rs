@@ -12,9 +12,14 @@ use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
 use super::{FeedStatus, SourceSpec};
+use crate::source::{may_be_absent, write_sdp};
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The same for what comes and goes: an attempt costs little, and who waits for a camera looks on.
+const RETRY_ABSENT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+/// How long what comes and goes may take to give its first frame.
+const OPENING: Duration = Duration::from_secs(15);
 /// A source that ran this long is not blamed for its earlier failures.
 const HEALTHY: Duration = Duration::from_secs(20);
 
@@ -27,11 +32,14 @@ pub(super) struct SourceThread {
 
 impl SourceThread {
     pub(super) fn start(
-        source: Source,
+        source: Option<Source>,
         reopen: SourceSpec,
         status: Arc<FeedStatus>,
         mut frame_producers: Vec<FrameProducer>,
     ) -> std::io::Result<Self> {
+        if source.is_none() {
+            status.set(StreamState::Retrying, "it did not answer at the start");
+        }
         let stop = Arc::new(AtomicBool::new(false));
         frame_producers
             .iter_mut()
@@ -42,7 +50,7 @@ impl SourceThread {
             stop: Arc::clone(&stop),
             status: Arc::clone(&status),
             began: Instant::now(),
-            info: source.info().clone(),
+            info: source.as_ref().map(|source| source.info().clone()),
         };
         let thread = thread::Builder::new()
             .name(format!("source {}", worker.reopen.stream.spec.name))
@@ -85,13 +93,15 @@ struct Worker {
     stop: Arc<AtomicBool>,
     status: Arc<FeedStatus>,
     began: Instant,
-    info: StreamInfo,
+    /// What the stream is, since its source was open for the first time.
+    info: Option<StreamInfo>,
 }
 
 impl Worker {
-    fn run(mut self, source: Source) {
-        let mut source = Some(source);
-        let mut wait = RETRY.0;
+    fn run(mut self, mut source: Option<Source>) {
+        let comes_and_goes = may_be_absent(&self.reopen.stream.source);
+        let (first, longest) = if comes_and_goes { RETRY_ABSENT } else { RETRY };
+        let mut wait = first;
         while !self.stop.load(Ordering::Relaxed) {
             let began = Instant::now();
             let ended = source.take().map_or_else(|| self.open(), Ok).and_then(|s| self.deliver(s));
@@ -103,14 +113,15 @@ impl Worker {
                     return;
                 }
                 Err(error) => {
-                    if began.elapsed() > HEALTHY.to_std() {
-                        wait = RETRY.0;
+                    let delivered = self.status.get().0 == StreamState::Running;
+                    if began.elapsed() > HEALTHY.to_std() || comes_and_goes && delivered {
+                        wait = first;
                     }
                     tracing::warn!(stream = self.reopen.stream.spec.name, %error, ?wait, "source failed");
                     let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
                     self.pause(wait);
-                    wait = (wait * 2).min(RETRY.1);
+                    wait = (wait * 2).min(longest);
                 }
             }
         }
@@ -118,13 +129,32 @@ impl Worker {
 
     fn open(&self) -> Result<Source, SourceError> {
         let SourceSpec { stream, base, payload_max } = &self.reopen;
+        if may_be_absent(&stream.source) {
+            return Source::open_within(&stream.source, base, *payload_max, OPENING, &self.stop);
+        }
         Source::open(&stream.source, base, *payload_max)
+    }
+
+    /// Notes what the stream is when its source is open for the first time; `Err` with what it was
+    /// when it has become something else.
+    fn note_info(&mut self, info: &StreamInfo) -> Result<(), &'static str> {
+        if let Some(was) = &self.info {
+            let same = info.codec == was.codec && info.clock_rate == was.clock_rate;
+            return if same { Ok(()) } else { Err(was.encoding()) };
+        }
+        self.info = Some(info.clone());
+        self.status.set_info(Some(info.clone()));
+        let SourceSpec { stream, base, .. } = &self.reopen;
+        if let Err((path, error)) = write_sdp(stream, Some(info), base) {
+            tracing::warn!(stream = stream.spec.name, path, %error, "no session description");
+        }
+        Ok(())
     }
 
     fn deliver(&mut self, mut source: Source) -> Result<End, SourceError> {
         let info = source.info().clone();
-        if info.codec != self.info.codec || info.clock_rate != self.info.clock_rate {
-            let (was, is) = (self.info.encoding(), info.encoding());
+        if let Err(was) = self.note_info(&info) {
+            let is = info.encoding();
             self.status.set(StreamState::Failed, format!("was {was}, came back as {is}"));
             return Ok(End::Stopped);
         }
