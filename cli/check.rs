@@ -88,7 +88,8 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let checked = Checked { summary: &summary, fit: &fit, absent: &absent, admission, wake_ups };
+        let checked =
+            Checked { summary: &summary, fit: &fit, absent: &absent, admission, wake_ups };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
         let fits = if fit.infeasible.is_empty() { "is right" } else { "asks for too much" };

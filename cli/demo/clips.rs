@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_cli_terminal::Failure;
-use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Spec, Window, Windows};
 use selvedge_media::{StreamInfo, inspect};
@@ -183,7 +183,8 @@ pub(super) fn node(
     };
     let ring = (args.delay.0 / 1_000_000_000 + 1).saturating_mul(240).clamp(256, 65_536) as u32;
     let stream = |((clip, to), mean): ((&Clip, &SocketAddr), &Bitrate)| {
-        let source = SourceUri::File { path: clip.file.clone(), repeat: true };
+        let source =
+            SourceUri::File { path: clip.file.clone(), repeat: true, part: FilePart::First };
         let mut stream = StreamConfig::new(&clip.name, source, *to);
         stream.thumbnail = !args.no_page;
         let Spec { contract, pool: room, ring: places, .. } = &mut stream.spec;

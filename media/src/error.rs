@@ -68,6 +68,17 @@ pub enum SourceError {
         /// The encoding.
         codec: String,
     },
+    /// Sound whose encoding is not carried as it is.
+    #[error(
+        "the sound of \"{what}\" is {codec}, which is not carried as it is; write ?l16 behind the file \
+         to send it uncompressed, or convert it: ffmpeg -i IN -c:v copy -c:a aac OUT.mp4"
+    )]
+    SoundUnsupported {
+        /// The source.
+        what: String,
+        /// The encoding.
+        codec: String,
+    },
     /// JPEG images that RTP can't carry.
     #[error(
         "the images of \"{what}\" can't travel as RTP JPEG: {reason}; convert them: \

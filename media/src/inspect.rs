@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use selvedge_control_config::SourceUri;
+use selvedge_control_config::{FilePart, SourceUri};
 use selvedge_data_stream::rtp::EXTENSION_LEN;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
@@ -51,7 +51,7 @@ pub fn first_frames(path: &Path, most: usize) -> Result<Vec<WireFrame>, SourceEr
         path: path.display().to_string(),
         reason: "its name is not UTF-8".into(),
     })?;
-    let uri = SourceUri::File { path: name.into(), repeat: false };
+    let uri = SourceUri::File { path: name.into(), repeat: false, part: FilePart::First };
     let mut source = Source::open(&uri, Path::new(""), PAYLOAD_MAX)?;
     let enough = AtomicBool::new(false);
     let mut list = List { frames: Vec::new(), most, enough: &enough };

@@ -61,8 +61,18 @@ impl Thumbnailer {
                 .field("mpegversion", 2i32)
                 .field("systemstream", false)
                 .build(),
+            Codec::H265 => gst::Caps::builder("video/x-h265")
+                .field("stream-format", "byte-stream")
+                .field("alignment", "au")
+                .build(),
+            Codec::Vp8 => gst::Caps::new_empty_simple("video/x-vp8"),
+            Codec::Vp9 => gst::Caps::new_empty_simple("video/x-vp9"),
+            Codec::Av1 => gst::Caps::builder("video/x-av1")
+                .field("stream-format", "obu-stream")
+                .field("alignment", "tu")
+                .build(),
             Codec::Jpeg => gst::Caps::new_empty_simple("image/jpeg"),
-            Codec::L16 => return Ok(None),
+            Codec::Aac | Codec::Opus | Codec::L16 => return Ok(None),
         };
         let pipeline = gst::Pipeline::new();
         let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();

@@ -149,7 +149,7 @@ fn sound_loops_without_a_gap_between_samples() {
 }
 
 #[test]
-fn compressed_sound_is_carried_as_samples() {
+fn compressed_sound_is_carried_as_samples_where_that_is_wanted() {
     // Nothing but the sound of a clip, as a file of its own.
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("tone.mp3");
@@ -159,7 +159,9 @@ fn compressed_sound_is_carried_as_samples() {
         out.display()
     );
     support::play(&line);
-    let mut source = open(&file(out.to_str().unwrap(), false)).unwrap();
+    let error = open(&file(out.to_str().unwrap(), false)).unwrap_err();
+    assert!(error.to_string().contains("?l16"), "{error}");
+    let mut source = open(&format!("file:{}?l16", out.display()).parse().unwrap()).unwrap();
     assert_eq!(source.info().encoding(), "L16");
     assert_eq!((source.info().clock_rate, source.info().channels), (48_000, Some(2)));
     let (frames, end) = take(&mut source, usize::MAX);

@@ -84,7 +84,13 @@ fn free_port() -> u16 {
 fn open_soon(text: &str) -> Source {
     let limit = Duration::from_secs(5);
     selvedge_tests_wait::until_some(text, || {
-        let opened = Source::open_within(&uri(text), Path::new(""), PAYLOAD_MAX, limit, &AtomicBool::new(false));
+        let opened = Source::open_within(
+            &uri(text),
+            Path::new(""),
+            PAYLOAD_MAX,
+            limit,
+            &AtomicBool::new(false),
+        );
         opened.inspect_err(|error| println!("{error}")).ok()
     })
 }

@@ -235,15 +235,30 @@ impl StreamConfig {
     }
 }
 
+/// What is wanted of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilePart {
+    /// The first video, else the first sound, as it is encoded.
+    #[default]
+    First,
+    /// `sound`: the first sound, as it is encoded.
+    Sound,
+    /// `l16`: the first sound, without compression.
+    L16,
+}
+
 /// Where frames come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceUri {
-    /// `file:PATH`, or `file:PATH?loop` to begin again at its end.
+    /// `file:PATH`, with `?` and `loop` to begin again at its end, `sound` for its sound and not its
+    /// picture, `l16` for its sound without compression, joined by `&`.
     File {
         /// The path, relative to the node file's folder.
         path: String,
         /// Begin again at the end.
         repeat: bool,
+        /// What of it.
+        part: FilePart,
     },
     /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
     /// `rate=25` (1 to 240 frames per second), `size=320x240` (even, 16 to 4096; not for audio)
@@ -256,7 +271,7 @@ pub enum SourceUri {
     Rtp {
         /// Where to listen.
         listen: SocketAddr,
-        /// `encoding`: `H264`, `MPV`, `JPEG`, `L16`; required.
+        /// `encoding`: `H264`, `H265`, `VP8`, `VP9`, `MPV`, `JPEG`, `L16`; required.
         encoding: String,
         /// `clock`, the RTP clock in Hz: 90000 for video; 8000 to 192000, default 44100, for `L16`.
         clock: u32,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::address::{self, AddressError};
 use super::url::{self, Url, UrlError};
-use super::{SourceUri, quoted, redacted};
+use super::{FilePart, SourceUri, quoted, redacted};
 
 /// Why a text is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +84,7 @@ const KINDS: [(&str, Read); 7] = [
     ("record", record),
     ("launch", launch),
 ];
-const ENCODINGS: [&str; 4] = ["H264", "MPV", "JPEG", "L16"];
+const ENCODINGS: [&str; 7] = ["H264", "H265", "VP8", "VP9", "MPV", "JPEG", "L16"];
 
 impl SourceUri {
     /// The longest source that is read, in bytes.
@@ -126,8 +126,16 @@ impl fmt::Display for SourceUri {
     /// As `FromStr` reads it, which knows no source of the program's own; logins are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, repeat: false } => write!(f, "file:{path}"),
-            Self::File { path, repeat: true } => write!(f, "file:{path}?loop"),
+            Self::File { path, repeat, part } => {
+                let part = match part {
+                    FilePart::First => None,
+                    FilePart::Sound => Some("sound"),
+                    FilePart::L16 => Some("l16"),
+                };
+                let options: Vec<_> = part.into_iter().chain(repeat.then_some("loop")).collect();
+                let mark = if options.is_empty() { "" } else { "?" };
+                write!(f, "file:{path}{mark}{}", options.join("&"))
+            }
             Self::Test { what } => write!(f, "test:{what}"),
             Self::Rtp { listen, encoding, clock, payload_type } => {
                 write!(f, "rtp://{listen}?encoding={encoding}&clock={clock}")?;
@@ -147,19 +155,23 @@ impl fmt::Display for SourceUri {
 }
 
 fn file(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
-    let (path, option) = rest.split_once('?').unwrap_or((rest, ""));
+    let (path, _) = rest.split_once('?').unwrap_or((rest, ""));
     if path.is_empty() || path.contains(char::is_control) {
         return Err(SourceError::Empty(quoted(text), "file:clips/lecture.mp4"));
     }
-    let repeat = match option {
-        "loop" => true,
-        _ if !rest.contains('?') => false,
-        _ => {
-            let known = "write ?loop; a path cannot hold a question mark";
-            return Err(SourceError::Option { option: quoted(option), known });
+    let (mut repeat, mut part) = (false, FilePart::First);
+    for (name, value, option) in options(rest)? {
+        match (name, value) {
+            ("loop", "") => repeat = true,
+            ("sound", "") if part == FilePart::First => part = FilePart::Sound,
+            ("l16", "") if part == FilePart::First => part = FilePart::L16,
+            _ => {
+                let known = "write ?loop, ?sound or ?l16; a path cannot hold a question mark";
+                return Err(SourceError::Option { option: quoted(option), known });
+            }
         }
-    };
-    Ok(SourceUri::File { path: path.to_owned(), repeat })
+    }
+    Ok(SourceUri::File { path: path.to_owned(), repeat, part })
 }
 
 fn test(rest: &str) -> Result<SourceUri, SourceError> {
@@ -194,7 +206,7 @@ fn rtp(text: &str) -> Result<SourceUri, SourceError> {
         let refuse = |instead| Err(SourceError::Value { option: quoted(option), instead });
         match name {
             "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
-            "encoding" => return refuse("encoding=H264, MPV, JPEG or L16"),
+            "encoding" => return refuse("encoding=H264, H265, VP8, VP9, MPV, JPEG or L16"),
             "clock" if in_range(value, 8_000, 192_000) => clock = value.parse::<u32>().ok(),
             "clock" => return refuse("clock=8000 to clock=192000, in Hz"),
             "pt" if in_range(value, 0, 127) => payload_type = value.parse::<u8>().ok(),
@@ -250,7 +262,7 @@ fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
         match name {
             "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
             "encoding" => {
-                let instead = "encoding=H264, MPV, JPEG or L16";
+                let instead = "encoding=H264, H265, VP8, VP9, MPV, JPEG or L16";
                 return Err(SourceError::Value { option: quoted(option), instead });
             }
             "loop" if value.is_empty() => repeat = true,
@@ -306,6 +318,8 @@ mod tests {
         for text in [
             "file:clips/lecture.mp4",
             "file:/srv/a b.ts?loop",
+            "file:a.mp4?sound&loop",
+            "file:a.mp3?l16",
             "test:video",
             "test:mpeg2?rate=25&size=320x240",
             "test:audio?rate=50",
@@ -354,7 +368,7 @@ mod tests {
             ("test:video?rate=5&rate=6", "given twice"),
             ("test:video?", "use rate or size"),
             ("rtp://127.0.0.1:5004", "encoding is missing"),
-            ("rtp://127.0.0.1:5004?encoding=VP8", "H264, MPV, JPEG or L16"),
+            ("rtp://127.0.0.1:5004?encoding=AV1", "MPV, JPEG or L16"),
             ("rtp://127.0.0.1:5004?encoding=H264&clock=8000", "clock=90000"),
             ("rtp://127.0.0.1:5004?encoding=H264&pt=128", "pt=127"),
             ("rtp://here:5004?encoding=H264", "numeric host"),
@@ -365,7 +379,7 @@ mod tests {
             ("launch: ", "incomplete"),
             ("record:?encoding=H264", "incomplete"),
             ("record:x.rtpdump", "encoding is missing"),
-            ("record:x.rtpdump?encoding=H265", "will not do"),
+            ("record:x.rtpdump?encoding=H266", "will not do"),
             ("record:x.rtpdump?encoding=H264&fast", "is not an option"),
         ] {
             let error = text.parse::<SourceUri>().unwrap_err().to_string();

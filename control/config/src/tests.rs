@@ -239,7 +239,7 @@ fn every_key_is_read() {
                 full: WhenFull::Block,
                 ..Spec::new("s", "[::1]:9".parse().unwrap())
             },
-            source: SourceUri::File { path: "x.ts".into(), repeat: true },
+            source: SourceUri::File { path: "x.ts".into(), repeat: true, part: FilePart::First },
             link: 1,
             sdp: Some("s.sdp".into()),
             thumbnail: false,

@@ -51,25 +51,54 @@ impl Picture {
 pub enum Codec {
     /// H.264 (RFC 6184).
     H264,
+    /// H.265 (RFC 7798).
+    H265,
+    /// VP8 (RFC 7741).
+    Vp8,
+    /// VP9 (RFC 9628).
+    Vp9,
+    /// AV1 (RTP Payload Format for AV1).
+    Av1,
     /// MPEG-1 and MPEG-2 video (RFC 2250).
     Mpv,
     /// JPEG images (RFC 2435).
     Jpeg,
+    /// AAC (RFC 3640, high bit rates).
+    Aac,
+    /// Opus (RFC 7587).
+    Opus,
     /// Uncompressed sound, 16 bits, big-endian (RFC 3551).
     L16,
 }
 
 impl Codec {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::H264, Self::Mpv, Self::Jpeg, Self::L16];
+    pub const ALL: [Self; 10] = [
+        Self::H264,
+        Self::H265,
+        Self::Vp8,
+        Self::Vp9,
+        Self::Av1,
+        Self::Mpv,
+        Self::Jpeg,
+        Self::Aac,
+        Self::Opus,
+        Self::L16,
+    ];
 
     /// The encoding name in SDP.
     #[must_use]
     pub const fn encoding(self) -> &'static str {
         match self {
             Self::H264 => "H264",
+            Self::H265 => "H265",
+            Self::Vp8 => "VP8",
+            Self::Vp9 => "VP9",
+            Self::Av1 => "AV1",
             Self::Mpv => "MPV",
             Self::Jpeg => "JPEG",
+            Self::Aac => "mpeg4-generic",
+            Self::Opus => "opus",
             Self::L16 => "L16",
         }
     }
@@ -88,13 +117,19 @@ impl Codec {
             Self::Mpv => 32,
             Self::Jpeg => 26,
             Self::L16 => 97,
+            Self::H265 => 98,
+            Self::Vp8 => 99,
+            Self::Vp9 => 100,
+            Self::Av1 => 101,
+            Self::Aac => 102,
+            Self::Opus => 103,
         }
     }
 
     /// Whether it is sound.
     #[must_use]
     pub const fn is_audio(self) -> bool {
-        matches!(self, Self::L16)
+        matches!(self, Self::Aac | Self::Opus | Self::L16)
     }
 
     /// What this access unit is to others. H.264 is expected as a byte stream (Annex B).
@@ -104,7 +139,9 @@ impl Codec {
             Self::H264 => h264::picture(unit).unwrap_or(Picture::DATA),
             Self::Mpv => mpeg::picture(unit).unwrap_or(Picture::DATA),
             Self::Jpeg => Picture::STILL,
-            Self::L16 => Picture::AUDIO,
+            Self::Aac | Self::Opus | Self::L16 => Picture::AUDIO,
+            // Who these are to others only a reader knows that has seen those before.
+            Self::H265 | Self::Vp8 | Self::Vp9 | Self::Av1 => Picture::DATA,
         }
     }
 }
@@ -118,7 +155,7 @@ mod tests {
         for codec in Codec::ALL {
             assert_eq!(Codec::from_encoding(&codec.encoding().to_lowercase()), Some(codec));
         }
-        assert_eq!(Codec::from_encoding("VP8"), None);
+        assert_eq!(Codec::from_encoding("theora"), None);
     }
 
     #[test]

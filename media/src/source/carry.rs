@@ -10,6 +10,27 @@ use parking_lot::Mutex;
 use super::elements::{bin, make, package_for_caps, wiring};
 use crate::error::SourceError;
 
+/// What is wanted of a medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The first video, else the first sound, as they are encoded.
+    #[default]
+    First,
+    /// The first sound, as it is encoded.
+    Sound,
+    /// The first sound, decoded.
+    L16,
+}
+
+impl Wanted {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::First => "video or sound",
+            Self::Sound | Self::L16 => "sound",
+        }
+    }
+}
+
 /// Where an error from GStreamer's threads waits to be fetched.
 pub(super) type Failure = Arc<Mutex<Option<SourceError>>>;
 
@@ -20,6 +41,7 @@ pub(super) fn unpack_into(
     pipeline: &gst::Pipeline,
     sink: &gst::Element,
     what: &str,
+    wanted: Wanted,
     failure: &Failure,
 ) -> Result<gst::Element, SourceError> {
     let unpack = make("decodebin")?;
@@ -42,7 +64,7 @@ pub(super) fn unpack_into(
     unpack.connect_no_more_pads(move |unpack| {
         let (Some(pipeline), Some(sink)) = (weak.0.upgrade(), weak.1.upgrade()) else { return };
         let Some(input) = sink.static_pad("sink").filter(|pad| !pad.is_linked()) else { return };
-        if let Err(error) = choose(&pipeline, unpack, &input, &what) {
+        if let Err(error) = choose(&pipeline, unpack, &input, &what, wanted) {
             failure.lock().get_or_insert(error);
         }
     });
@@ -55,13 +77,14 @@ fn choose(
     unpack: &gst::Element,
     input: &gst::Pad,
     what: &str,
+    wanted: Wanted,
 ) -> Result<(), SourceError> {
     let mut others = Vec::new();
     let pads = unpack.src_pads().into_iter().filter_map(|pad| {
         let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
         let name = caps.structure(0)?.name();
         match name.split('/').next()? {
-            "video" | "image" => Some((0, pad, caps)),
+            "video" | "image" if wanted == Wanted::First => Some((0, pad, caps)),
             "audio" => Some((1, pad, caps)),
             _ => {
                 others.push(name.to_string());
@@ -72,17 +95,17 @@ fn choose(
     let found = pads.min_by_key(|(rank, ..)| *rank);
     let (_, pad, caps) = found.ok_or_else(|| SourceError::NotMedia {
         what: what.into(),
-        found: format!("no video or sound, but {}", others.join(", ")),
+        found: format!("no {}, but {}", wanted.name(), others.join(", ")),
     })?;
-    let tail = bin(tail_for(&caps, what)?)?;
+    let tail = bin(tail_for(&caps, what, wanted)?)?;
     pipeline.add(&tail).map_err(|e| wiring(&tail.name(), e))?;
     let end = |name| tail.static_pad(name).ok_or_else(|| wiring(&tail.name(), "no such pad"));
     let entry = end("sink")?;
     end("src")?.link(input).map_err(|e| wiring("appsink", e))?;
     tail.sync_state_with_parent().map_err(|e| wiring(&tail.name(), e))?;
     let name = caps.structure(0).map_or("", |s| s.name().as_str());
-    let encoded = name.starts_with("audio/") && name != "audio/x-raw";
-    let entry = if encoded { decoder_before(pipeline, &entry)? } else { entry };
+    let decoded = wanted == Wanted::L16 && name != "audio/x-raw";
+    let entry = if decoded { decoder_before(pipeline, &entry)? } else { entry };
     pad.link(&entry).map_err(|e| wiring(&tail.name(), e))?;
     Ok(())
 }
@@ -104,26 +127,40 @@ fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad
 }
 
 /// The launch line that brings media of these caps into the form that is carried.
-fn tail_for(caps: &gst::CapsRef, what: &str) -> Result<&'static str, SourceError> {
+fn tail_for(caps: &gst::CapsRef, what: &str, wanted: Wanted) -> Result<&'static str, SourceError> {
     let structure = caps.structure(0);
     let name = structure.map_or("", |s| s.name().as_str());
+    let version = structure.and_then(|s| s.get::<i32>("mpegversion").ok());
     let line = match name {
+        name if name == "audio/x-raw" || wanted == Wanted::L16 => AUDIO,
         // Parameter sets go in front of every IDR picture, within its access unit.
         "video/x-h264" => {
             "h264parse config-interval=-1 ! \
              capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=au"
         }
-        "video/mpeg"
-            if structure.and_then(|s| s.get("mpegversion").ok()).is_some_and(|v: i32| v < 4) =>
-        {
-            "mpegvideoparse"
+        "video/x-h265" => {
+            "h265parse config-interval=-1 ! \
+             capsfilter caps=video/x-h265,stream-format=byte-stream,alignment=au"
         }
+        "video/x-vp8" => "identity",
+        "video/x-vp9" => "vp9parse ! capsfilter caps=video/x-vp9,alignment=super-frame",
+        "video/x-av1" => {
+            "av1parse ! capsfilter caps=video/x-av1,stream-format=obu-stream,alignment=tu"
+        }
+        "video/mpeg" if version.is_some_and(|version| version < 4) => "mpegvideoparse",
         "image/jpeg" => "jpegparse",
-        name if name.starts_with("audio/") => AUDIO,
+        "audio/mpeg" if version == Some(4) => {
+            "aacparse ! capsfilter caps=audio/mpeg,mpegversion=4,stream-format=raw"
+        }
+        "audio/x-opus" => "opusparse",
         // A container that nothing here takes apart.
         name if CONTAINERS.contains(&name) => {
             let (codec, package) = (name.to_owned(), package_for_caps(name));
             return Err(SourceError::CodecAbsent { codec, package });
+        }
+        name if name.starts_with("audio/") => {
+            let codec = name.to_owned();
+            return Err(SourceError::SoundUnsupported { what: what.into(), codec });
         }
         name => {
             let codec = codec_name(name).to_owned();
@@ -149,10 +186,6 @@ const CONTAINERS: [&str; 7] = [
 /// What people call the encoding of these caps.
 fn codec_name(caps: &str) -> &str {
     match caps {
-        "video/x-h265" => "H.265 (HEVC)",
-        "video/x-av1" => "AV1",
-        "video/x-vp8" => "VP8",
-        "video/x-vp9" => "VP9",
         "video/x-theora" => "Theora",
         "video/mpeg" => "MPEG-4 part 2 video",
         "video/x-raw" => "unencoded video",

@@ -6,7 +6,7 @@ use gstreamer_app as gst_app;
 use selvedge_control_config::redacted;
 use selvedge_units::Duration;
 
-use super::carry::{self, Failure};
+use super::carry::{self, Failure, Wanted};
 use super::descriptors::Descriptors;
 use super::elements::{self, package_for_caps, wiring};
 use super::unit::Unit;
@@ -60,6 +60,7 @@ impl Feed {
     pub(super) fn parsed(
         what: &str,
         timing: Timing,
+        wanted: Wanted,
         head: impl FnOnce(&gst::Pipeline) -> Result<gst::Element, SourceError>,
     ) -> Result<Self, SourceError> {
         elements::init()?;
@@ -83,7 +84,7 @@ impl Feed {
         };
         let head = head(&feed.pipeline)?;
         let end = feed.sink.upcast_ref::<gst::Element>();
-        let unpack = carry::unpack_into(&feed.pipeline, end, what, &feed.failure)?;
+        let unpack = carry::unpack_into(&feed.pipeline, end, what, wanted, &feed.failure)?;
         head.link(&unpack).map_err(|e| wiring(&head.name(), e))?;
         feed.start()
     }

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use gstreamer::prelude::*;
 
+use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use super::truncation;
 use crate::error::SourceError;
 
 /// The feed of a file.
-pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
+pub(super) fn feed(what: &str, path: &Path, wanted: Wanted) -> Result<Feed, SourceError> {
     let not_found =
         |reason: String| SourceError::NotFound { path: path.display().to_string(), reason };
     let not_media = |found: &str| SourceError::NotMedia { what: what.into(), found: found.into() };
@@ -31,7 +32,7 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
     {
         return Err(SourceError::CutOff { what: what.into(), declared, found });
     }
-    Feed::parsed(what, Timing::Stored, |pipeline| {
+    Feed::parsed(what, Timing::Stored, wanted, |pipeline| {
         let source = make("filesrc")?;
         let location = path.to_str().ok_or_else(|| not_found("its name is not UTF-8".into()))?;
         source.set_property("location", location);

@@ -105,7 +105,10 @@ impl Framing {
             _ => 0,
         };
         drop(map);
-        let at = self.timeline.place(unit.pts, unit.dts, period * lag);
+        // Only these put pictures in another order for decoding; containers leave that time out of others.
+        let reorders = matches!(self.format.codec, Codec::H264 | Codec::H265 | Codec::Mpv);
+        let dts = if reorders { unit.dts } else { unit.dts.or(unit.pts) };
+        let at = self.timeline.place(unit.pts, dts, period * lag);
         vec![(unit.buffer, at)]
     }
 

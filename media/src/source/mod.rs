@@ -4,6 +4,7 @@
 //! GStreamer's threads and waits when it is a few units ahead; the rest runs in the thread that
 //! calls [`Source::run`].
 
+mod av1_packets;
 mod camera;
 mod carry;
 mod descriptors;
@@ -25,13 +26,14 @@ mod unit;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use selvedge_control_config::{SourceUri, Url, redacted};
+use selvedge_control_config::{FilePart, SourceUri, Url, redacted};
 use selvedge_units::{Bitrate, Duration};
 
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::Thumbnailer;
 
+use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
@@ -71,7 +73,7 @@ struct SourceOpener {
 /// and a file; one more of the network is a line in the table of [`network`].
 #[derive(Clone, Debug)]
 enum SourceKind {
-    File(PathBuf),
+    File(PathBuf, Wanted),
     Test { line: String },
     Rtp(rtp::Expected),
     Camera { device: String },
@@ -94,7 +96,7 @@ pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError>
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
         SourceKind::Test { line } | SourceKind::Launch { line } => launch::parse(&line).map(drop),
-        SourceKind::File(_)
+        SourceKind::File(..)
         | SourceKind::Rtp(_)
         | SourceKind::Camera { .. }
         | SourceKind::Network(_) => Ok(()),
@@ -112,8 +114,13 @@ pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
 impl SourceOpener {
     fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
         let (what, make, repeat) = match uri {
-            SourceUri::File { path, repeat } => {
-                (format!("file:{path}"), SourceKind::File(base_dir.join(path)), *repeat)
+            SourceUri::File { path, repeat, part } => {
+                let wanted = match part {
+                    FilePart::First => Wanted::First,
+                    FilePart::Sound => Wanted::Sound,
+                    FilePart::L16 => Wanted::L16,
+                };
+                (format!("file:{path}"), SourceKind::File(base_dir.join(path), wanted), *repeat)
             }
             SourceUri::Test { what } => {
                 (format!("test:{what}"), SourceKind::Test { line: test::line(what)? }, false)
@@ -154,7 +161,7 @@ impl SourceOpener {
 
     fn feed(&self) -> Result<Feed, SourceError> {
         match &self.make {
-            SourceKind::File(path) => file::feed(&self.what, path),
+            SourceKind::File(path, wanted) => file::feed(&self.what, path, *wanted),
             SourceKind::Test { line } => launch::feed(&self.what, line, Timing::Stored),
             SourceKind::Rtp(expected) => rtp::feed(&self.what, expected),
             SourceKind::Camera { device } => camera::feed(&self.what, device),
@@ -194,7 +201,7 @@ impl SourceOpener {
             SourceKind::Launch { line } => {
                 SourceError::Launch { line: redacted(line), message: found }
             }
-            SourceKind::File(_) => error,
+            SourceKind::File(..) => error,
             SourceKind::Network(_) => SourceError::Unreachable { what: what(), message: found },
             _ => SourceError::Pipeline { element: what(), message: found },
         }

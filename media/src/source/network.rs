@@ -11,6 +11,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_control_config::Url;
 
+use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use crate::error::SourceError;
@@ -31,7 +32,7 @@ const INPUTS: [(&str, Connect); 4] =
 pub(super) fn feed(what: &str, url: &Url) -> Result<Feed, SourceError> {
     let known = INPUTS.iter().find(|(scheme, _)| *scheme == url.scheme());
     let (_, connect) = known.ok_or_else(|| wiring(url.scheme(), "no such input"))?;
-    Feed::parsed(what, Timing::Live, |pipeline| {
+    Feed::parsed(what, Timing::Live, Wanted::First, |pipeline| {
         let source = connect(url)?;
         pipeline.add(&source).map_err(|e| wiring(url.scheme(), e))?;
         Ok(source)

@@ -1,4 +1,4 @@
-//! Access units into RTP packets: one GStreamer payloader, driven by hand.
+//! Access units into RTP packets: one GStreamer payloader, driven by hand, or our own for AV1.
 //!
 //! The payloader stands alone between two pads of ours, so that what comes out while a unit goes
 //! in is exactly that unit's packets, whatever the format. It works in the calling thread.
@@ -10,6 +10,7 @@ use gstreamer::prelude::*;
 use parking_lot::Mutex;
 use selvedge_data_stream::rtp::HEADER_LEN;
 
+use super::av1_packets::Av1Packets;
 use super::elements::{make, wiring};
 use crate::error::SourceError;
 use crate::picture::{Codec, h264, mpeg};
@@ -30,62 +31,55 @@ struct Output {
 #[derive(Debug)]
 pub(super) struct Packetizer {
     codec: Codec,
-    payloader: gst::Element,
-    input: gst::Pad,
-    output: gst::Pad,
-    bus: gst::Bus,
-    out: Arc<Mutex<Output>>,
-    caps: Option<gst::Caps>,
+    maker: Maker,
     /// The packets of the last unit, one behind the other, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
+/// Who makes packets.
+#[derive(Debug)]
+enum Maker {
+    Element(Payloader),
+    Av1(Av1Packets),
+}
+
+/// GStreamer's.
+#[derive(Debug)]
+struct Payloader {
+    element: gst::Element,
+    input: gst::Pad,
+    output: gst::Pad,
+    bus: gst::Bus,
+    out: Arc<Mutex<Output>>,
+    caps: Option<gst::Caps>,
+}
+
+/// The payloaders, one a line; `None`: none of GStreamer's.
+const fn factory(codec: Codec) -> Option<&'static str> {
+    match codec {
+        Codec::H264 => Some("rtph264pay"),
+        Codec::H265 => Some("rtph265pay"),
+        Codec::Vp8 => Some("rtpvp8pay"),
+        Codec::Vp9 => Some("rtpvp9pay"),
+        Codec::Av1 => None,
+        Codec::Mpv => Some("rtpmpvpay"),
+        Codec::Jpeg => Some("rtpjpegpay"),
+        Codec::Aac => Some("rtpmp4gpay"),
+        Codec::Opus => Some("rtpopuspay"),
+        Codec::L16 => Some("rtpL16pay"),
+    }
+}
+
 impl Packetizer {
     /// A packetizer whose packets carry at most `payload_max` bytes behind their fixed headers.
     pub(super) fn new(codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
-        let factory = match codec {
-            Codec::H264 => "rtph264pay",
-            Codec::Mpv => "rtpmpvpay",
-            Codec::Jpeg => "rtpjpegpay",
-            Codec::L16 => "rtpL16pay",
+        let payload_max = payload_max.clamp(PAYLOAD_MIN, PAYLOAD_MAX);
+        let maker = match factory(codec) {
+            Some(factory) => Maker::Element(Payloader::new(factory, codec, payload_max)?),
+            None => Maker::Av1(Av1Packets::new(payload_max, codec.payload_type())),
         };
-        let payloader = make(factory)?;
-        let mtu = HEADER_LEN + payload_max.clamp(PAYLOAD_MIN, PAYLOAD_MAX);
-        payloader.set_property("mtu", mtu as u32);
-        payloader.set_property("pt", u32::from(codec.payload_type()));
-        payloader.set_property("timestamp-offset", 0u32);
-        match codec {
-            // The parser before us has put parameter sets where they belong.
-            Codec::H264 => payloader.set_property_from_str("aggregate-mode", "none"),
-            // Every picture is full, so that none waits for the next to fill its packet.
-            Codec::Mpv => payloader.set_property("max-ptime", 0i64),
-            Codec::Jpeg => {}
-            Codec::L16 => payloader.set_property("min-ptime", 0i64),
-        }
-        let bus = gst::Bus::new();
-        payloader.set_bus(Some(&bus));
-        let out = Arc::new(Mutex::new(Output::default()));
-        let input = gst::Pad::builder(gst::PadDirection::Src).name("units").build();
-        let output = collector(&out);
-        let pad = |name| payloader.static_pad(name).ok_or_else(|| wiring(factory, "no pad"));
-        input.link(&pad("sink")?).map_err(|e| wiring(factory, e))?;
-        pad("src")?.link(&output).map_err(|e| wiring(factory, e))?;
-        let activate = input.set_active(true).and_then(|()| output.set_active(true));
-        activate.map_err(|e| wiring(factory, e))?;
-        payloader.set_state(gst::State::Playing).map_err(|e| wiring(factory, e))?;
-        let made = Self {
-            codec,
-            payloader,
-            input,
-            output,
-            bus,
-            out,
-            caps: None,
-            bytes: Vec::new(),
-            ends: Vec::new(),
-        };
-        Ok(made)
+        Ok(Self { codec, maker, bytes: Vec::new(), ends: Vec::new() })
     }
 
     /// Makes the packets of a unit. A unit that the payloader does not understand has none.
@@ -95,25 +89,33 @@ impl Packetizer {
         caps: &gst::Caps,
         at: FrameTimes,
     ) -> Result<(), SourceError> {
-        self.announce(caps)?;
-        let (mut headers, mut skip) = (None, 0);
-        if let Ok(map) = unit.map_readable() {
-            match self.codec {
-                Codec::Mpv => headers = mpeg::headers(&map),
-                // It would travel in a packet of its own, and say what the marker bit says.
-                Codec::H264 => skip = h264::delimiter_len(&map),
-                Codec::Jpeg | Codec::L16 => {}
+        self.bytes.clear();
+        self.ends.clear();
+        let map = unit.map_readable().ok();
+        let read = map.as_deref().unwrap_or_default();
+        let payloader = match &mut self.maker {
+            Maker::Element(payloader) => payloader,
+            Maker::Av1(packets) => {
+                let ticks = u128::from(at.present.0) * 90_000 / 1_000_000_000;
+                packets.write(read, ticks as u32, &mut self.bytes, &mut self.ends);
+                return Ok(());
             }
-        }
+        };
+        payloader.announce(caps)?;
+        // A delimiter would travel in a packet of its own, and say what the marker bit says.
+        let skip = if self.codec == Codec::H264 { h264::delimiter_len(read) } else { 0 };
+        let headers = if self.codec == Codec::Mpv { mpeg::headers(read) } else { None };
+        drop(map);
         let mut unit = unit.copy_region(gst::BufferCopyFlags::MEMORY, skip..).unwrap_or_default();
         let time = unit.make_mut();
         time.set_pts(gst::ClockTime::from_nseconds(at.present.0));
         time.set_dts(gst::ClockTime::from_nseconds(at.decode.0));
-        if let Err(flow) = self.input.push(unit) {
-            tracing::debug!(?flow, "a unit was refused by {}", self.payloader.name());
+        if let Err(flow) = payloader.input.push(unit) {
+            tracing::debug!(?flow, "a unit was refused by {}", payloader.element.name());
         }
-        self.collect(headers.as_ref());
-        self.log_bus();
+        let buffers = std::mem::take(&mut payloader.out.lock().buffers);
+        payloader.log_bus();
+        self.collect(&buffers, headers.as_ref());
         Ok(())
     }
 
@@ -125,13 +127,88 @@ impl Packetizer {
 
     /// The parameters of the format for SDP, once the payloader has seen this unit.
     pub(super) fn fmtp(&self, unit: &[u8]) -> Option<String> {
-        let caps = self.out.lock().caps.clone()?;
+        let Maker::Element(payloader) = &self.maker else { return None };
+        let caps = payloader.out.lock().caps.clone()?;
         let structure = caps.structure(0)?;
-        let sets = structure.get::<String>("sprop-parameter-sets");
-        let (Codec::H264, Ok(sets)) = (self.codec, sets) else { return None };
-        let profile = h264::profile_level_id(unit);
-        let profile = profile.map(|id| format!("profile-level-id={id};")).unwrap_or_default();
-        Some(format!("packetization-mode=1;{profile}sprop-parameter-sets={sets}"))
+        let mut parameters = Vec::new();
+        match self.codec {
+            Codec::H264 => {
+                structure.get::<&str>("sprop-parameter-sets").ok()?;
+                parameters.push("packetization-mode=1".to_owned());
+                let profile = h264::profile_level_id(unit);
+                parameters.extend(profile.map(|id| format!("profile-level-id={id}")));
+            }
+            Codec::Aac => parameters.push("streamtype=5".to_owned()),
+            _ => {}
+        }
+        let names: &[&str] = match self.codec {
+            Codec::H264 => &["sprop-parameter-sets"],
+            Codec::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
+            Codec::Aac => &[
+                "profile-level-id",
+                "mode",
+                "config",
+                "sizelength",
+                "indexlength",
+                "indexdeltalength",
+            ],
+            Codec::Opus => &["sprop-stereo"],
+            _ => &[],
+        };
+        let found = names.iter().filter_map(|&name| {
+            let value = structure.get::<&str>(name).ok()?;
+            Some(format!("{name}={value}"))
+        });
+        parameters.extend(found);
+        (!parameters.is_empty()).then(|| parameters.join(";"))
+    }
+
+    fn collect(&mut self, buffers: &[gst::Buffer], headers: Option<&mpeg::Headers>) {
+        let count = buffers.len();
+        for (n, buffer) in buffers.iter().enumerate() {
+            let start = self.bytes.len();
+            self.bytes.resize(start + buffer.size(), 0);
+            let packet = &mut self.bytes[start..];
+            if buffer.copy_to_slice(0, packet).is_err() || packet.len() <= HEADER_LEN {
+                self.bytes.truncate(start);
+                continue;
+            }
+            if let Some((headers, video)) = headers.zip(packet.get_mut(HEADER_LEN..)) {
+                fill_mpeg_header(headers, video, n == 0, n + 1 == count);
+            }
+            self.ends.push(self.bytes.len());
+        }
+    }
+}
+
+impl Payloader {
+    fn new(factory: &str, codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
+        let element = make(factory)?;
+        element.set_property("mtu", (HEADER_LEN + payload_max) as u32);
+        element.set_property("pt", u32::from(codec.payload_type()));
+        element.set_property("timestamp-offset", 0u32);
+        match codec {
+            // The parser before us has put parameter sets where they belong.
+            Codec::H264 | Codec::H265 => {
+                element.set_property_from_str("aggregate-mode", "none");
+            }
+            // Every picture is full, so that none waits for the next to fill its packet.
+            Codec::Mpv => element.set_property("max-ptime", 0i64),
+            Codec::L16 => element.set_property("min-ptime", 0i64),
+            _ => {}
+        }
+        let bus = gst::Bus::new();
+        element.set_bus(Some(&bus));
+        let out = Arc::new(Mutex::new(Output::default()));
+        let input = gst::Pad::builder(gst::PadDirection::Src).name("units").build();
+        let output = collector(&out);
+        let pad = |name| element.static_pad(name).ok_or_else(|| wiring(factory, "no pad"));
+        input.link(&pad("sink")?).map_err(|e| wiring(factory, e))?;
+        pad("src")?.link(&output).map_err(|e| wiring(factory, e))?;
+        let activate = input.set_active(true).and_then(|()| output.set_active(true));
+        activate.map_err(|e| wiring(factory, e))?;
+        element.set_state(gst::State::Playing).map_err(|e| wiring(factory, e))?;
+        Ok(Self { element, input, output, bus, out, caps: None })
     }
 
     /// Tells the payloader what comes, at the start and when that changes.
@@ -147,31 +224,11 @@ impl Packetizer {
         for event in events {
             if !self.input.push_event(event) {
                 let message = format!("it does not take {caps}");
-                return Err(wiring(&self.payloader.name(), message));
+                return Err(wiring(&self.element.name(), message));
             }
         }
         self.caps = Some(caps.clone());
         Ok(())
-    }
-
-    fn collect(&mut self, headers: Option<&mpeg::Headers>) {
-        let buffers = std::mem::take(&mut self.out.lock().buffers);
-        self.bytes.clear();
-        self.ends.clear();
-        let count = buffers.len();
-        for (n, buffer) in buffers.iter().enumerate() {
-            let start = self.bytes.len();
-            self.bytes.resize(start + buffer.size(), 0);
-            let packet = &mut self.bytes[start..];
-            if buffer.copy_to_slice(0, packet).is_err() || packet.len() <= HEADER_LEN {
-                self.bytes.truncate(start);
-                continue;
-            }
-            if let Some((headers, video)) = headers.zip(packet.get_mut(HEADER_LEN..)) {
-                fill_mpeg_header(headers, video, n == 0, n + 1 == count);
-            }
-            self.ends.push(self.bytes.len());
-        }
     }
 
     /// Warnings of the payloader, which has no pipeline to tell them to.
@@ -214,9 +271,9 @@ fn collector(out: &Arc<Mutex<Output>>) -> gst::Pad {
         .build()
 }
 
-impl Drop for Packetizer {
+impl Drop for Payloader {
     fn drop(&mut self) {
-        let _ = self.payloader.set_state(gst::State::Null);
+        let _ = self.element.set_state(gst::State::Null);
         let _ = self.input.set_active(false);
         let _ = self.output.set_active(false);
     }

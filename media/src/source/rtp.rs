@@ -8,6 +8,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_data_stream::rtp::Packet;
 
+use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use super::unit::Format;
@@ -44,8 +45,10 @@ impl Expected {
             remedy,
         };
         let mut parts = encoding.split('/');
-        let codec = parts.next().and_then(Codec::from_encoding);
-        let codec = codec.ok_or_else(|| refuse(encoding, "give H264, MPV, JPEG or L16"))?;
+        // Debian has nothing that takes AV1 out of packets.
+        let codec = parts.next().and_then(Codec::from_encoding).filter(|&c| c != Codec::Av1);
+        let codec =
+            codec.ok_or_else(|| refuse(encoding, "give H264, H265, VP8, VP9, MPV, JPEG or L16"))?;
         let remedy = "write L16/RATE/CHANNELS, such as L16/48000/2";
         let mut number = |default| match parts.next().map(str::parse::<u32>) {
             Some(Ok(n)) if n > 0 => Ok(n),
@@ -56,7 +59,8 @@ impl Expected {
         let (rate, channels) = match (codec, payload_type) {
             (Codec::L16, Some(10)) => (44_100, 2),
             (Codec::L16, Some(11)) => (44_100, 1),
-            (Codec::L16, _) => (48_000, 1),
+            (Codec::L16 | Codec::Aac, _) => (48_000, 1),
+            (Codec::Opus, _) => (48_000, 2),
             _ => (90_000, 1),
         };
         let (clock_rate, channels) = (number(rate)?, number(channels)?);
@@ -155,7 +159,7 @@ pub(super) fn feed(what: &str, expected: &Expected) -> Result<Feed, SourceError>
         udp.link(&order).map_err(|e| wiring("udpsrc", e))?;
         Ok(order)
     };
-    Feed::parsed(what, Timing::Live, head).map_err(|error| match error {
+    Feed::parsed(what, Timing::Live, Wanted::First, head).map_err(|error| match error {
         SourceError::Pipeline { message, .. } | SourceError::Unreachable { message, .. } => {
             SourceError::Device {
                 device: expected.listen.to_string(),
@@ -186,7 +190,7 @@ mod tests {
 
     #[test]
     fn other_encodings_are_refused() {
-        for text in ["", "VP8", "H264/8000", "L16/0", "L16/x", "L16/48000/3", "L16/48000/2/1"] {
+        for text in ["", "AV1", "H264/8000", "L16/0", "L16/x", "L16/48000/3", "L16/48000/2/1"] {
             assert!(expected(text, None).unwrap_err().to_string().contains("encoding="), "{text}");
         }
     }

@@ -59,8 +59,8 @@ impl Source {
         let (format, first) = match opener.known_format() {
             Some(format) => (format, None),
             None => {
-                let (first, caps) =
-                    first_unit(&mut feed, &opener.what, limit, stop).map_err(|e| opener.explain(e))?;
+                let (first, caps) = first_unit(&mut feed, &opener.what, limit, stop)
+                    .map_err(|e| opener.explain(e))?;
                 (framing::format(&opener.what, &caps)?, Some(first))
             }
         };

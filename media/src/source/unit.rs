@@ -56,8 +56,14 @@ impl Format {
         let s = caps.structure(0)?;
         let codec = match s.name().as_str() {
             "video/x-h264" => Codec::H264,
+            "video/x-h265" => Codec::H265,
+            "video/x-vp8" => Codec::Vp8,
+            "video/x-vp9" => Codec::Vp9,
+            "video/x-av1" => Codec::Av1,
             "video/mpeg" => Codec::Mpv,
             "image/jpeg" => Codec::Jpeg,
+            "audio/mpeg" if s.get("mpegversion") == Ok(4i32) => Codec::Aac,
+            "audio/x-opus" => Codec::Opus,
             "audio/x-raw" => Codec::L16,
             _ => return None,
         };
@@ -70,13 +76,15 @@ impl Format {
         // Rates that no picture has are how unknown rates are written.
         let plausible = Duration::from_micros(500)..=Duration::from_secs(60);
         let channels = number("channels").and_then(|n| u8::try_from(n).ok());
+        let sound = number("rate").filter(|&n| n > 0).zip(channels.filter(|&n| n > 0));
         Some(Self {
             codec,
             caps: caps.to_owned(),
             period: period.filter(|p| plausible.contains(p)),
             width: number("width").filter(|&n| n > 0),
             height: number("height").filter(|&n| n > 0),
-            audio: number("rate").filter(|&n| n > 0).zip(channels.filter(|&n| n > 0)),
+            // Whatever is inside, Opus is announced like this (RFC 7587 section 7).
+            audio: if codec == Codec::Opus { Some((48_000, 2)) } else { sound },
         })
     }
 

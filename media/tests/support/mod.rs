@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use selvedge_control_config::SourceUri;
+use selvedge_control_config::{FilePart, SourceUri};
 use selvedge_media::inspect::PAYLOAD_MAX;
 use selvedge_media::{End, MediaFrame, Picture, Source, SourceError};
 use selvedge_units::Duration;
@@ -18,7 +18,7 @@ pub(crate) fn clips() -> PathBuf {
 
 /// A file source, named as a node file in the clips' folder would name it.
 pub(crate) fn file(name: &str, repeat: bool) -> SourceUri {
-    SourceUri::File { path: name.into(), repeat }
+    SourceUri::File { path: name.into(), repeat, part: FilePart::First }
 }
 
 /// Opens a source whose paths begin at the clips.
