@@ -14,6 +14,7 @@ use selvedge_control_config::{
 
 use crate::absent::{self, Absent};
 use crate::feasible::{self, Fit};
+use crate::sound::{self, Note};
 use crate::trace::admit::{self, LinkReport};
 use crate::wake_ups::{Cost, WakeUps};
 
@@ -85,11 +86,18 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     let fit = Fit::new(&file, &measured.offers);
     let admission = admit::links(&file.config, &measured.media);
     let absent = absent::absent(&file);
+    let sound = sound::notes(&file);
     let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let checked =
-            Checked { summary: &summary, fit: &fit, absent: &absent, admission, wake_ups };
+        let checked = Checked {
+            summary: &summary,
+            fit: &fit,
+            absent: &absent,
+            sound: &sound,
+            admission,
+            wake_ups,
+        };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
         let fits = if fit.infeasible.is_empty() { "is right" } else { "asks for too much" };
@@ -99,6 +107,9 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
         }
         for cost in wake_ups {
             writeln!(out, "\n{}.", cost.text())?;
+        }
+        for Note { stream, text } in &sound {
+            writeln!(out, "\n{stream}: {text}.")?;
         }
         for Absent { text, .. } in &absent {
             writeln!(out, "\nwarning: {text}.")?;
@@ -121,6 +132,8 @@ struct Checked<'a> {
     fit: &'a Fit,
     /// Sources that give nothing now.
     absent: &'a [Absent],
+    /// What there is to know of the sound of files.
+    sound: &'a [Note],
     /// Whether its streams fit, for each link of whose streams all media are measured.
     admission: Vec<LinkReport>,
     /// What late wake-ups cost each link that the node paces itself.

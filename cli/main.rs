@@ -17,6 +17,7 @@ mod old;
 mod play;
 #[cfg(feature = "gstreamer")]
 mod run;
+mod sound;
 mod stack;
 mod time;
 mod top;

@@ -37,6 +37,11 @@ impl SampleBlocks {
         self.at((self.block / self.sample) as u64)
     }
 
+    /// When the next block begins.
+    pub(crate) fn next(&self) -> Duration {
+        self.at(self.given)
+    }
+
     /// Takes samples in.
     pub(crate) fn push(&mut self, samples: &[u8]) {
         self.waiting.extend_from_slice(samples);

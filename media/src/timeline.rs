@@ -31,13 +31,15 @@ pub struct Timeline {
     /// When the next frame would be decoded if all went evenly.
     next: i64,
     last: i64,
+    /// Where our zero lies on the medium's clock in the pass that is to begin, if that is given.
+    aligned: Option<i64>,
 }
 
 impl Timeline {
     /// A timeline whose frames come at this period, where nothing else is known.
     #[must_use]
     pub fn new(period: Duration) -> Self {
-        Self { period: nanos(period).max(1), pass: None, next: 0, last: 0 }
+        Self { period: nanos(period).max(1), pass: None, next: 0, last: 0, aligned: None }
     }
 
     /// Another period, from the next frame on.
@@ -48,6 +50,14 @@ impl Timeline {
     /// The medium begins again: its next frame follows the last by one period.
     pub fn restart(&mut self) {
         self.pass = None;
+    }
+
+    /// The medium begins, or begins again, with our zero at this moment of its clock: streams that are
+    /// aligned alike stay together. Such a pass begins where its first frame stands, not where the last
+    /// one ended.
+    pub fn align(&mut self, zero: i64) {
+        self.pass = None;
+        self.aligned = Some(zero);
     }
 
     /// When the frame after the last would be decoded if all went evenly.
@@ -70,6 +80,11 @@ impl Timeline {
         let step = self.pass.map(|(_, last)| raw.saturating_sub(last));
         let origin = match (self.pass, step) {
             (Some((origin, _)), Some(step)) if step.unsigned_abs() <= BREAK_NS => origin,
+            (None, _) if self.aligned.is_some() => {
+                // What reordering takes is added to display times below.
+                let reorder = if dts.is_none() && pts.is_some() { self.period } else { 0 };
+                self.aligned.take().unwrap_or_default().saturating_add(reorder)
+            }
             _ => raw.saturating_sub(self.next),
         };
         self.pass = Some((origin, raw));
@@ -135,6 +150,22 @@ mod tests {
                 assert_eq!(at, (expected, expected));
             }
             line.restart();
+        }
+    }
+
+    #[test]
+    fn aligned_streams_keep_their_distance_over_loops() {
+        let (mut picture, mut sound) = (line(), line());
+        for pass in 0..3 {
+            let zero = -(1000 + 500 * pass) * MS;
+            picture.align(zero);
+            sound.align(zero);
+            for n in 0..12 {
+                let shown = place(&mut picture, Some(40 * n + 30), None).1;
+                let heard = place(&mut sound, Some(40 * n + 10), Some(40 * n + 10)).1;
+                assert_eq!(shown, (1000 + 500 * pass + 40 * n + 30) as u64);
+                assert_eq!(heard, shown - 20);
+            }
         }
     }
 

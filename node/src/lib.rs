@@ -51,7 +51,7 @@ pub use error::{AddError, StartError};
 pub use node::{Ended, Node};
 pub use placement::PlacementError;
 pub use secret::{SecretError, secret};
-pub use source::{OpenError, SourceFailure};
+pub use source::{OpenError, SourceFailure, picture_of};
 pub use stacks::StackError;
 
 /// Makes what follows the frames of a link, given the streams of the link by their places in the node

@@ -12,9 +12,9 @@ use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, pars
 use selvedge_data_stream::Windows;
 
 use crate::StartError;
-use crate::node::{Node, NodeLink, State, Stream, write_sdp};
+use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
-use crate::source::{self, Opened, contract_of, params};
+use crate::source::{self, Opened, contract_of, params, write_sdp};
 
 /// Events that a node remembers.
 const EVENTS_MAX: usize = 64;
@@ -151,11 +151,11 @@ impl Node {
         for ((stream, step), opened) in new.streams.iter().zip(&difference.streams).zip(opened) {
             let info = match step {
                 Step::Kept { keys, .. } if !keys.contains(&"sdp") => continue,
-                Step::Kept { old, .. } => streams[*old].info.as_ref(),
-                _ => opened.as_ref().and_then(|opened| opened.info.as_ref()),
+                Step::Kept { old, .. } => streams[*old].status.info(),
+                _ => opened.as_ref().and_then(|opened| opened.info.clone()),
             };
             let name = || stream.spec.name.clone();
-            write_sdp(stream, info, &self.base).map_err(|(path, why)| StartError::Sdp {
+            write_sdp(stream, info.as_ref(), &self.base).map_err(|(path, why)| StartError::Sdp {
                 stream: name(),
                 path,
                 why,
@@ -361,7 +361,7 @@ impl NodeLink {
 impl Stream {
     /// The same stream, with these keys as the new file has them.
     fn changed(mut self, config: StreamConfig, keys: &[&str], links: &[NodeLink]) -> Self {
-        let (new, mut terms) = (contract_of(&config, self.info.as_ref()), self.terms);
+        let (new, mut terms) = (contract_of(&config, self.status.info().as_ref()), self.terms);
         for key in keys {
             match *key {
                 "period" => terms.period = new.period,

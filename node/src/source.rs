@@ -5,7 +5,7 @@ use std::path::Path;
 #[cfg(feature = "gstreamer")]
 use std::sync::atomic::AtomicBool;
 
-use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
+use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
 use selvedge_data_stream::{Contract, Spec};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::Source;
@@ -168,7 +168,41 @@ pub(crate) fn open(
             Err(error) => failed.push(SourceFailure { stream: stream.spec.name.clone(), error }),
         }
     }
-    if failed.is_empty() { Ok(opened) } else { Err(failed) }
+    if !failed.is_empty() {
+        return Err(failed);
+    }
+    #[cfg(feature = "gstreamer")]
+    keep_together(config, which, &mut opened);
+    Ok(opened)
+}
+
+/// Lets the sound of each file keep with its picture, where both are streams.
+#[cfg(feature = "gstreamer")]
+fn keep_together(config: &NodeConfig, which: &[usize], opened: &mut [Opened]) {
+    for (n, &stream) in which.iter().enumerate() {
+        let picture = picture_of(config, &config.streams[stream]);
+        let picture = picture.and_then(|picture| which.iter().position(|&w| w == picture));
+        let Some(picture) = picture else { continue };
+        let (low, high) = opened.split_at_mut(n.max(picture));
+        let (one, other) = (&mut low[n.min(picture)], &mut high[0]);
+        let (sound, picture) = if n < picture { (one, other) } else { (other, one) };
+        if let (Medium::Media(Some(sound)), Medium::Media(Some(picture))) =
+            (&mut sound.source, &mut picture.source)
+        {
+            Source::keep_together(picture, sound);
+        }
+    }
+}
+
+/// The stream that sends the picture of the file whose sound this one sends, by its index.
+#[must_use]
+pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
+    let SourceUri::File { path, repeat, part: FilePart::Sound | FilePart::L16 } = &sound.source
+    else {
+        return None;
+    };
+    let picture = SourceUri::File { path: path.clone(), repeat: *repeat, part: FilePart::First };
+    config.streams.iter().position(|stream| stream.source == picture)
 }
 
 /// The largest RTP payload that a stream's packets may have.

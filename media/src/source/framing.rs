@@ -28,8 +28,11 @@ pub(super) struct Framing {
     order: DisplayOrder,
     packetizer: Packetizer,
     pictures: Box<dyn PictureReader>,
-    /// Cuts sound into packets; `None` for pictures.
+    /// Cuts sound into packets; `None` for what comes in units of its own.
     sound: Option<SampleBlocks>,
+    /// What is added to the times of blocks of sound, and where our zero is to lie on the medium's clock.
+    sound_offset: Duration,
+    sound_zero: Option<i64>,
 }
 
 impl Framing {
@@ -52,6 +55,8 @@ impl Framing {
             packetizer: Packetizer::new(format.codec, payload_max)?,
             pictures: reader_of(format.codec),
             sound,
+            sound_offset: Duration::ZERO,
+            sound_zero: None,
             format,
         };
         framing.timeline.set_period(framing.info().period);
@@ -88,6 +93,27 @@ impl Framing {
         self.pictures.restart();
     }
 
+    /// The medium begins, or begins again, with our zero at this moment of its clock.
+    pub(super) fn align(&mut self, zero: i64) {
+        self.timeline.align(zero);
+        self.sound_zero = Some(zero);
+    }
+
+    /// How long after the time for its decoding a unit is shown, by the medium.
+    pub(super) fn lag(&self, unit: &Unit) -> Duration {
+        let period = self.format.period.unwrap_or_default();
+        match (unit.pts, unit.dts) {
+            (Some(pts), Some(dts)) => Duration(u64::try_from(pts - dts).unwrap_or(0)),
+            _ if self.reorders() => period,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Only these put pictures in another order for decoding; containers leave that time out of others.
+    const fn reorders(&self) -> bool {
+        matches!(self.format.codec, Codec::H264 | Codec::H265 | Codec::Mpv)
+    }
+
     /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
     pub(super) fn frames(
         &mut self,
@@ -97,17 +123,24 @@ impl Framing {
         let map = unit.buffer.map_readable().ok();
         let bytes = map.as_deref().unwrap_or_default();
         if let Some(cutter) = &mut self.sound {
+            if let Some(zero) = self.sound_zero.take() {
+                let at = unit.pts.unwrap_or(0).saturating_sub(zero);
+                self.sound_offset = Duration(u64::try_from(at).unwrap_or(0)) - cutter.next();
+            }
             cutter.push(bytes);
-            return cutter.blocks().into_iter().map(sound_buffer).collect();
+            let offset = self.sound_offset;
+            let later = move |(bytes, at): (Vec<u8>, FrameTimes)| {
+                let at = FrameTimes { decode: at.decode + offset, present: at.present + offset };
+                sound_buffer((bytes, at))
+            };
+            return cutter.blocks().into_iter().map(later).collect();
         }
         let lag = match self.format.codec {
             Codec::Mpv => mpeg::headers(bytes).map_or(1, |headers| self.order.lag(&headers)),
             _ => 0,
         };
         drop(map);
-        // Only these put pictures in another order for decoding; containers leave that time out of others.
-        let reorders = matches!(self.format.codec, Codec::H264 | Codec::H265 | Codec::Mpv);
-        let dts = if reorders { unit.dts } else { unit.dts.or(unit.pts) };
+        let dts = if self.reorders() { unit.dts } else { unit.dts.or(unit.pts) };
         let at = self.timeline.place(unit.pts, dts, period * lag);
         vec![(unit.buffer, at)]
     }

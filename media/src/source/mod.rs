@@ -20,6 +20,7 @@ mod packetizer;
 mod rtp;
 mod run;
 mod test;
+mod together;
 mod truncation;
 mod unit;
 
@@ -37,6 +38,7 @@ use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
+use together::Together;
 use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
@@ -56,6 +58,8 @@ pub struct Source {
     framing: Framing,
     info: StreamInfo,
     thumbnailer: Option<Thumbnailer>,
+    /// What it shares with another stream of its file.
+    together: Option<Together>,
     /// Units that were read to learn of the stream and are not delivered yet.
     ahead: VecDeque<Unit>,
 }

@@ -24,7 +24,7 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 /// How often in a row a pipeline must be found without a running thread to be given up.
 const DEAD_POLLS: u32 = 6;
 /// How far a source may fall behind and still catch up.
-const SLACK: Duration = Duration::from_millis(500);
+pub(super) const SLACK: Duration = Duration::from_millis(500);
 /// How long a camera or server may send nothing before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(5);
 /// What may be missing at the end of a clip before it counts as cut off.
@@ -68,6 +68,7 @@ impl Source {
         let mut source = Self {
             feed,
             thumbnailer: None,
+            together: None,
             ahead: first.into_iter().collect(),
             info: framing.info(),
             framing,
@@ -167,7 +168,11 @@ impl Source {
         mut pacer: Option<Pacer>,
     ) -> Result<End, SourceError> {
         let clock = std::time::Instant::now();
-        let now = || Instant(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let together = self.together.clone();
+        let now = || match &together {
+            Some(shared) => shared.now(),
+            None => Instant(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        };
         let mut heard = now();
         let from_network = !self.opener.waits_for_packets() && self.feed.is_from_network();
         while !stop.load(Ordering::Relaxed) {
@@ -205,7 +210,10 @@ impl Source {
             };
             for (unit, at) in frames {
                 if let Some(pacer) = &mut pacer {
-                    let due = pacer.due(now(), at.decode);
+                    let due = match &together {
+                        Some(shared) => shared.due(now(), at.decode),
+                        None => pacer.due(now(), at.decode),
+                    };
                     if !sleep_until(due, now, stop) {
                         return Ok(End::Stopped);
                     }
@@ -236,8 +244,12 @@ impl Source {
         if let Some(note) = note {
             tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
         }
+        let length = self.feed.duration();
         self.feed = self.opener.feed()?;
         self.framing.restart();
+        if let Some((shared, length)) = self.together.as_mut().zip(length) {
+            self.framing.align(shared.next_pass(length));
+        }
         Ok(())
     }
 

@@ -1,0 +1,65 @@
+//! What `check` says of the sound of files: which streams keep together, and what nobody sends.
+
+use selvedge_control_config::StreamConfig;
+use serde::Serialize;
+
+use crate::check::NodeFile;
+
+/// Something to know about a stream.
+#[derive(Debug, Serialize)]
+pub(crate) struct Note {
+    /// The stream's name.
+    pub(crate) stream: String,
+    /// What there is to know.
+    pub(crate) text: String,
+}
+
+/// A note for each stream of a file that has both pictures and sound.
+pub(crate) fn notes(file: &NodeFile) -> Vec<Note> {
+    let streams = &file.config.streams;
+    let pairs: Vec<_> =
+        streams.iter().map(|s| selvedge_node::picture_of(&file.config, s)).collect();
+    let mut notes = Vec::new();
+    for (n, (stream, picture)) in streams.iter().zip(&pairs).enumerate() {
+        let text = match picture {
+            Some(picture) => {
+                let picture = &streams[*picture].spec.name;
+                Some(format!("it keeps within 40 ms of {picture}: both are of one file"))
+            }
+            None if pairs.contains(&Some(n)) => None,
+            None => unsent(file, stream),
+        };
+        notes.extend(text.map(|text| Note { stream: stream.spec.name.clone(), text }));
+    }
+    notes
+}
+
+/// What is in a file, this build can't see.
+#[cfg(not(feature = "gstreamer"))]
+fn unsent(_file: &NodeFile, _stream: &StreamConfig) -> Option<String> {
+    None
+}
+
+/// What to do if a file has sound beside its pictures, which is not sent.
+#[cfg(feature = "gstreamer")]
+fn unsent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
+    use selvedge_control_config::{FilePart, SourceUri};
+    use selvedge_media::{Source, SourceError, inspect::PAYLOAD_MAX};
+
+    let SourceUri::File { path, part: FilePart::First, .. } = &stream.source else { return None };
+    let of = |part| SourceUri::File { path: path.clone(), repeat: false, part };
+    let open = |part| Source::open(&of(part), &file.base, PAYLOAD_MAX);
+    let (encoding, option) = match open(FilePart::Sound) {
+        Ok(sound) => (sound.info().encoding().to_owned(), "sound"),
+        Err(SourceError::SoundUnsupported { codec, .. }) => (codec, "l16"),
+        Err(_) => return None,
+    };
+    // A file of sound alone is sent as it is.
+    if open(FilePart::First).is_ok_and(|first| first.info().codec.is_audio()) {
+        return None;
+    }
+    Some(format!(
+        "its file has sound, too ({encoding}), which no stream sends; to send it, add a stream with \
+         source = \"file:{path}?{option}\""
+    ))
+}

@@ -1,0 +1,76 @@
+//! The picture and the sound of one file as two streams: how far they drift apart where they are sent.
+
+#![cfg(feature = "gstreamer")]
+
+mod support;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use selvedge_data_stream::Kind;
+use selvedge_media::{MediaFrame, Source};
+use support::open;
+
+/// How far the streams may be apart, in milliseconds.
+const APART: f64 = 40.0;
+
+/// When each frame was given that can be shown at once, less the time at which it is to be shown.
+fn delays(source: &mut Source, began: Instant, stop: &AtomicBool) -> Vec<f64> {
+    let mut delays = Vec::new();
+    let mut sink = |frame: MediaFrame<'_>| {
+        if matches!(frame.picture.kind, Kind::Intra | Kind::Audio) {
+            let shown = frame.media_time.0 as f64 / 1e6;
+            delays.push(began.elapsed().as_secs_f64() * 1e3 - shown);
+        }
+        let enough = began.elapsed().as_secs() >= 7;
+        stop.fetch_or(enough, Ordering::Relaxed);
+    };
+    source.run(&mut sink, stop).unwrap();
+    delays
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+#[test]
+fn picture_and_sound_keep_within_40_ms_over_loops() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, frames, sound) in [
+        ("two.mp4", "2", "sound"),
+        ("two.mp4", "2", "l16"),
+        ("two.ts", "0", "sound"),
+        ("two.mkv", "2", "sound"),
+    ] {
+        let path = folder.path().join(name);
+        // Sound that is longer than the pictures: each loop would take them further apart.
+        let made = Command::new("ffmpeg")
+            .args(["-y", "-nostdin", "-v", "error"])
+            .args(["-f", "lavfi", "-t", "1.8", "-i", "testsrc2=size=160x120:rate=25"])
+            .args(["-f", "lavfi", "-t", "2", "-i", "sine=sample_rate=48000"])
+            .args(["-c:v", "libx264", "-preset", "ultrafast", "-g", "10", "-bf", frames])
+            .args(["-c:a", "aac"])
+            .arg(&path)
+            .status();
+        assert!(made.is_ok_and(|made| made.success()));
+        let uri = |option: &str| format!("file:{}?{option}loop", path.display()).parse().unwrap();
+        let mut picture = open(&uri("")).unwrap();
+        let mut heard = open(&uri(&format!("{sound}&"))).unwrap();
+        Source::keep_together(&mut picture, &mut heard);
+        let (began, stop) = (Instant::now(), AtomicBool::new(false));
+        let (shown, heard) = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| delays(&mut heard, began, &stop));
+            (delays(&mut picture, began, &stop), heard.join().unwrap())
+        });
+        // In each third of the time, which is another loop.
+        let third =
+            |all: &[f64], n: usize| median(&all[all.len() * n / 3..all.len() * (n + 1) / 3]);
+        let apart = [0, 1, 2].map(|n| third(&shown, n) - third(&heard, n));
+        println!("{name} {sound}: apart by {apart:.1?} ms");
+        assert!(apart.iter().all(|ms| ms.abs() < APART), "{name} {sound}: {apart:?}");
+        assert!(shown.len() > 10 && heard.len() > 100, "{} and {}", shown.len(), heard.len());
+    }
+}
