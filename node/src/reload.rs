@@ -155,11 +155,8 @@ impl Node {
                 _ => opened.as_ref().and_then(|opened| opened.info.clone()),
             };
             let name = || stream.spec.name.clone();
-            write_sdp(stream, info.as_ref(), &self.base).map_err(|(path, why)| StartError::Sdp {
-                stream: name(),
-                path,
-                why,
-            })?;
+            write_sdp(stream, info.as_ref(), &self.base)
+                .map_err(|(path, why)| StartError::Sdp { stream: name(), path, why })?;
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Together {
 
     /// The file begins again; where our zero lies by its clock.
     pub(super) fn next_pass(&mut self, length: Duration) -> i64 {
-        self.began = self.began + length;
+        self.began += length;
         -i64::try_from(self.began.0).unwrap_or(i64::MAX)
     }
 }
