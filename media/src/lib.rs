@@ -7,10 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod dependency;
+#[cfg(feature = "gstreamer")]
+mod depacketizer;
 mod error;
 mod frame;
 mod pace;
 pub mod picture;
+#[cfg(feature = "gstreamer")]
+mod preview;
 pub mod sdp;
 #[cfg(feature = "gstreamer")]
 mod thumbnail;
@@ -23,10 +27,14 @@ mod samples;
 #[cfg(feature = "gstreamer")]
 mod source;
 
+#[cfg(feature = "gstreamer")]
+pub use depacketizer::Depacketizer;
 pub use error::SourceError;
 pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};
+#[cfg(feature = "gstreamer")]
+pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
 pub use source::{Framer, Source};
 #[cfg(feature = "gstreamer")]

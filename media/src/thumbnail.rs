@@ -1,7 +1,7 @@
-//! Small pictures of a stream, for pages: encoded access units in, small JPEG images out, at most
-//! two a second.
+//! Small pictures of a stream, for pages: encoded access units in, small JPEG images out: two a
+//! second of any stream, or all of one that is watched.
 //!
-//! Only pictures that others refer to are decoded, in GStreamer's threads. Feeding never waits: a
+//! For two a second only pictures that others refer to are decoded, in GStreamer's threads. Feeding never waits: a
 //! thumbnailer that can't keep up skips to the next intra picture.
 
 use std::sync::Arc;
@@ -19,19 +19,30 @@ use crate::source::elements::{bin, init, make, wiring};
 
 /// Pixels across.
 pub const WIDTH: u32 = 192;
-/// The shortest time between two pictures.
-const INTERVAL: Duration = Duration::from_millis(500);
 /// Units that may wait for the decoder.
 const WAITING: u64 = 16;
 
-const SCALE: &str = "videoscale ! videoconvert ! \
-     capsfilter caps=video/x-raw,format=I420,width=192,pixel-aspect-ratio=1/1 ! \
-     jpegenc quality=70";
+/// How large images are, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Pixels across.
+    width: u32,
+    /// The shortest time between two images; zero for all.
+    interval: Duration,
+}
+
+impl ImageSize {
+    /// Those beside a stream's name: two a second.
+    pub const SMALL: Self = Self { width: WIDTH, interval: Duration::from_millis(500) };
+    /// Those of a stream that is watched: all of them.
+    pub const WATCHED: Self = Self { width: 384, interval: Duration::ZERO };
+}
 
 /// Makes small pictures. Stopped when dropped.
 #[derive(Debug)]
 pub struct Thumbnailer {
     codec: Codec,
+    interval: Duration,
     pipeline: gst::Pipeline,
     input: gst_app::AppSrc,
     bus: gst::Bus,
@@ -49,6 +60,18 @@ impl Thumbnailer {
     /// [`SourceError::CodecAbsent`] if an element is not installed.
     pub fn new(
         codec: Codec,
+        give: impl FnMut(&[u8], Duration) + Send + 'static,
+    ) -> Result<Option<Self>, SourceError> {
+        Self::with_size(codec, ImageSize::SMALL, give)
+    }
+
+    /// The same with images of this size.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_size(
+        codec: Codec,
+        ImageSize { width, interval }: ImageSize,
         give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<Option<Self>, SourceError> {
         init()?;
@@ -77,19 +100,23 @@ impl Thumbnailer {
         let pipeline = gst::Pipeline::new();
         let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         let decode = make("decodebin")?;
-        let scale = bin(SCALE)?;
+        let scale = bin(&format!(
+            "videoscale ! videoconvert ! \
+             capsfilter caps=video/x-raw,format=I420,width={width},pixel-aspect-ratio=1/1 ! \
+             jpegenc quality=70"
+        ))?;
         let output = collector(give);
         let parts = [input.upcast_ref(), &decode, scale.upcast_ref(), output.upcast_ref()];
         pipeline.add_many(parts).map_err(|e| wiring("thumbnailer", e))?;
         input.link(&decode).map_err(|e| wiring("decodebin", e))?;
         scale.link(&output).map_err(|e| wiring("appsink", e))?;
         let entry = scale.static_pad("sink").ok_or_else(|| wiring("videoscale", "no input"))?;
-        limit_rate(&entry);
+        limit_rate(&entry, interval);
         connect(&decode, &entry);
         let bus = pipeline.bus().ok_or_else(|| wiring("thumbnailer", "it has no bus"))?;
         pipeline.set_state(gst::State::Playing).map_err(|e| wiring("thumbnailer", e))?;
         let (needs_intra, last, failed) = (true, None, false);
-        Ok(Some(Self { codec, pipeline, input, bus, needs_intra, last, failed }))
+        Ok(Some(Self { codec, interval, pipeline, input, bus, needs_intra, last, failed }))
     }
 
     /// Takes an access unit, in decoding order; copies it if it is to be decoded.
@@ -118,9 +145,11 @@ impl Thumbnailer {
             return false;
         }
         match picture.kind {
-            Kind::Still => self.last.is_none_or(|last| media_time - last >= INTERVAL),
+            Kind::Still => self.last.is_none_or(|last| media_time - last >= self.interval),
             Kind::Intra => true,
-            Kind::Predicted | Kind::Bidirectional => picture.referenced && !self.needs_intra,
+            Kind::Predicted | Kind::Bidirectional => {
+                !self.needs_intra && (picture.referenced || self.interval == Duration::ZERO)
+            }
             Kind::Audio | Kind::Data => false,
         }
     }
@@ -172,9 +201,9 @@ fn collector(mut give: impl FnMut(&[u8], Duration) + Send + 'static) -> gst_app:
 }
 
 /// Lets pass only as many decoded pictures as are wanted.
-fn limit_rate(entry: &gst::Pad) {
+fn limit_rate(entry: &gst::Pad, interval: Duration) {
     let last = Arc::new(Mutex::new(None::<gst::ClockTime>));
-    let interval = gst::ClockTime::from_nseconds(INTERVAL.0);
+    let interval = gst::ClockTime::from_nseconds(interval.0);
     entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
         let time = info.buffer().and_then(|buffer| buffer.pts());
         let mut last = last.lock();

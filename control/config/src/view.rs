@@ -1,6 +1,8 @@
 //! What can be seen of a running node and what can be turned on it: the one surface that the
 //! page, the API, the metrics and the terminal view share.
 
+mod pictures;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::ConfigErrors;
 use crate::difference::Applied;
 use crate::edit::Change;
+pub use pictures::{Comparison, PictureForm, Pictures, StreamPicture, VideoTrack};
 
 /// All of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -268,6 +271,21 @@ pub trait NodeView: Send + Sync {
     /// [`ReloadError`]; the file is as it was then.
     fn save(&self) -> Result<Vec<Change>, ReloadError> {
         Err(ReloadError::NoFile)
+    }
+    /// The moving pictures that can be watched; the list does not change while it runs, but for
+    /// codecs that become known.
+    fn videos(&self) -> Vec<VideoTrack> {
+        Vec::new()
+    }
+    /// Pictures of a track, by its place in that list, that follow the one with the number
+    /// `after`, a few at a time. If that is too long ago, those between are left out up to the next
+    /// with which a decoder can begin.
+    fn pictures(&self, _track: usize, _form: PictureForm, _after: Option<u64>) -> Pictures {
+        Pictures::default()
+    }
+    /// What a comparison with another sender tells; `None` if there is none.
+    fn comparison(&self) -> Option<Comparison> {
+        None
     }
     /// Turn a knob.
     ///

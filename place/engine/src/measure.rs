@@ -24,6 +24,9 @@ use sequence::{Arrival, Jitter, Sequence};
 /// Frames that are not whole are given up when nothing has come for this long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
+/// Settled frames whose fates can be asked for, at most.
+const SETTLED_KEPT: u64 = 256;
+
 /// Ticks per second of a stream's timestamps, more than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRate(NonZeroU32);
@@ -67,6 +70,8 @@ pub struct StreamMeter {
     jitter: Jitter,
     playout: Playout,
     frames: FrameLog,
+    /// The next frame whose fate is to be given out.
+    settled: u64,
     bare: BareFrames,
     tagged: bool,
     packets: u64,
@@ -93,6 +98,7 @@ impl StreamMeter {
             jitter: Jitter::default(),
             playout: Playout::default(),
             frames: FrameLog::default(),
+            settled: 0,
             bare: BareFrames::default(),
             tagged: false,
             packets: 0,
@@ -169,6 +175,20 @@ impl StreamMeter {
             let stated = self.deadlines.as_ref().and_then(|deadline_of| deadline_of(seq));
             stated.map_or(estimate, |deadline| evidence.whole <= deadline)
         });
+    }
+
+    /// The next frame of a tagged stream that was settled, by its number, and whether it can be
+    /// decoded; each is given once, in decoding order, but not those of long ago.
+    pub fn poll_settled(&mut self) -> Option<(u32, bool)> {
+        let next = self.frames.next();
+        if self.settled > next || next - self.settled > SETTLED_KEPT {
+            self.settled = next.saturating_sub(SETTLED_KEPT);
+        }
+        let seq = self.settled;
+        (seq < next).then(|| {
+            self.settled += 1;
+            (seq as u32, self.frames.was_decodable(seq))
+        })
     }
 
     /// Gives up what is not whole when nothing has come for five seconds. To be called now and

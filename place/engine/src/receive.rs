@@ -23,6 +23,10 @@ use selvedge_os::socket::{self, Buffer, SocketError};
 pub trait PacketTap: Send {
     /// A datagram of the stream with this index came at `now`.
     fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]);
+
+    /// A frame of a tagged stream is settled: it can be decoded on time, or not. Its packets came
+    /// before.
+    fn settled(&mut self, _stream: usize, _seq: u32, _decodable: bool) {}
 }
 
 /// A stream to receive.
@@ -222,14 +226,19 @@ impl Worker {
                 });
                 *came = *latest;
             }
-            if let Some(entry) = self.streams.lock().get_mut(stream) {
-                for (datagram, came) in batch.datagrams(count).zip(came) {
-                    entry.handle(came, &datagram);
-                }
-            }
             if let Some(tap) = &mut self.tap {
                 for (datagram, came) in batch.datagrams(count).zip(came) {
                     tap.packet(stream, came, datagram.bytes);
+                }
+            }
+            if let Some(entry) = self.streams.lock().get_mut(stream) {
+                for (datagram, came) in batch.datagrams(count).zip(came) {
+                    entry.handle(came, &datagram);
+                    if let Some(tap) = &mut self.tap {
+                        while let Some((seq, decodable)) = entry.meter.poll_settled() {
+                            tap.settled(stream, seq, decodable);
+                        }
+                    }
                 }
             }
             if count < BATCH {

@@ -136,6 +136,17 @@ impl FrameLog {
         }
     }
 
+    /// The next frame number to be settled; grows by one with each, and jumps where numbers begin anew.
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a frame settled lately, by its whole number, can be decoded.
+    pub(super) fn was_decodable(&self, seq: u64) -> bool {
+        let bit = seq % REMEMBERED;
+        self.decodable[bit as usize / 64] >> (bit % 64) & 1 == 1
+    }
+
     /// Settles every frame that has begun: no more packets are expected.
     pub(super) fn settle_all(&mut self) {
         while self.begun && self.next <= self.highest {
@@ -253,8 +264,7 @@ impl FrameLog {
         let Some(reference) = seq.checked_sub(u64::from(back)).filter(|&r| r >= self.base) else {
             return false;
         };
-        let bit = reference % REMEMBERED;
-        self.decodable[bit as usize / 64] >> (bit % 64) & 1 == 1
+        self.was_decodable(reference)
     }
 }
 

@@ -1,0 +1,72 @@
+//! Moving pictures of streams, as a page plays them, and what a comparison of two senders tells:
+//! plain data that a [`NodeView`](super::NodeView) gives out.
+
+use std::sync::Arc;
+
+use selvedge_units::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+
+/// A sequence of pictures of one stream that can be watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VideoTrack {
+    /// The stream's name.
+    pub stream: String,
+    /// Where the pictures were taken: `received` or `sent`.
+    pub label: String,
+    /// Which of several senders sent them, such as `dwcs`; empty if there is one.
+    pub by: String,
+    /// The codec as RFC 6381 writes it (`avc1.42e01f`), for a browser's decoder; empty where only
+    /// images can be had.
+    pub codec: String,
+}
+
+/// In which form pictures are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PictureForm {
+    /// Access units as they were sent: a byte stream (Annex B) of H.264.
+    Coded,
+    /// JPEG images.
+    Images,
+}
+
+/// One picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamPicture {
+    /// Its number in its track, in decoding order.
+    pub number: u64,
+    /// Whether a decoder can begin with it.
+    pub intra: bool,
+    /// When it is to be shown, on the media's clock.
+    pub present: Duration,
+    /// By when it had to be there, on the clock of [`Pictures::now`].
+    pub due: Instant,
+    /// The access unit or image.
+    pub bytes: Arc<[u8]>,
+}
+
+/// Pictures of one track.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pictures {
+    /// The moment at which they were given out.
+    pub now: Instant,
+    /// In decoding order.
+    pub list: Vec<StreamPicture>,
+}
+
+/// Two senders of the same frames over links of one rate, since that rate was set last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The name of the one whose streams are shown, and its share of decodable frames at the
+    /// receiver.
+    pub ours: (String, Option<f64>),
+    /// The same of the other.
+    pub other: (String, Option<f64>),
+    /// The share that no sender can exceed on this link; absent until it is known.
+    pub bound: Option<f64>,
+    /// What the streams need together, over the same time.
+    pub needed_bps: u64,
+    /// Milliseconds since the rate was set.
+    pub since_ms: u64,
+    /// Playout delay in milliseconds: how long after its arrival a frame may come.
+    pub delay_ms: f64,
+}

@@ -1,0 +1,121 @@
+//! RTP packets of whole frames in, access units out: what a page's decoder or GStreamer's can take.
+//!
+//! Packets come from a receiver that knows which frames are whole, or from a source; the payload
+//! formats are GStreamer's. Nothing waits: what comes while the input is full is left out.
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as gst_app;
+use selvedge_data_stream::rtp::{SEQUENCE_AT, stamp_sequence};
+use selvedge_units::Duration;
+
+use crate::error::SourceError;
+use crate::picture::Codec;
+use crate::source::elements::{bin, init, wiring};
+
+/// Bytes that may wait for GStreamer's thread.
+const WAITING: u64 = 4 << 20;
+/// Timestamps begin here, so that a picture shown before the first one has a time too.
+const LEAD_TICKS: u64 = 1 << 24;
+
+/// Makes access units of packets. Stopped when dropped.
+#[derive(Debug)]
+pub struct Depacketizer {
+    pipeline: gst::Pipeline,
+    input: gst_app::AppSrc,
+    clock_rate: u32,
+    sequence: u16,
+    /// The last timestamp and the same made whole.
+    last: Option<(u32, u64)>,
+}
+
+impl Depacketizer {
+    /// A depacketizer for this codec; `None` for sound. `give` gets each unit with its time of
+    /// presentation, from a thread of GStreamer's.
+    ///
+    /// # Errors
+    /// [`SourceError::CodecAbsent`] if an element is not installed.
+    pub fn new(
+        codec: Codec,
+        clock_rate: u32,
+        mut give: impl FnMut(&[u8], Duration) + Send + 'static,
+    ) -> Result<Option<Self>, SourceError> {
+        init()?;
+        let line = match codec {
+            Codec::H264 => {
+                "rtph264depay ! capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=au"
+            }
+            Codec::Mpv => "rtpmpvdepay ! mpegvideoparse",
+            Codec::Jpeg => "rtpjpegdepay",
+            _ => return Ok(None),
+        };
+        let caps = gst::Caps::builder("application/x-rtp")
+            .field("media", "video")
+            .field("encoding-name", codec.encoding())
+            .field("payload", i32::from(codec.payload_type()))
+            .field("clock-rate", i32::try_from(clock_rate).unwrap_or(90_000))
+            .build();
+        let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
+        let depay = bin(line)?;
+        let output = gst_app::AppSink::builder().sync(false).build();
+        output.set_property("enable-last-sample", false);
+        let callbacks = gst_app::AppSinkCallbacks::builder().new_sample(move |output| {
+            let sample = output.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+            if let Some(buffer) = sample.buffer()
+                && let Some(at) = buffer.pts()
+                && let Ok(unit) = buffer.map_readable()
+            {
+                give(&unit, Duration(at.nseconds()));
+            }
+            Ok(gst::FlowSuccess::Ok)
+        });
+        output.set_callbacks(callbacks.build());
+        let pipeline = gst::Pipeline::new();
+        let parts = [input.upcast_ref(), depay.upcast_ref(), output.upcast_ref::<gst::Element>()];
+        pipeline.add_many(parts).map_err(|e| wiring("depacketizer", e))?;
+        gst::Element::link_many(parts).map_err(|e| wiring("depacketizer", e))?;
+        pipeline.set_state(gst::State::Playing).map_err(|e| wiring("depacketizer", e))?;
+        Ok(Some(Self { pipeline, input, clock_rate: clock_rate.max(1), sequence: 0, last: None }))
+    }
+
+    /// Takes all packets of a frame, and returns its time of presentation; `None` if they are
+    /// malformed or there is no room. Whole frames may be left out, numbers are given anew.
+    pub fn push(&mut self, packets: &[Vec<u8>]) -> Option<Duration> {
+        let stamp = packets.first()?.get(4..8)?;
+        let stamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        let at = self.presentation(stamp);
+        if self.input.current_level_bytes() >= WAITING {
+            return None;
+        }
+        for packet in packets.iter().filter(|packet| packet.len() > SEQUENCE_AT + 2) {
+            let mut bytes = packet.clone();
+            stamp_sequence(&mut bytes, self.sequence);
+            self.sequence = self.sequence.wrapping_add(1);
+            let mut buffer = gst::Buffer::from_mut_slice(bytes);
+            if let Some(buffer) = buffer.get_mut() {
+                buffer.set_pts(gst::ClockTime::from_nseconds(at.0));
+            }
+            self.input.push_buffer(buffer).ok()?;
+        }
+        Some(at)
+    }
+
+    /// A timestamp as time, over its wraps; pictures need not be in order.
+    fn presentation(&mut self, stamp: u32) -> Duration {
+        let whole = match self.last {
+            None => LEAD_TICKS,
+            Some((last, whole)) => {
+                whole.saturating_add_signed(i64::from(stamp.wrapping_sub(last).cast_signed()))
+            }
+        };
+        self.last = Some((stamp, whole));
+        let ns = u128::from(whole) * 1_000_000_000 / u128::from(self.clock_rate);
+        Duration(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+impl Drop for Depacketizer {
+    fn drop(&mut self) {
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}

@@ -1,0 +1,101 @@
+//! Moving pictures for a page: what a receiver hands over comes out as access units in decoding order
+//! with their times of presentation, or as images.
+
+#![cfg(feature = "gstreamer")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration as StdDuration;
+
+use selvedge_control_config::view::{PictureForm, StreamPicture};
+use selvedge_data_stream::Kind;
+use selvedge_media::picture::{h264, jpeg};
+use selvedge_media::{MediaFrame, Preview};
+use selvedge_tests_wait::holds_within;
+use selvedge_units::Duration;
+use support::{file, open};
+
+/// Pushes frames of a clip from its first on with which a decoder can begin, until this says that it
+/// is enough.
+fn push(name: &str, mut enough: impl FnMut(&Preview, &MediaFrame<'_>) -> bool) {
+    let mut source = open(&file(name, true)).unwrap();
+    let info = source.info().clone();
+    let preview = Preview::new(info.codec, info.clock_rate).unwrap().expect("it has pictures");
+    let stop = AtomicBool::new(false);
+    let mut begun = false;
+    let mut sink = |frame: MediaFrame<'_>| {
+        begun |= matches!(frame.picture.kind, Kind::Intra | Kind::Still);
+        if begun && !stop.load(Ordering::Relaxed) {
+            let packets: Vec<Vec<u8>> =
+                frame.packets.iter().map(|packet| packet.to_vec()).collect();
+            preview.push(&packets, Duration::from_millis(70));
+            stop.store(enough(&preview, &frame), Ordering::Relaxed);
+        }
+    };
+    source.run_unpaced(&mut sink, &stop).unwrap();
+}
+
+/// The first access units of a clip, and the times at which they are to be shown.
+fn units(name: &str, count: usize) -> (String, Vec<StreamPicture>, Vec<Duration>) {
+    let (mut codec, mut came, mut times) = (String::new(), Vec::<StreamPicture>::new(), Vec::new());
+    push(name, |preview, frame| {
+        times.push(frame.media_time);
+        let last = came.last().map(|last| last.number);
+        // One may come out with the next only; the ring keeps sixty.
+        let _ = holds_within(StdDuration::from_millis(10), || {
+            let list = preview.pictures(PictureForm::Coded, last).list;
+            let some = !list.is_empty();
+            came.extend(list);
+            some
+        });
+        codec = preview.codec();
+        assert!(
+            times.len() < count + 200,
+            "{name}: {} units of {} frames",
+            came.len(),
+            times.len()
+        );
+        came.len() >= count
+    });
+    (codec, came, times)
+}
+
+#[test]
+fn access_units_keep_their_order_and_their_times() {
+    for name in ["captions-test.ts", "car-detection.mp4", "one-by-one-person-detection.mp4"] {
+        let (codec, came, times) = units(name, 40);
+        assert!(came.len() >= 40, "{name}");
+        assert!(came[0].intra && h264::profile_level_id(&came[0].bytes).is_some(), "{name}");
+        assert!(codec.starts_with("avc1."), "{name}: {codec}");
+        for (picture, time) in came.iter().zip(&times) {
+            let (present, first) = (picture.present.0 as i64, came[0].present.0 as i64);
+            let wanted = time.0 as i64 - times[0].0 as i64;
+            // Timestamps are ticks of 90 kHz.
+            assert!((present - first - wanted).abs() < 30_000, "{name}: {present} {wanted}");
+        }
+    }
+    let (_, came, _) = units("one-by-one-person-detection.mp4", 40);
+    let back = came.windows(2).filter(|w| w[1].present < w[0].present).count();
+    assert!(back > 5, "it has B pictures: {back}");
+}
+
+#[test]
+fn other_pictures_come_as_images_while_somebody_asks() {
+    for name in ["one-by-one-mpeg2.ts", "one-by-one-mjpeg.avi", "one-by-one-person-detection.mp4"] {
+        let mut images = Vec::new();
+        let mut last = Duration::ZERO;
+        push(name, |preview, frame| {
+            // No faster than ten times real time: what the decoder can't take is left out.
+            let _ = holds_within(StdDuration::from_millis(4), || {
+                images = preview.pictures(PictureForm::Images, None).list;
+                !images.is_empty()
+            });
+            last = frame.media_time;
+            !images.is_empty() || last > Duration::from_secs(60)
+        });
+        assert!(!images.is_empty(), "{name}: no image in {last}");
+        assert!(images[0].intra, "{name}: any image can be shown");
+        assert!(jpeg::check(&images[0].bytes).is_ok(), "{name}");
+    }
+}
