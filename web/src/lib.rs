@@ -18,6 +18,7 @@ mod problem;
 mod publish;
 mod server;
 mod socket;
+mod video;
 
 pub use app::Limits;
 pub use server::{Server, ServerError};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::ws::Utf8Bytes;
-use selvedge_control_config::view::{NodeSnapshot, NodeView};
+use selvedge_control_config::view::{Comparison, NodeSnapshot, NodeView, VideoTrack};
 use selvedge_units::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// A snapshot ready to send.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
-    /// `{"snapshot": ...}`.
+    /// `{"snapshot": ..., "videos": ..., "comparison": ...}`.
     pub(crate) text: Utf8Bytes,
     /// The streams' names by index; the same allocation for as long as they are the same.
     pub(crate) names: Arc<[String]>,
@@ -21,11 +21,17 @@ pub(crate) struct Published {
 #[derive(Serialize)]
 struct Envelope<'a> {
     snapshot: &'a NodeSnapshot,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    videos: Vec<VideoTrack>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<Comparison>,
 }
 
 impl Published {
-    fn next(&self, snapshot: &NodeSnapshot) -> Self {
-        let text = serde_json::to_string(&Envelope { snapshot }).unwrap_or_default().into();
+    fn next(&self, view: &dyn NodeView) -> Self {
+        let snapshot = &view.snapshot();
+        let envelope = Envelope { snapshot, videos: view.videos(), comparison: view.comparison() };
+        let text = serde_json::to_string(&envelope).unwrap_or_default().into();
         let now = || snapshot.streams.iter().map(|stream| &stream.name);
         let names = if now().eq(self.names.iter()) {
             Arc::clone(&self.names)
@@ -47,7 +53,7 @@ pub(crate) async fn publish(
     loop {
         ticks.tick().await;
         if sender.receiver_count() > 0 {
-            let next = sender.borrow().next(&view.snapshot());
+            let next = sender.borrow().next(&*view);
             sender.send_replace(next);
         }
     }

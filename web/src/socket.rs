@@ -1,4 +1,4 @@
-//! One WebSocket: snapshots and pictures out, acknowledgements and changes in.
+//! One WebSocket: snapshots, small and moving pictures out, acknowledgements and changes in.
 //!
 //! A client has at most one snapshot and one picture of each stream under way: a snapshot that
 //! it was too slow for is skipped, the next picture of a stream waits until the client has
@@ -13,6 +13,7 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use selvedge_units::Duration;
 use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -20,9 +21,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use crate::app::{App, stopped};
 use crate::knobs::{self, Target};
 use crate::problem::Problem;
+use crate::video::Watching;
 
 /// The largest message from a client, in bytes.
 const MESSAGE_MAX: usize = 4096;
+/// How often moving pictures are looked for while some are watched.
+const VIDEO_EVERY: Duration = Duration::from_millis(20);
 /// The most streams a client may have pictures of.
 const SHOWN_MAX: usize = 256;
 /// A larger picture is no thumbnail.
@@ -50,9 +54,16 @@ pub(crate) async fn upgrade(State(app): State<Arc<App>>, upgrade: Upgrade) -> Re
 async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit) {
     let mut stopping = app.stopping.clone();
     let mut published = app.published.subscribe();
-    let mut session = Session { app: &app, names: Arc::default(), shown: BTreeMap::new() };
+    let mut session = Session {
+        app: &app,
+        names: Arc::default(),
+        shown: BTreeMap::new(),
+        watching: Watching::default(),
+    };
     let mut pings = interval((app.limits.silence / 4).into());
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut videos = interval(VIDEO_EVERY.into());
+    videos.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     let ended: Result<(), axum::Error> = loop {
         let step = tokio::select! {
@@ -61,6 +72,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit
                 break socket.send(Message::Close(Some(frame))).await;
             }
             () = sleep_until(heard + app.limits.silence.to_std()) => break Ok(()),
+            _ = videos.tick(), if !session.watching.is_idle() => session.send_videos(&mut socket).await,
             _ = pings.tick() => socket.send(Message::Ping(Default::default())).await,
             changed = published.changed() => {
                 if changed.is_err() {
@@ -103,6 +115,7 @@ struct Session<'a> {
     names: Arc<[String]>,
     /// The streams whose pictures are wanted, by index.
     shown: BTreeMap<u16, PictureProgress>,
+    watching: Watching,
 }
 
 /// How far the pictures of one stream are.
@@ -135,6 +148,14 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Sends what is new of the tracks that are watched.
+    async fn send_videos(&mut self, socket: &mut WebSocket) -> Result<(), axum::Error> {
+        for message in self.watching.take(&*self.app.view) {
+            socket.send(Message::Binary(message.into())).await?;
+        }
+        Ok(())
+    }
+
     /// Takes one message in; breaks at the end of the conversation.
     fn handle(&mut self, message: Message) -> ControlFlow<(), Option<Value>> {
         let reply = match message {
@@ -155,6 +176,7 @@ impl Session<'_> {
         let result = match (keys.next().map(String::as_str), keys.next()) {
             (Some("ack"), None) => self.acknowledge(&object["ack"]),
             (Some("show"), None) => self.show(&object["show"]),
+            (Some("watch"), None) => self.watching.set(&object["watch"]),
             (Some("set"), None) => {
                 return Some(match self.set(&object["set"]) {
                     Ok(accepted) => json!({ "reply": id, "accepted": accepted }),

@@ -2,6 +2,7 @@
 // somebody changes goes back.
 
 import { Channels } from "./channels.js";
+import { ComparisonLine } from "./comparison.js";
 import { plural, uptime } from "./format.js";
 import { History } from "./history.js";
 import { Links } from "./links.js";
@@ -9,6 +10,7 @@ import { Plots, colour, isDark } from "./plots.js";
 import { Stacks } from "./stacks.js";
 import { StreamTable } from "./table.js";
 import { Thumbs } from "./thumbs.js";
+import { Videos } from "./videos.js";
 import { Wire } from "./wire.js";
 
 /** @typedef {import("./wire.js").NodeSnapshot} NodeSnapshot */
@@ -39,20 +41,28 @@ let pinned = null;
 
 const past = new History();
 const wire = new Wire(address, {
-  snapshot(node) {
+  snapshot(node, tracks, comparison) {
     newest = node;
+    videos.update(tracks);
+    compared.update(comparison, node.links);
     past.push(node);
     if (!framed) requestAnimationFrame(show);
     framed = true;
   },
   picture: (index, number, jpeg) => thumbs.draw(index, number, jpeg),
+  moving: (picture) => videos.draw(picture),
   link(now) {
-    if (now.kind === "open") thumbs.again();
+    if (now.kind === "open") {
+      thumbs.again();
+      videos.again();
+    }
     link = now;
     showLink();
   },
 });
 const set = (/** @type {Record<string, string|number>} */ change) => wire.set(change);
+const videos = new Videos(part("videos"), wire);
+const compared = new ComparisonLine(part("comparison"), set);
 const links = new Links(part("links"), set);
 const plots = new Plots(part("plots"), point);
 const table = new StreamTable(

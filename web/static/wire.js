@@ -56,6 +56,31 @@
  * @property {StreamSnapshot[]} streams
  */
 
+/** @typedef {{stream: string, label: string, by: string, codec: string}} VideoTrack */
+
+/**
+ * Two senders of the same frames, since the rate was set last: name and decodable share of each.
+ * @typedef {object} Comparison
+ * @property {[string, number|null]} ours
+ * @property {[string, number|null]} other
+ * @property {number|null} bound
+ * @property {number} needed_bps
+ * @property {number} since_ms
+ * @property {number} delay_ms
+ */
+
+/**
+ * A picture of a track: `left` ms until it is due, `present` its time in the media in microseconds.
+ * @typedef {object} MovingPicture
+ * @property {number} track
+ * @property {boolean} intra
+ * @property {boolean} image
+ * @property {number} number
+ * @property {number} left
+ * @property {number} present
+ * @property {Uint8Array<ArrayBuffer>} bytes
+ */
+
 /** @typedef {{message: string, remedy?: string}} Problem */
 
 /**
@@ -66,7 +91,8 @@
 
 /**
  * @typedef {object} Listener
- * @property {(snapshot: NodeSnapshot) => void} snapshot
+ * @property {(snapshot: NodeSnapshot, videos: VideoTrack[], comparison: Comparison|null) => void} snapshot
+ * @property {(picture: MovingPicture) => void} moving
  * @property {(index: number, number: number, jpeg: Blob) => void} picture
  * @property {(link: Link) => void} link
  */
@@ -76,6 +102,8 @@ const BACKOFF_MOST_MS = 10_000;
 /** Snapshots come every 250 ms; after this long without one the connection is taken for dead. */
 const SILENCE_MS = 5_000;
 const REPLY_MS = 5_000;
+/** Stands in front of moving pictures, where small ones have their stream's index. */
+const MOVING = 0xffff;
 
 export class Wire {
   /** @type {WebSocket|null} */
@@ -157,6 +185,15 @@ export class Wire {
     this.#send({ ack: index });
   }
 
+  /**
+   * Says which tracks are watched, each as `coded` or `images`; the node forgets it at the end of a
+   * connection.
+   * @param {(string|number)[][]} tracks
+   */
+  watch(tracks) {
+    this.#send({ watch: tracks });
+  }
+
   /** @param {object} message */
   #send(message) {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
@@ -167,6 +204,18 @@ export class Wire {
     this.#heard = performance.now();
     if (typeof data !== "string") {
       const view = new DataView(data);
+      if (view.getUint16(0) === MOVING) {
+        this.listener.moving({
+          track: view.getUint16(2),
+          intra: (view.getUint8(4) & 1) !== 0,
+          image: (view.getUint8(4) & 2) !== 0,
+          number: view.getUint32(6),
+          left: view.getInt32(10),
+          present: view.getFloat64(14),
+          bytes: new Uint8Array(data, 22),
+        });
+        return;
+      }
       const jpeg = new Blob([data.slice(6)], { type: "image/jpeg" });
       this.listener.picture(view.getUint16(0), view.getUint32(2), jpeg);
       return;
@@ -176,7 +225,7 @@ export class Wire {
       this.#attempts = 0;
       if (!this.#live) this.listener.link({ kind: "open" });
       this.#live = true;
-      this.listener.snapshot(message.snapshot);
+      this.listener.snapshot(message.snapshot, message.videos ?? [], message.comparison ?? null);
     } else if (typeof message.reply === "number") {
       this.#settle(message.reply, message.error, message.accepted);
     }

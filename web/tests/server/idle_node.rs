@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
+    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures, StreamPicture,
+    StreamSnapshot, StreamState,
 };
+use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
 
 /// A name that needs escaping wherever it goes.
@@ -20,6 +22,10 @@ pub(crate) struct IdleNode {
     pub(crate) looks: AtomicU64,
     /// The number of the newest picture of every stream; 0: there is none.
     pub(crate) picture: AtomicU64,
+    /// Moving pictures of every track so far; each tenth is an intra picture.
+    pub(crate) moving: AtomicU64,
+    /// How many of them were given out.
+    pub(crate) given: AtomicU64,
 }
 
 impl IdleNode {
@@ -76,6 +82,25 @@ impl NodeView for IdleNode {
     fn thumbnail(&self, _: &str) -> Option<(u64, Arc<[u8]>)> {
         let number = self.picture.load(Ordering::Relaxed);
         (number > 0).then(|| (number, Arc::from(&b"\xff\xd8jpeg"[..])))
+    }
+
+    fn pictures(&self, track: usize, _form: PictureForm, after: Option<u64>) -> Pictures {
+        let newest = self.moving.load(Ordering::Relaxed);
+        let last_intra = newest.saturating_sub(1) / 10 * 10;
+        // A ring of twenty.
+        let next = after.map_or(last_intra, |after| after + 1);
+        let next = if next + 20 < newest { last_intra } else { next };
+        let list: Vec<StreamPicture> = (next..newest.min(next + 4))
+            .map(|number| StreamPicture {
+                number,
+                intra: number % 10 == 0,
+                present: Duration::from_millis(40 * number),
+                due: Instant(5_000_000),
+                bytes: vec![track as u8; 10_000].into(),
+            })
+            .collect();
+        self.given.fetch_add(list.len() as u64, Ordering::Relaxed);
+        Pictures { now: Instant(8_000_000), list }
     }
 
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {

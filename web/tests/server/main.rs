@@ -7,3 +7,4 @@ mod idle_node;
 mod limits;
 mod metrics;
 mod socket;
+mod videos;

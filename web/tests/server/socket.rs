@@ -35,12 +35,12 @@ pub(crate) fn quick() -> Limits {
     Limits { snapshot_every: Duration::from_millis(5), ..Limits::default() }
 }
 
-fn say(client: &mut Client, message: Value) {
+pub(crate) fn say(client: &mut Client, message: Value) {
     client.send(Message::text(message.to_string())).unwrap();
 }
 
 /// The next message that is not a ping.
-fn next(client: &mut Client) -> Message {
+pub(crate) fn next(client: &mut Client) -> Message {
     loop {
         match client.read().unwrap() {
             Message::Ping(_) => {}
@@ -60,7 +60,7 @@ fn snapshot(client: &mut Client) -> Value {
     }
 }
 
-fn reply(client: &mut Client) -> Value {
+pub(crate) fn reply(client: &mut Client) -> Value {
     loop {
         if let Message::Text(text) = next(client) {
             let message: Value = serde_json::from_str(&text).unwrap();
