@@ -16,6 +16,8 @@ mod node;
 mod old;
 mod play;
 #[cfg(feature = "gstreamer")]
+mod received;
+#[cfg(feature = "gstreamer")]
 mod run;
 mod sound;
 mod stack;

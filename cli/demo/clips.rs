@@ -19,6 +19,7 @@ use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::DemoArgs;
+use crate::received::{PictureTap, Watched};
 
 /// A clip to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,6 +231,7 @@ impl Receivers {
         infos: &[StreamInfo],
         arrivals: Vec<Arc<Arrivals>>,
         delay: Duration,
+        watched: &[Watched],
     ) -> Result<(), Failure> {
         self.ports.clear();
         let receptions = self.addresses.iter().zip(infos).zip(arrivals);
@@ -239,14 +241,21 @@ impl Receivers {
             let meter = StreamMeter::with_shared_clock(rate, deadline_of);
             StreamReception { listen: *listen, meter }
         });
-        let started = Receiver::start(self.clock, receptions.collect(), ReceiveOptions::default());
+        let tap = PictureTap::new(watched, None);
+        let options = ReceiveOptions { tap: Some(Box::new(tap)), ..Default::default() };
+        let started = Receiver::start(self.clock, receptions.collect(), options);
         self.receiver = Some(started.map_err(Failure::failed)?);
         Ok(())
     }
 
-    /// What was received in all.
-    pub(super) fn finish(self) -> Vec<MeterSnapshot> {
-        self.receiver.map(|receiver| receiver.stop().0).unwrap_or_default()
+    /// What was received so far.
+    pub(super) fn snapshots(&self) -> Vec<MeterSnapshot> {
+        self.receiver.as_ref().map(Receiver::snapshots).unwrap_or_default()
+    }
+
+    /// What was received in all; nothing more is.
+    pub(super) fn finish(&mut self) -> Vec<MeterSnapshot> {
+        self.receiver.take().map(|receiver| receiver.stop().0).unwrap_or_default()
     }
 }
 

@@ -6,6 +6,7 @@ mod browser;
 mod clips;
 mod record;
 mod score;
+mod view;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -13,9 +14,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Instant as StdInstant;
 
 use clap::Args;
+use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
 use selvedge_control_config::view::NodeView;
@@ -24,13 +26,15 @@ use selvedge_data_sched::Discipline;
 use selvedge_media::StreamInfo;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Bitrate, Duration};
+use selvedge_units::{Bitrate, Duration, Instant};
 use selvedge_web::Server;
 
+use crate::received::Watched;
 use crate::time;
 
 use record::Recorder;
 use score::{Comparison, Measured};
+use view::{DemoView, Watcher};
 
 /// The playout delays that can be asked for.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
@@ -69,7 +73,9 @@ struct Side {
     /// The names of its streams.
     names: Vec<String>,
     recorder: Recorder,
-    receiver: clips::Receivers,
+    receivers: Arc<Mutex<clips::Receivers>>,
+    /// What the page shows of what they receive.
+    watched: Vec<Watched>,
 }
 
 pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
@@ -98,35 +104,40 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     }
     let mut fifo = Side::new(clock, &fifo, &base, by_fifo)?;
     for side in [&mut dwcs, &mut fifo] {
-        side.listen(&infos, args.delay)?;
+        side.listen(&infos, args)?;
     }
     for name in &dwcs.names {
         if let Some(frame_producer) = fifo.node.frame_producer(name) {
             dwcs.node.tee(name, frame_producer);
         }
     }
-    let page = page(args, &dwcs)?;
+    let view =
+        Arc::new(DemoView::new(clock, args.delay, dwcs.watcher("dwcs"), fifo.watcher("fifo")));
+    let page = page(args, &view)?;
 
     // Last of all: nothing is sent by a demo that can't start, and the page shows all of it.
     for side in [&fifo, &dwcs] {
         side.node.start_sources().map_err(Failure::failed)?;
     }
 
-    let sent_for = watch(args, &dwcs, &fifo, &stop);
+    view.begin();
+    let sent_for = watch(args, &view, [&dwcs, &fifo], &stop);
     dwcs.node.stop_sources();
     // What was offered last may still come on time: wait as long as it may take.
     let patience = args.delay + Duration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
+    drop(view);
     let contest = Comparison {
         link_share: args.share,
-        rate,
+        rates: dwcs.recorder.rates(),
+        began: dwcs.recorder.began(),
         needed,
         seconds: sent_for.as_secs_f64(),
         delay: args.delay,
         names: dwcs.names.clone(),
-        bound: dwcs.recorder.bound(rate, args.delay),
+        bound: dwcs.recorder.bound(Instant::ZERO, args.delay),
         dwcs: measured(dwcs),
         fifo: measured(fifo),
     };
@@ -151,7 +162,7 @@ impl Side {
         receiver: clips::Receivers,
     ) -> Result<Self, Failure> {
         let bounded = config.links[0].selection;
-        let recorder = Recorder::new(config.streams.len(), bounded);
+        let recorder = Recorder::new(config.streams.len(), bounded, config.links[0].rate);
         let taps = recorder.clone();
         let options = NodeOptions {
             base: base.to_owned(),
@@ -164,20 +175,37 @@ impl Side {
             error => Failure::failed(error),
         })?;
         let names = config.streams.iter().map(|stream| stream.spec.name.clone()).collect();
-        Ok(Self { node: Arc::new(node), names, recorder, receiver })
+        let (node, receivers) = (Arc::new(node), Arc::new(Mutex::new(receiver)));
+        Ok(Self { node, names, recorder, receivers, watched: Vec::new() })
     }
 
-    fn listen(&mut self, infos: &[StreamInfo], delay: Duration) -> Result<(), Failure> {
+    fn listen(&mut self, infos: &[StreamInfo], args: &DemoArgs) -> Result<(), Failure> {
         let arrivals = self.names.iter().filter_map(|name| self.node.record_arrivals(name));
-        self.receiver.listen(infos, arrivals.collect(), delay)
+        if !args.no_page {
+            let watched = self.names.iter().zip(infos);
+            self.watched = watched
+                .map(|(name, info)| Watched::new(name, info.encoding(), info.clock_rate))
+                .collect();
+        }
+        self.receivers.lock().listen(infos, arrivals.collect(), args.delay, &self.watched)
+    }
+
+    fn watcher(&self, by: &'static str) -> Watcher {
+        Watcher {
+            by,
+            node: Arc::clone(&self.node),
+            receivers: Arc::clone(&self.receivers),
+            recorder: self.recorder.clone(),
+            watched: self.watched.clone(),
+        }
     }
 }
 
-fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
+fn page(args: &DemoArgs, view: &Arc<DemoView>) -> Result<Option<Server>, Failure> {
     if args.no_page {
         return Ok(None);
     }
-    let view: Arc<dyn NodeView> = Arc::clone(&side.node) as Arc<dyn NodeView>;
+    let view = Arc::clone(view) as Arc<dyn NodeView>;
     let server = Server::start(view, args.listen, None).map_err(|error| {
         Failure::input(format!("{error}\nserve the page elsewhere with --listen, or --no-page"))
     })?;
@@ -190,8 +218,13 @@ fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
 }
 
 /// Tells how it goes, once a second, until the time is over or somebody stops it.
-fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Duration {
-    let began = Instant::now();
+fn watch(
+    args: &DemoArgs,
+    view: &DemoView,
+    [dwcs, fifo]: [&Side; 2],
+    stop: &AtomicBool,
+) -> Duration {
+    let began = StdInstant::now();
     let whole = Duration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
     let mut last_report = 0;
@@ -206,6 +239,9 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Durati
                 eprintln!("stopped after {:.0} s", elapsed.as_secs_f64());
             }
             return elapsed.min(whole);
+        }
+        if !args.no_page {
+            view.refresh();
         }
         let step = if terminal { 1 } else { 10 };
         if elapsed >= Duration::from_secs(last_report + step) {
@@ -235,7 +271,7 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Durati
 }
 
 fn measured(side: Side) -> Measured {
-    let meters = side.receiver.finish();
+    let meters = side.receivers.lock().finish();
     let reports = match Arc::try_unwrap(side.node) {
         Ok(node) => node.stop().links,
         // A last look from the page; the links stop when that is over.

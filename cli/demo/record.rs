@@ -1,5 +1,6 @@
 //! What came and what became of it, for the whole of a demo: the frames as the engine saw them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,6 +12,11 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Frames of one stream kept for the bound, at most: beyond, the bound covers the first part.
 const FRAMES_MAX: usize = 4_000_000;
+
+/// Changes of the rate that are kept.
+const RATES_MAX: usize = 64;
+/// What the streams need is told of this much of the past.
+const NEEDED_OF: Duration = Duration::from_secs(20);
 
 /// A frame as the bound needs it, in 24 bytes: a demo may run for a day.
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +39,50 @@ struct Log {
 pub(super) struct Recorder {
     streams: Arc<[Mutex<Log>]>,
     keeps_frames: bool,
+    /// The link's rate, and from when on: the first is that from the beginning.
+    rates: Arc<Mutex<Vec<(Instant, Bitrate)>>>,
 }
 
 impl Recorder {
     /// `keeps_frames` if the bound will be asked for.
-    pub(super) fn new(streams: usize, keeps_frames: bool) -> Self {
-        Self { streams: (0..streams).map(|_| Mutex::default()).collect(), keeps_frames }
+    pub(super) fn new(streams: usize, keeps_frames: bool, rate: Bitrate) -> Self {
+        let streams = (0..streams).map(|_| Mutex::default()).collect();
+        let rates = Arc::new(Mutex::new(vec![(Instant::ZERO, rate)]));
+        Self { streams, keeps_frames, rates }
+    }
+
+    /// The link has another rate from now on.
+    pub(super) fn set_rate(&self, now: Instant, rate: Bitrate) {
+        let mut rates = self.rates.lock();
+        // Of more changes than anybody makes by hand two count as one, at the higher rate.
+        if rates.len() >= RATES_MAX {
+            let (_, merged) = rates.remove(1);
+            rates[0].1 = rates[0].1.max(merged);
+        }
+        rates.push((now, rate));
+    }
+
+    /// The link's rates, each from when on.
+    pub(super) fn rates(&self) -> Vec<(Instant, Bitrate)> {
+        self.rates.lock().clone()
+    }
+
+    /// When the first frame came.
+    pub(super) fn began(&self) -> Instant {
+        let first = self.streams.iter().filter_map(|log| Some(log.lock().frames.first()?.arrival));
+        first.min().unwrap_or_default()
+    }
+
+    /// What the streams have needed of late.
+    pub(super) fn needed(&self, now: Instant) -> Bitrate {
+        let from = Instant(now.0.saturating_sub(NEEDED_OF.0));
+        let of = |log: &Mutex<Log>| {
+            let log = log.lock();
+            let late = log.frames.iter().rev().take_while(|f| f.arrival >= from);
+            late.map(|f| u64::from(f.size)).sum::<u64>()
+        };
+        let span = now.since(self.began().max(from));
+        Bytes(self.streams.iter().map(of).sum()) / span
     }
 
     /// A tap for one engine, whose streams are these of the node's.
@@ -52,25 +96,43 @@ impl Recorder {
         (log.offered, log.queueing.clone())
     }
 
-    /// The most that any sender could have made decodable of these frames.
-    pub(super) fn bound(&self, rate: Bitrate, delay: Duration) -> Bound {
-        let streams: Vec<Vec<OfflineFrame>> = self
-            .streams
-            .iter()
-            .map(|log| {
-                let log = log.lock();
-                let frame = |f: &BoundFrame| OfflineFrame {
-                    arrival: f.arrival,
-                    deadline: f.arrival + delay,
-                    size: Bytes(u64::from(f.size)),
-                    refs: f.refs,
-                };
-                log.frames.iter().map(frame).collect()
-            })
-            .collect();
-        // What is made up for goes at once as well.
-        let mtu = Bytes(1500);
-        decodable_bound(&streams, rate, mtu + default_catch_up(rate, mtu, Some(delay)))
+    /// The most that any sender could have made decodable of the frames that came since then: the
+    /// sum over the times between two changes of the rate. What came in one of them may be sent in
+    /// those that begin within the delay, so the highest rate of these counts.
+    pub(super) fn bound(&self, since: Instant, delay: Duration) -> Bound {
+        let rates = self.rates();
+        let mut sum = Bound { decodable: 0.0, frames: 0 };
+        for (n, (from, _)) in rates.iter().enumerate() {
+            let until = rates.get(n + 1).map_or(Instant(u64::MAX), |(next, _)| *next);
+            let sent_in =
+                rates[n..].iter().take_while(|(at, _)| at <= from || at.since(until) < delay);
+            let rate = sent_in.map(|(_, rate)| *rate).max().unwrap_or_default();
+            let frames = self.offline(since.max(*from)..until, delay);
+            // What is made up for goes at once as well.
+            let mtu = Bytes(1500);
+            let burst = mtu + default_catch_up(rate, mtu, Some(delay));
+            let part = decodable_bound(&frames, rate, burst);
+            sum.decodable += part.decodable;
+            sum.frames += part.frames;
+        }
+        sum
+    }
+
+    /// The frames that came in this time.
+    fn offline(&self, time: Range<Instant>, delay: Duration) -> Vec<Vec<OfflineFrame>> {
+        let frame = |f: &BoundFrame| OfflineFrame {
+            arrival: f.arrival,
+            deadline: f.arrival + delay,
+            size: Bytes(u64::from(f.size)),
+            refs: f.refs,
+        };
+        let of = |log: &Mutex<Log>| {
+            let log = log.lock();
+            let begin = log.frames.partition_point(|f| f.arrival < time.start);
+            let end = log.frames.partition_point(|f| f.arrival < time.end);
+            log.frames[begin..end.max(begin)].iter().map(frame).collect()
+        };
+        self.streams.iter().map(of).collect()
     }
 }
 

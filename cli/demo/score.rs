@@ -7,7 +7,7 @@ use selvedge_data_link::bound::Bound;
 use selvedge_data_stream::Histogram;
 use selvedge_place_engine::measure::MeterSnapshot;
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Duration};
+use selvedge_units::{Bitrate, Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,9 @@ pub(super) struct Measured {
 /// Both sides and the bound.
 pub(super) struct Comparison {
     pub(super) link_share: f64,
-    pub(super) rate: Bitrate,
+    /// The link's rates, each from when on; the first is that from the beginning.
+    pub(super) rates: Vec<(Instant, Bitrate)>,
+    pub(super) began: Instant,
     pub(super) needed: Bitrate,
     pub(super) seconds: f64,
     pub(super) delay: Duration,
@@ -105,9 +107,11 @@ impl Comparison {
             value["streams"] = Value::Object(streams);
             value
         };
+        let change = |(at, rate): &(Instant, Bitrate)| json!({ "at_s": at.since(self.began).as_secs_f64(), "link_bps": rate.0 });
         json!({
             "link_share": self.link_share,
-            "link_bps": self.rate.0,
+            "link_bps": self.rates[0].1.0,
+            "rate_changes": self.rates[1..].iter().map(change).collect::<Vec<_>>(),
             "needed_bps": self.needed.0,
             "seconds": self.seconds,
             "delay_ms": self.delay.as_millis_f64(),
@@ -123,12 +127,16 @@ impl Comparison {
             text,
             "Link {:.0} kbit/s, {:.0} % of the {:.0} kbit/s that the streams need; {:.0} s; a frame \
              may come {} after its arrival.",
-            self.rate.0 as f64 / 1e3,
+            self.rates[0].1.0 as f64 / 1e3,
             self.link_share * 100.0,
             self.needed.0 as f64 / 1e3,
             self.seconds,
             self.delay
         );
+        for (at, rate) in &self.rates[1..] {
+            let (after, rate) = (at.since(self.began).as_secs_f64(), rate.0 as f64 / 1e3);
+            let _ = writeln!(text, "After {after:.0} s both links were set to {rate:.0} kbit/s.");
+        }
         let mut table = Table::new(&[
             ("stream", Align::Left),
             ("by", Align::Left),
