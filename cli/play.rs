@@ -1,6 +1,8 @@
 //! `selvedge play`: receives streams, measures and shows them, and records them if asked.
 
 mod carried;
+#[cfg(feature = "gstreamer")]
+mod page;
 
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -19,9 +21,13 @@ use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Duration, Instant};
+#[cfg(feature = "gstreamer")]
+use selvedge_web::Server;
 use serde_json::{Map, Value, json};
 
 use self::carried::CarriedReceiver;
+#[cfg(feature = "gstreamer")]
+use crate::received::{PictureTap, Watched};
 use selvedge_cli_terminal::signals::stop_flag;
 
 #[derive(Debug, Args)]
@@ -39,6 +45,10 @@ pub(crate) struct PlayArgs {
     /// Write every packet to this file, in rtpdump format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Serve a page with the pictures as they come, at this address [default: 127.0.0.1:7701]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7701")]
+    #[cfg(feature = "gstreamer")]
+    pub(crate) page: Option<SocketAddr>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -49,6 +59,9 @@ struct Listen {
     name: String,
     at: SocketAddr,
     rate: ClockRate,
+    /// As RTP names it; empty where nobody says.
+    #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "there is no page"))]
+    encoding: String,
     /// By a protocol stack.
     carried: bool,
 }
@@ -86,6 +99,8 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         .map(|s| StreamReception { listen: s.at, meter: StreamMeter::new(s.rate) })
         .collect();
     let tap = dump.clone().map(|dump| Box::new(dump) as Box<dyn PacketTap>);
+    #[cfg(feature = "gstreamer")]
+    let (shown, tap) = watched(args, &streams, tap);
     let secret = args.secret.as_deref();
     let receiver = match &streams[..] {
         [one] if one.carried => {
@@ -102,6 +117,9 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
             Audience::Plain(receiver)
         }
     };
+    let receiver = Arc::new(receiver);
+    #[cfg(feature = "gstreamer")]
+    let server = serve(args, shown, &receiver)?;
 
     let began = StdInstant::now();
     let limit = args.seconds.map(Duration::from_secs);
@@ -120,7 +138,13 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     if terminal {
         eprintln!();
     }
-    let snapshots = receiver.stop();
+    #[cfg(feature = "gstreamer")]
+    drop(server);
+    // Nobody else looks any more, but for a request that outlived the server.
+    let snapshots = match Arc::try_unwrap(receiver) {
+        Ok(receiver) => receiver.stop(),
+        Err(receiver) => receiver.snapshots(),
+    };
     if let (Some(dump), Some(path)) = (dump, &args.record) {
         dump.finish().map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
@@ -133,6 +157,47 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         write!(out, "{}", table(&streams, &snapshots))?;
     }
     Ok(())
+}
+
+/// The streams for the page, and who sees their packets, if there is to be one.
+#[cfg(feature = "gstreamer")]
+fn watched(
+    args: &PlayArgs,
+    streams: &[Listen],
+    tap: Option<Box<dyn PacketTap>>,
+) -> (Vec<page::Shown>, Option<Box<dyn PacketTap>>) {
+    if args.page.is_none() {
+        return (Vec::new(), tap);
+    }
+    let shown: Vec<page::Shown> = streams
+        .iter()
+        .map(|stream| page::Shown {
+            name: stream.name.clone(),
+            from: stream.at.to_string(),
+            encoding: stream.encoding.clone(),
+            watched: Watched::new(&stream.name, &stream.encoding, stream.rate.hertz()),
+        })
+        .collect();
+    let all: Vec<Watched> = shown.iter().map(|each| each.watched.clone()).collect();
+    let tap = PictureTap::new(&all, tap);
+    (shown, Some(Box::new(tap)))
+}
+
+/// Serves the page, if there is to be one.
+#[cfg(feature = "gstreamer")]
+fn serve(
+    args: &PlayArgs,
+    shown: Vec<page::Shown>,
+    receiver: &Arc<Audience>,
+) -> Result<Option<Server>, Failure> {
+    let Some(listen) = args.page else { return Ok(None) };
+    let seen = Arc::clone(receiver);
+    let view = page::PlayView::new(&args.source, shown, Box::new(move || seen.snapshots()));
+    let server = Server::start(Arc::new(view), listen, None).map_err(|error| {
+        Failure::input(format!("{error}\nserve the page elsewhere with --page ADDRESS"))
+    })?;
+    eprintln!("page: http://{}/", server.local_addr());
+    Ok(Some(server))
 }
 
 fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
@@ -155,7 +220,8 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
             (name, 1) => name.to_owned(),
             (name, _) => format!("{name} {}", n + 1),
         };
-        Listen { name, at: stream.to, rate, carried: false }
+        let encoding = stream.encoding.clone();
+        Listen { name, at: stream.to, rate, encoding, carried: false }
     });
     Ok(listen.collect())
 }
@@ -180,7 +246,8 @@ fn one(source: &str, scheme: &str, address: &str, carried: bool) -> Result<Liste
     let rate = rate.ok_or_else(|| {
         wrong("write the stream's RTP clock as ?clock=44100, from 1 to 192000, or leave it out")
     })?;
-    Ok(Listen { name: address.to_owned(), at, rate, carried })
+    let encoding = "H264".to_owned();
+    Ok(Listen { name: address.to_owned(), at, rate, encoding, carried })
 }
 
 /// A recording that outlives the receiver, so that its end can be seen to.

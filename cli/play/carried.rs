@@ -120,9 +120,16 @@ impl Shared {
             match connection.take(if stopping { LAST.0 } else { WAIT }) {
                 Ok(packet) => {
                     let now = self.clock.now();
-                    self.meter.lock().handle_packet(now, &packet);
-                    if let Some(tap) = self.tap.lock().as_mut() {
+                    let mut tap = self.tap.lock();
+                    if let Some(tap) = tap.as_mut() {
                         tap.packet(0, now, &packet);
+                    }
+                    let mut meter = self.meter.lock();
+                    meter.handle_packet(now, &packet);
+                    if let Some(tap) = tap.as_mut() {
+                        while let Some((seq, decodable)) = meter.poll_settled() {
+                            tap.settled(0, seq, decodable);
+                        }
                     }
                 }
                 Err(RecvError::Timeout) if !stopping => {}
