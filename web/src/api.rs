@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::knobs::{self, Target};
 use crate::metrics;
 use crate::problem::{Problem, json_response};
+use crate::publish::lock;
 
 /// The largest body of a PATCH, in bytes.
 const BODY_MAX: usize = 4096;
@@ -33,6 +34,11 @@ pub(crate) async fn channels(State(app): State<Arc<App>>) -> Response {
 pub(crate) async fn stacks(State(app): State<Arc<App>>) -> Response {
     let stacks = app.view.stacks();
     json_response(StatusCode::OK, stacks.map_or_else(|| "[]".to_owned(), |all| all.to_string()))
+}
+
+pub(crate) async fn history(State(app): State<Arc<App>>) -> Response {
+    let history = lock(&app.history).json();
+    json_response(StatusCode::OK, history.to_string())
 }
 
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -1,12 +1,13 @@
 //! What the server hands to each connection and request: the node's view, limits, and the sign to stop.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::view::NodeView;
 use selvedge_units::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::AccessGate;
+use crate::history::History;
 use crate::publish::Published;
 
 /// What clients may take.
@@ -46,6 +47,7 @@ pub(crate) struct App {
     pub(crate) view: Arc<dyn NodeView>,
     pub(crate) gate: AccessGate,
     pub(crate) limits: Limits,
+    pub(crate) history: Arc<Mutex<History>>,
     pub(crate) published: watch::Sender<Published>,
     pub(crate) sockets: Arc<Semaphore>,
     pub(crate) stopping: watch::Receiver<bool>,

@@ -45,6 +45,8 @@ const ASSETS: &[Asset] = assets! {
     JS "player.js"
     JS "videos.js"
     JS "comparison.js"
+    JS "past.js"
+    JS "cause.js"
     JS "controls.js"
     JS "reasons.js"
     JS "channels.js"

@@ -12,6 +12,7 @@ mod api;
 mod app;
 mod assets;
 mod connection;
+mod history;
 mod knobs;
 mod metrics;
 mod problem;

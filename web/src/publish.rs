@@ -1,13 +1,15 @@
 //! Takes the snapshot that all WebSockets send: one call and one serialisation for however many.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::ws::Utf8Bytes;
 use selvedge_control_config::view::{Comparison, NodeSnapshot, NodeView, VideoTrack};
 use selvedge_units::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
+
+use crate::history::{Alarm, History};
 
 /// A snapshot ready to send.
 #[derive(Clone, Debug, Default)]
@@ -22,15 +24,18 @@ pub(crate) struct Published {
 struct Envelope<'a> {
     snapshot: &'a NodeSnapshot,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    alarms: Vec<Alarm>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     videos: Vec<VideoTrack>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<Comparison>,
 }
 
 impl Published {
-    fn next(&self, view: &dyn NodeView) -> Self {
+    fn next(&self, view: &dyn NodeView, alarms: Vec<Alarm>) -> Self {
         let snapshot = &view.snapshot();
-        let envelope = Envelope { snapshot, videos: view.videos(), comparison: view.comparison() };
+        let (videos, comparison) = (view.videos(), view.comparison());
+        let envelope = Envelope { snapshot, alarms, videos, comparison };
         let text = serde_json::to_string(&envelope).unwrap_or_default().into();
         let now = || snapshot.streams.iter().map(|stream| &stream.name);
         let names = if now().eq(self.names.iter()) {
@@ -46,6 +51,7 @@ impl Published {
 pub(crate) async fn publish(
     view: Arc<dyn NodeView>,
     every: Duration,
+    history: Arc<Mutex<History>>,
     sender: watch::Sender<Published>,
 ) {
     let mut ticks = interval(every.into());
@@ -53,8 +59,26 @@ pub(crate) async fn publish(
     loop {
         ticks.tick().await;
         if sender.receiver_count() > 0 {
-            let next = sender.borrow().next(&*view);
+            let next = sender.borrow().next(&*view, lock(&history).alarms());
             sender.send_replace(next);
         }
     }
+}
+
+/// Time between the snapshots that the history is made of.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
+
+/// Records what the node is like, for ever, whether or not somebody looks on.
+pub(crate) async fn record(view: Arc<dyn NodeView>, history: Arc<Mutex<History>>) {
+    let mut ticks = interval_at(Instant::now() + RECORD_EVERY.to_std(), RECORD_EVERY.to_std());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        lock(&history).push(&view.snapshot());
+    }
+}
+
+/// Nothing that is done under the lock can leave the history half changed.
+pub(crate) fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
 }

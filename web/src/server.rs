@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use crate::access::{AccessGate, AdmittedRequest};
 use crate::app::{App, Limits, stopped};
 use crate::problem::Problem;
-use crate::publish::publish;
+use crate::publish::{publish, record};
 use crate::{api, assets, connection, socket};
 
 /// Bytes the kernel may hold for one client: what is in flight to a slow one, and how stale it is.
@@ -108,6 +108,7 @@ impl Server {
             view,
             gate: AccessGate::new(address, token),
             limits,
+            history: Arc::default(),
             published: watch::Sender::default(),
             sockets: Arc::new(Semaphore::new(limits.sockets)),
             stopping,
@@ -179,8 +180,10 @@ fn runtime_loop(runtime: &Runtime, listener: TcpListener, app: Arc<App>) {
         tokio::spawn(publish(
             Arc::clone(&app.view),
             app.limits.snapshot_every,
+            Arc::clone(&app.history),
             app.published.clone(),
         ));
+        tokio::spawn(record(Arc::clone(&app.view), Arc::clone(&app.history)));
         let mut stopping = app.stopping.clone();
         tokio::select! {
             () = accept(listener, &app, &slots) => {}
@@ -222,6 +225,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/v1/node", get(api::node))
         .route("/api/v1/channels", get(api::channels))
         .route("/api/v1/stacks", get(api::stacks))
+        .route("/api/v1/history", get(api::history))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
         .route("/api/v1/events", get(api::events))

@@ -83,5 +83,5 @@ export function uptime(ms) {
 
 /** @param {number} seconds */
 export function lately(seconds) {
-  return seconds >= 115 ? "2 min" : `${Math.round(seconds)} s`;
+  return `${Math.max(1, Math.floor(seconds))} s`;
 }

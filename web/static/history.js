@@ -12,9 +12,9 @@ const STEP = 0.5;
 /** A pause longer than this is a gap in the lines. */
 const GAP = 2;
 /** Seconds between the counters that are kept. */
-const MARK = 5;
-/** Below this, a comparison says too little. */
-const COMPARED = 10;
+const MARK = 0.5;
+/** Seconds that all figures are of: those that the node tells, and those that are counted here. */
+export const BASE = 10;
 
 export class History {
   /** Node uptimes in seconds. @type {number[]} */
@@ -23,6 +23,8 @@ export class History {
   streams = new Map();
   /** @type {Map<string, Samples>} */
   links = new Map();
+  /** What was offered to each link on the average of late. @type {Map<string, number>} */
+  needs = new Map();
   /** @type {{time: number, streams: Map<string, StreamSnapshot>}[]} */
   marks = [];
 
@@ -31,6 +33,7 @@ export class History {
     this.streams.clear();
     this.links.clear();
     this.marks = [];
+    this.needs.clear();
   }
 
   /**
@@ -91,12 +94,17 @@ export class History {
   #mark(time, node) {
     const last = this.marks.at(-1);
     if (last && time - last.time < MARK) return;
+    for (const { name, offered_bps: offered } of node.links) {
+      const before = this.needs.get(name) ?? offered;
+      const weight = last ? Math.min(1, (time - last.time) / BASE) : 1;
+      this.needs.set(name, before + (offered - before) * weight);
+    }
     this.marks.push({ time, streams: new Map(node.streams.map((each) => [each.name, each])) });
-    while (this.marks.length > 1 && this.marks[1].time <= time - SPAN) this.marks.shift();
+    while (this.marks.length > 1 && this.marks[1].time <= time - BASE) this.marks.shift();
   }
 
   /**
-   * The stream as it was up to two minutes ago; null while there is too little to compare.
+   * The stream as it was ten seconds ago, or when the page first saw it.
    * @param {string} name
    * @param {number} uptimeMs now
    * @returns {{before: StreamSnapshot|null, seconds: number}}
@@ -104,7 +112,7 @@ export class History {
   earlier(name, uptimeMs) {
     const mark = this.marks[0];
     const seconds = mark ? uptimeMs / 1000 - mark.time : 0;
-    const before = seconds >= COMPARED ? (mark.streams.get(name) ?? null) : null;
+    const before = mark?.streams.get(name) ?? null;
     return { before, seconds };
   }
 }

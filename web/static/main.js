@@ -4,8 +4,9 @@
 import { Channels } from "./channels.js";
 import { ComparisonLine } from "./comparison.js";
 import { plural, uptime } from "./format.js";
-import { History } from "./history.js";
+import { History, SPAN } from "./history.js";
 import { Links } from "./links.js";
+import { Past } from "./past.js";
 import { Plots, colour, isDark } from "./plots.js";
 import { Stacks } from "./stacks.js";
 import { StreamTable } from "./table.js";
@@ -40,11 +41,13 @@ let framed = false;
 let pinned = null;
 
 const past = new History();
+const hour = new Past(part("alarm"), part("events"), () => {});
 const wire = new Wire(address, {
-  snapshot(node, tracks, comparison) {
+  snapshot(node, more) {
     newest = node;
-    videos.update(tracks);
-    compared.update(comparison, node.links);
+    videos.update(more.videos);
+    compared.update(more.comparison, node.links);
+    hour.alarms(more.alarms);
     past.push(node);
     if (!framed) requestAnimationFrame(show);
     framed = true;
@@ -111,7 +114,16 @@ function show() {
     plots.build(node.streams.map((stream) => stream.name));
     thumbs.again();
   }
-  plots.update(past, node);
+  plots.update(plots.span > SPAN ? hour : past, node);
+}
+
+for (const [id, span] of /** @type {[string, number][]} */ ([["minutes", SPAN], ["hour", 3600]])) {
+  part(id).addEventListener("click", () => {
+    plots.span = span;
+    for (const each of ["minutes", "hour"]) part(each).setAttribute("aria-pressed", String(each === id));
+    if (newest) plots.build(newest.streams.map((stream) => stream.name));
+    show();
+  });
 }
 
 /**

@@ -1,4 +1,4 @@
-// Three plots of the last two minutes: decodable share, rates stacked under the link's, queueing
+// Three plots of the last two minutes, or of an hour: decodable share, rates stacked under the link's, queueing
 // delay. Colours are those of the table; a stream pointed at in one place shows in all.
 
 import uPlot from "./vendor/uplot-1.6.32/uPlot.esm.js";
@@ -6,7 +6,8 @@ import { milliseconds, rate } from "./format.js";
 import { SPAN } from "./history.js";
 import { make } from "./row.js";
 
-/** @typedef {import("./history.js").History} History */
+/** @typedef {import("./history.js").Samples} Samples */
+/** @typedef {{times: number[], streams: Map<string, {decodable: Samples, rate: Samples, delay: Samples}>, links: Map<string, Samples>}} Lines */
 /** @typedef {import("./wire.js").NodeSnapshot} NodeSnapshot */
 
 /** Hues that differ most between neighbours; twelve can be told apart, then they come again. */
@@ -140,7 +141,7 @@ class Plot {
         sync: { key: "time", setSeries: false },
       },
       scales: {
-        x: { time: false, range: () => [-SPAN, 0] },
+        x: { time: false, range: () => [-this.plots.span, 0] },
         y: { range: (_, bottom, top) => [this.#bottom(bottom), this.#top(top)] },
       },
       axes: [
@@ -148,9 +149,10 @@ class Plot {
           ...axis,
           size: 20,
           gap: 3,
-          splits: () => [-120, -90, -60, -30, 0],
+          splits: () => [1, 0.75, 0.5, 0.25, 0].map((part) => -part * this.plots.span),
           // The first would run into the other axis.
-          values: () => ["", "90 s", "60 s", "30 s", "now"],
+          values: () => (this.plots.span > SPAN
+            ? ["", "45 min", "30 min", "15 min", "now"] : ["", "90 s", "60 s", "30 s", "now"]),
         },
         {
           ...axis,
@@ -198,7 +200,7 @@ class Plot {
   }
 
   /**
-   * @param {History} history
+   * @param {Lines} history
    * @param {NodeSnapshot} node
    */
   draw(history, node) {
@@ -266,6 +268,8 @@ class Plot {
 export class Plots {
   /** The stream that is pointed at. @type {string|null} */
   pointed = null;
+  /** Seconds that are shown. */
+  span = SPAN;
   #drawn = 0;
   #samples = 0;
 
@@ -287,13 +291,15 @@ export class Plots {
 
   /**
    * Draws what is new; many streams less often.
-   * @param {History} history
+   * @param {Lines} history
    * @param {NodeSnapshot} node
    */
   update(history, node) {
     const now = performance.now();
     const last = history.times.at(-1) ?? 0;
-    if (last === this.#samples || (node.streams.length > MANY && now - this.#drawn < 950)) return;
+    // Coarse samples move on as time does.
+    const coarse = this.span > SPAN;
+    if ((coarse && now - this.#drawn < 950) || (!coarse && last === this.#samples) || (node.streams.length > MANY && now - this.#drawn < 950)) return;
     this.#drawn = now;
     this.#samples = last;
     for (const plot of this.plots) plot.draw(history, node);

@@ -81,30 +81,30 @@ export function total(dropped) {
 }
 
 /**
- * What became of a stream's frames lately, and why, in one or two plain sentences.
+ * The frames that were dropped between two looks, by reason, most first.
+ * @param {StreamSnapshot} now
+ * @param {StreamSnapshot|null} before null: since the start
+ * @returns {[string, number][]}
+ */
+export function droppedSince(now, before) {
+  const since = Object.entries(now.dropped).map(([name, n]) => [name, n - (before?.dropped[name] ?? 0)]);
+  return ranked(Object.fromEntries(since));
+}
+
+/**
+ * What became of a stream's frames lately, and why, in plain sentences.
  * @param {StreamSnapshot} now
  * @param {StreamSnapshot|null} before the same stream earlier; null: count since the start
  * @param {number} seconds between the two
+ * @param {(lost: Map<string, number>) => string} causeOf what made it lose these, and what would help
  */
-export function why(now, before, seconds) {
-  const since = (/** @type {"frames"|"missed"|"violations"|"on_time"|"sent"} */ key) =>
-    now[key] - (before?.[key] ?? 0);
+export function why(now, before, seconds, causeOf) {
+  const since = (/** @type {"frames"|"violations"|"on_time"|"sent"} */ key) => now[key] - (before?.[key] ?? 0);
   const when = before ? `Last ${lately(seconds)}` : "Since the start";
-  const drops = ranked(now.dropped)
-    .map(([name, n]) => /** @type {[string, number]} */ ([name, n - (before?.dropped[name] ?? 0)]))
-    .filter(([, n]) => n > 0)
-    .sort((a, b) => b[1] - a[1]);
+  const drops = droppedSince(now, before);
   const lost = drops.reduce((sum, [, n]) => sum + n, 0);
   if (lost === 0) return `${when}: ${unharmed(since("frames"), since("sent") - since("on_time"))}`;
-
-  const [name, most] = drops[0];
-  const all = lost === 1 ? "the only drop" : most === lost ? `all ${count(lost)} drops` : "";
-  const share = all || `${count(most)} of ${plural(lost, "drop")}`;
-  let text = `${when}: ${share}: ${reason(name).because}.`;
-  if (most < lost * 0.7) text += ` ${count(drops[1][1])} more: ${reason(drops[1][0]).because}.`;
-  const broken = since("violations");
-  if (broken > 0) text += ` Window broken ${broken === 1 ? "once" : `${count(broken)} times`}.`;
-  return text;
+  return `${when}: ${plural(lost, "drop")}. ${causeOf(new Map(drops))}`;
 }
 
 /**

@@ -2,8 +2,8 @@
 // have. The second row says why frames were lost.
 
 import { Field } from "./controls.js";
-import { count, milliseconds, percent, rateParts } from "./format.js";
-import { ranked, reason, total } from "./reasons.js";
+import { bytes, count, milliseconds, percent, plural, rateParts } from "./format.js";
+import { droppedSince, ranked, reason } from "./reasons.js";
 import { HEIGHT, WIDTH } from "./thumbs.js";
 
 /** @typedef {import("./wire.js").StreamSnapshot} StreamSnapshot */
@@ -32,12 +32,12 @@ export const COLUMNS = [
   ["state", "State", "How the source does"],
   ["decodable", "Decodable", "Frames on time whose references all were too, last ten seconds"],
   ["ontime", "On time", "Frames sent whole by their deadline, last ten seconds"],
-  ["rate", "Rate", "Sent over the last second"],
-  ["violations", "Violations", "Windows that lost more than they may, since the start"],
-  ["drops", "Drops", "Frames dropped since the start, by reason"],
+  ["rate", "Rate", "Sent, last ten seconds"],
+  ["violations", "Violations", "Windows that lost more than they may, last ten seconds"],
+  ["drops", "Drops", "Frames dropped, by reason, last ten seconds"],
   ["delay", "Queueing", "From arrival to the last packet sent, last ten seconds: mean / 99th percentile"],
   ["window", "Window", "x/y: at most x of any y frames late or lost"],
-  ["priority", "Priority", "Higher goes first, under the priority discipline"],
+  ["priority", "Priority", "Higher goes first under the priority discipline; under dwcs it decides who gives way when the link is too small"],
 ];
 
 export class Row {
@@ -52,12 +52,22 @@ export class Row {
   constructor(stream, set, pin) {
     const name = stream.name;
     this.name = name;
+    /** @type {StreamSnapshot|null} */
+    this.stream = null;
     this.body = make("tbody", "stream");
     this.body.setAttribute("role", "rowgroup");
     this.body.dataset.stream = name;
-    const [first, second] = [make("tr", ""), make("tr", "second")];
-    for (const row of [first, second]) row.setAttribute("role", "row");
-    this.body.append(first, second);
+    const [first, second, third] = [make("tr", ""), make("tr", "second"), make("tr", "third")];
+    for (const row of [first, second, third]) row.setAttribute("role", "row");
+    this.body.append(first, second, third);
+    this.more = third;
+    third.hidden = true;
+    this.details = make("dl", "details");
+    const place = make("td", "more");
+    place.setAttribute("role", "cell");
+    place.setAttribute("colspan", String(COLUMNS.length));
+    place.append(this.details);
+    third.append(place);
 
     /** @type {Record<string, HTMLElement>} */
     this.cells = {};
@@ -88,8 +98,19 @@ export class Row {
     this.pin.setAttribute("aria-pressed", "false");
     this.pin.addEventListener("click", pin);
     this.path = make("span", "path");
+    this.opener = make("button", "opener");
+    this.opener.type = "button";
+    this.opener.title = "All that is known of it, since the start";
+    this.opener.setAttribute("aria-label", `details of ${name}`);
+    this.opener.setAttribute("aria-expanded", "false");
+    this.opener.append(make("strong", "", name));
+    this.opener.addEventListener("click", () => {
+      third.hidden = !third.hidden;
+      this.opener.setAttribute("aria-expanded", String(!third.hidden));
+      this.#detail();
+    });
     this.label = make("span", "label");
-    this.cells.stream.append(this.pin, make("strong", "", name), this.label, this.path);
+    this.cells.stream.append(this.pin, this.opener, this.label, this.path);
 
     this.badge = make("span", "badge");
     this.cells.state.append(this.badge);
@@ -139,8 +160,12 @@ export class Row {
   /**
    * @param {StreamSnapshot} stream
    * @param {string} why
+   * @param {StreamSnapshot|null} before ten seconds ago
+   * @param {number} seconds since then
    */
-  update(stream, why) {
+  update(stream, why, before, seconds) {
+    this.stream = stream;
+    if (!this.more.hidden) this.#detail();
     this.#text(this.label, stream.label ?? "");
     this.#text(this.path, `${stream.source} → ${stream.to.replace(/^rtp:\/\//, "")}`);
     const about = `${stream.source} → ${stream.to}\n${stream.encoding || "encoding not known yet"}, `
@@ -157,12 +182,14 @@ export class Row {
     this.#property(this.bar, "--share", share);
     this.#text(this.ontime, percent(stream.on_time_share));
     this.#data(this.cells.ontime, "tone", stream.on_time_share === null ? "none" : "");
-    const [number, unit] = rateParts(stream.sent_bps);
+    const sent = stream.sent_bytes - (before?.sent_bytes ?? 0);
+    const [number, unit] = rateParts(before && seconds >= 1 ? (sent * 8) / seconds : stream.sent_bps);
     this.#text(this.rate[0], number);
     this.#text(this.rate[1], unit);
-    this.#text(this.cells.violations, count(stream.violations));
-    this.#data(this.cells.violations, "tone", stream.violations > 0 ? "bad" : "");
-    this.#drops(stream);
+    const violations = stream.violations - (before?.violations ?? 0);
+    this.#text(this.cells.violations, count(violations));
+    this.#data(this.cells.violations, "tone", violations > 0 ? "bad" : "");
+    this.#drops(droppedSince(stream, before));
     const [mean, p99] = [stream.queueing_mean_ms, stream.queueing_p99_ms];
     const delay = mean === null ? "–" : `${milliseconds(mean)} / ${milliseconds(p99)} ms`;
     this.#text(this.cells.delay, delay);
@@ -173,10 +200,36 @@ export class Row {
     this.#data(this.why, "tone", stream.detail ? state.tone : "");
   }
 
-  /** @param {StreamSnapshot} stream */
-  #drops(stream) {
-    const lost = total(stream.dropped);
-    const parts = ranked(stream.dropped);
+  /** What the row has no room for: counters since the start, and what the node file says. */
+  #detail() {
+    const { stream } = this;
+    if (!stream) return;
+    const drops = ranked(stream.dropped);
+    /** @type {[string, string][]} */
+    const facts = [
+      ["Why", this.why.textContent || "–"],
+      ["Source", stream.source],
+      ["To", stream.to],
+      ["Encoding", `${stream.encoding || "not known yet"}, period ${milliseconds(stream.period_ms)} ms`],
+      ["Link", `${stream.link || "–"}, weight ${stream.weight}, late frames: ${stream.late || "–"}`],
+      ["Since the start", `${plural(stream.frames, "frame")} came, ${count(stream.sent)} sent (${bytes(stream.sent_bytes)}), `
+        + `${count(stream.on_time)} on time, ${count(stream.decodable)} decodable`],
+      ["Violations", `${count(stream.violations)}; ${plural(stream.missed, "deadline")} missed`],
+      ["Drops", drops.map(([name, n]) => `${count(n)} ${reason(name).label}: ${reason(name).because}`).join("; ") || "none"],
+      ["Waiting now", plural(stream.queued_frames, "frame")],
+    ];
+    if (this.details.childElementCount !== facts.length * 2) {
+      this.details.replaceChildren(...facts.flatMap(([name]) => [make("dt", "", name), make("dd", "")]));
+    }
+    facts.forEach(([, text], n) => {
+      const value = this.details.children[n * 2 + 1];
+      if (value.textContent !== text) value.textContent = text;
+    });
+  }
+
+  /** @param {[string, number][]} parts */
+  #drops(parts) {
+    const lost = parts.reduce((sum, [, n]) => sum + n, 0);
     this.#text(this.dropTotal, count(lost));
     const text = parts.map(([name, n]) => `${reason(name).label} ${count(n)}`).join(", ");
     this.#text(this.dropText, text);

@@ -1,6 +1,7 @@
 // The table of streams: which rows there are, in which order, and which of them can be seen. Only
 // those are kept up to date, so that two hundred streams cost as much as ten.
 
+import { cause } from "./cause.js";
 import { plural } from "./format.js";
 import { total, why } from "./reasons.js";
 import { COLUMNS, Row, make } from "./row.js";
@@ -113,7 +114,7 @@ export class StreamTable {
       const row = new Row(stream, this.actions.set, () => this.actions.pin(stream.name));
       row.body.dataset.index = String(index);
       row.paint(colour(index));
-      row.update(stream, "");
+      row.update(stream, "", null, 0);
       return row;
     });
     this.#arrange(true);
@@ -126,7 +127,13 @@ export class StreamTable {
     const stream = this.node?.streams[index];
     if (!stream || !this.node) return;
     const { before, seconds } = this.history.earlier(stream.name, this.node.uptime_ms);
-    this.rows[index]?.update(stream, why(stream, before, seconds));
+    const { links, streams } = this.node;
+    const text = why(stream, before, seconds, (lost) => {
+      const link = links.find((each) => each.name === stream.link);
+      const sharing = streams.filter((each) => each.link === stream.link);
+      return cause(stream, lost, link, this.history.needs.get(stream.link) ?? 0, sharing);
+    });
+    this.rows[index]?.update(stream, text, before, seconds);
   }
 
   /** @param {IntersectionObserverEntry[]} entries */

@@ -81,6 +81,8 @@
  * @property {Uint8Array<ArrayBuffer>} bytes
  */
 
+/** @typedef {{stream: string, text: string, since_ms: number}} Alarm */
+
 /** @typedef {{message: string, remedy?: string}} Problem */
 
 /**
@@ -91,7 +93,7 @@
 
 /**
  * @typedef {object} Listener
- * @property {(snapshot: NodeSnapshot, videos: VideoTrack[], comparison: Comparison|null) => void} snapshot
+ * @property {(snapshot: NodeSnapshot, more: {videos: VideoTrack[], comparison: Comparison|null, alarms: Alarm[]}) => void} snapshot
  * @property {(picture: MovingPicture) => void} moving
  * @property {(index: number, number: number, jpeg: Blob) => void} picture
  * @property {(link: Link) => void} link
@@ -225,7 +227,8 @@ export class Wire {
       this.#attempts = 0;
       if (!this.#live) this.listener.link({ kind: "open" });
       this.#live = true;
-      this.listener.snapshot(message.snapshot, message.videos ?? [], message.comparison ?? null);
+      const { videos = [], comparison = null, alarms = [] } = message;
+      this.listener.snapshot(message.snapshot, { videos, comparison, alarms });
     } else if (typeof message.reply === "number") {
       this.#settle(message.reply, message.error, message.accepted);
     }
