@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { cause } from "../../web/static/cause.js";
 import * as format from "../../web/static/format.js";
 import { History, SPAN } from "../../web/static/history.js";
 import { why } from "../../web/static/reasons.js";
@@ -14,31 +15,41 @@ function stream(changes = {}) {
   };
 }
 
-test("the sentence names the main reason, and the next if it matters", () => {
-  const say = (now, before = null, seconds = 60) => why(stream(now), before && stream(before), seconds);
-  assert.equal(
-    say({}),
-    "Since the start: 31 of 40 drops: whole groups skipped so that others could be decoded.",
-  );
-  assert.equal(
-    say({ dropped: { expired: 4, full: 3 }, violations: 2 }),
-    "Since the start: 4 of 7 drops: their deadlines passed while they waited. "
-      + "3 more: the stream's ring or pool, or the link's queue, was full. Window broken 2 times.",
-  );
-  assert.equal(say({ dropped: { full: 1 } }).slice(0, 32), "Since the start: the only drop: ");
-  assert.equal(say({ dropped: { full: 5 } }).slice(0, 30), "Since the start: all 5 drops: ");
-  assert.equal(say({ dropped: { "new-reason": 2 } }), "Since the start: all 2 drops: new-reason.");
+const link = (changes = {}) => ({ name: "up", rate_bps: 1_580_000, used_share: 0.99, late_p99_ms: 4, ...changes });
+
+test("the sentence counts what came since, and gives the cause", () => {
+  const say = (now, before) => why(stream(now), before && stream(before), 10.4, () => "The cause.");
+  assert.equal(say({}), "Since the start: 40 drops. The cause.");
+  assert.equal(say({ dropped: { "group-skipped": 31, expired: 29 } }, {}), "Last 10 s: 20 drops. The cause.");
+  assert.equal(say({ dropped: { "group-skipped": 32, expired: 9 } }, {}), "Last 10 s: 1 drop. The cause.");
+  assert.equal(say({ frames: 150, sent: 110, on_time: 110 }, {}), "Last 10 s: nothing dropped, 50 frames came.");
+  assert.equal(say({ frames: 150, sent: 110, on_time: 109 }, {}), "Last 10 s: nothing dropped, 1 frame late.");
+  assert.equal(say({}, {}), "Last 10 s: no frames came.");
 });
 
-test("the sentence counts what came since", () => {
-  const say = (now, before) => why(stream(now), stream(before), 120);
+test("a cause is said with its numbers and a remedy", () => {
+  const all = [
+    stream({ name: "corridor", priority: 0, weight: 2 }),
+    stream({ name: "car-park", priority: 0, weight: 1 }),
+    stream({ name: "titles", priority: 0, weight: 2 }),
+  ];
+  const say = (lost, of = {}, needs = 2_100_000) => cause(all[0], new Map(Object.entries(lost)), link(of), needs, all);
   assert.equal(
-    say({ dropped: { "group-skipped": 31, expired: 29 } }, {}),
-    "Last 2 min: all 20 drops: their deadlines passed while they waited.",
+    say({ sacrificed: 3 }),
+    "up is too small: needs 2.10 Mbit/s, the link carries 1.58 Mbit/s; car-park has the lowest weight. "
+      + "Raise its rate if it carries more, or lower the bitrate of a source.",
   );
-  assert.equal(say({ frames: 150, sent: 110, on_time: 110 }, {}), "Last 2 min: nothing dropped, 50 frames came.");
-  assert.equal(say({ frames: 150, sent: 110, on_time: 109 }, {}), "Last 2 min: nothing dropped, 1 frame late.");
-  assert.equal(say({}, {}), "Last 2 min: no frames came.");
+  all[2].priority = -5;
+  assert.match(say({ sacrificed: 3 }), /; titles has the lowest priority\. /);
+  for (const each of all) [each.priority, each.weight] = [0, 1];
+  assert.match(say({ expired: 1 }), /1\.58 Mbit\/s\. Raise/);
+  all[1].window = "1/2";
+  assert.match(say({ expired: 1 }), /; car-park may lose most, by its window\. /);
+  assert.match(say({ expired: 1 }, {}, 1e6), /^A burst: .* A longer delay/);
+  assert.match(say({ expired: 1 }, { used_share: 0.8 }, 1e6), /^The machine wakes up late \(4\.0 ms\)/);
+  assert.match(say({ "send-failed": 1 }), /^The system refuses packets/);
+  assert.match(say({ full: 1 }), /larger pool and ring/);
+  assert.match(say({ unusable: 1 }), /larger pool/);
 });
 
 test("numbers keep their width and never flatter", () => {
@@ -62,7 +73,7 @@ test("exact rates read as the node writes them", () => {
 });
 
 function node(seconds, changes = {}) {
-  const links = [{ name: "up", rate_bps: 6e6 }];
+  const links = [{ name: "up", rate_bps: 6e6, offered_bps: 2e6 }];
   return { name: "n", uptime_ms: seconds * 1000, links, streams: [stream(changes)] };
 }
 
@@ -79,13 +90,13 @@ test("history keeps two minutes, and all lines are as long", () => {
   assert.equal(lines.decodable.at(-1), 60);
 });
 
-test("history compares only once there is enough", () => {
+test("history compares with ten seconds ago, and averages what is offered", () => {
   const history = new History();
-  history.push(node(100));
-  assert.equal(history.earlier("a", 104_000).before, null);
-  history.push(node(115));
-  assert.equal(history.earlier("a", 115_000).before.frames, 100);
-  assert.equal(history.earlier("a", 115_000).seconds, 15);
+  for (let tick = 0; tick <= 400; tick++) history.push(node(100 + tick * 0.25, { frames: tick }));
+  const { before, seconds } = history.earlier("a", 200_000);
+  assert.ok(seconds >= 10 && seconds < 11, String(seconds));
+  assert.equal(before.frames, 400 - seconds * 4);
+  assert.equal(history.needs.get("up"), 2e6);
 });
 
 test("a pause is a gap, a restart begins anew", () => {
