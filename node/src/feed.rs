@@ -5,7 +5,7 @@
 mod media;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use selvedge_units::Duration;
 
 #[cfg(feature = "gstreamer")]
 use self::media::SourceThread;
+use crate::follow::Followed;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
 
@@ -30,6 +31,7 @@ pub(crate) struct FeedStatus {
     /// What its medium is, once that is known.
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
+    followed: OnceLock<Arc<Followed>>,
 }
 
 impl FeedStatus {
@@ -47,6 +49,15 @@ impl FeedStatus {
 
     pub(crate) fn get(&self) -> (StreamState, String) {
         self.state.lock().clone()
+    }
+
+    /// Its frames are followed to their ends from now on.
+    pub(crate) fn follow(&self, followed: Arc<Followed>) {
+        let _ = self.followed.set(followed);
+    }
+
+    pub(crate) fn followed(&self) -> Option<&Followed> {
+        self.followed.get().map(|followed| &**followed)
     }
 
     pub(crate) fn thumbnail(&self) -> Option<Thumbnail> {

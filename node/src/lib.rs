@@ -29,6 +29,7 @@ mod channels;
 pub mod control_server;
 mod error;
 mod feed;
+mod follow;
 mod node;
 mod placement;
 mod reload;

@@ -9,16 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
-use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, SourceUri, StreamConfig, parse};
+use selvedge_control_config::{
+    LinkConfig, NodeConfig, Parsed, Placement, SourceUri, StreamConfig, parse,
+};
 use selvedge_data_stream::{Contract, Counts};
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
+use selvedge_place_engine::engine::FateTap;
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
+#[cfg(feature = "gstreamer")]
+use crate::follow::Pictures;
+use crate::follow::{Followed, NodeTap};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::source::{self, Medium, Opened, contract_of, params, payload_of, write_sdp};
 use crate::stacks::NodeStacks;
@@ -47,6 +53,9 @@ pub struct Node {
     pub(crate) events: Mutex<VecDeque<NodeEvent>>,
     pub(crate) stacks: NodeStacks,
     pub(crate) channels: Option<Box<dyn Channels>>,
+    /// Ends with the node.
+    #[cfg(feature = "gstreamer")]
+    _pictures: Pictures,
 }
 
 /// The links and streams of a node.
@@ -119,6 +128,25 @@ impl Node {
             })?;
         }
         let started = clock.now();
+        #[cfg(feature = "gstreamer")]
+        let pictures = Pictures::start(
+            config
+                .streams
+                .iter()
+                .zip(&opened)
+                .map(|(stream, opened)| opened.info.clone().filter(|_| stream.thumbnail))
+                .collect(),
+        )
+        .map_err(|error| StartError::Feed(error.into()))?;
+        let followed: Vec<Arc<Followed>> = (0..config.streams.len())
+            .map(|_n| {
+                Arc::new(Followed {
+                    #[cfg(feature = "gstreamer")]
+                    sent: pictures.streams[_n].clone(),
+                    ..Followed::default()
+                })
+            })
+            .collect();
         let stacks = NodeStacks::start(config, &base)?;
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
@@ -133,7 +161,12 @@ impl Node {
                 base: &base,
             };
             let members = streams.iter().map(member).collect();
-            let start = Start { clock, node: &config.name, link, members, tap: taps(&streams) };
+            let tap = NodeTap {
+                streams: streams.iter().map(|&s| Arc::clone(&followed[s])).collect(),
+                next: taps(&streams),
+            };
+            let tap = Some(Box::new(tap) as Box<dyn FateTap>);
+            let start = Start { clock, node: &config.name, link, members, tap };
             let (at_work, of_streams) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
             links.push(NodeLink { config: link.clone(), rate: link.rate, placed: at_work });
@@ -147,7 +180,13 @@ impl Node {
             let stack = config.stack.is_some().then_some(n);
             Stream { stack, ..Stream::new(config.clone(), opened, number, end) }
         });
-        let state = State { links, streams: streams.collect() };
+        let streams: Vec<Stream> = streams.collect();
+        for (stream, followed) in streams.iter().zip(followed) {
+            if config.links[stream.config.link].placement == Placement::Inline {
+                stream.status.follow(followed);
+            }
+        }
+        let state = State { links, streams };
         Ok(Self {
             source_threads: Mutex::default(),
             name: config.name.clone(),
@@ -158,6 +197,8 @@ impl Node {
             state: Mutex::new(state),
             path,
             events: Mutex::default(),
+            #[cfg(feature = "gstreamer")]
+            _pictures: pictures,
             stacks,
             channels,
             base,

@@ -9,6 +9,8 @@ use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, ReloadError, StreamSnapshot,
     StreamState,
 };
+#[cfg(feature = "gstreamer")]
+use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
 use selvedge_data_stream::{Contract, DropReason, Late, Windows};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
@@ -76,6 +78,7 @@ impl Node {
             missed: report.counts.counters.missed,
             violations: report.counts.counters.violations,
             dropped,
+            send_errors: report.counts.send_errors,
             sent_bytes: report.counts.sent_bytes.0,
             sent_bps: report.sent.0,
             on_time_share: recent.on_time_share(),
@@ -83,6 +86,7 @@ impl Node {
             queueing_mean_ms: recent.queueing.mean().map(Duration::as_millis_f64),
             queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
+            queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
         }
     }
 
@@ -140,6 +144,34 @@ impl NodeView for Node {
 
     fn save(&self) -> Result<Vec<Change>, ReloadError> {
         self.save_file()
+    }
+
+    #[cfg(feature = "gstreamer")]
+    fn videos(&self) -> Vec<VideoTrack> {
+        let streams = self.streams();
+        let track = |stream: &Stream| {
+            let sent = stream.status.followed()?.sent.as_ref()?;
+            Some(VideoTrack {
+                stream: stream.config.spec.name.clone(),
+                label: "sent".to_owned(),
+                by: String::new(),
+                codec: sent.codec(),
+            })
+        };
+        streams.iter().filter_map(track).collect()
+    }
+
+    #[cfg(feature = "gstreamer")]
+    fn pictures(&self, track: usize, form: PictureForm, after: Option<u64>) -> Pictures {
+        let status = {
+            let streams = self.streams();
+            let with =
+                |stream: &&Stream| stream.status.followed().is_some_and(|f| f.sent.is_some());
+            streams.iter().filter(with).nth(track).map(|stream| Arc::clone(&stream.status))
+        };
+        let sent = status.as_ref().and_then(|status| status.followed()?.sent.as_ref());
+        let preview = sent.and_then(|sent| sent.preview());
+        preview.map_or_else(Pictures::default, |preview| preview.pictures(form, after))
     }
 
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot, StreamState};
+use selvedge_control_config::view::{
+    LinkSnapshot, NodeSnapshot, QUEUEING_BOUNDS, StreamSnapshot, StreamState,
+};
 use selvedge_data_stream::DropReason;
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -10,8 +12,8 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// All families of a node. Linear in its streams.
 pub(crate) fn render(node: &NodeSnapshot) -> String {
     let mut page = Page::default();
-    page.family("selvedge_node_info", "gauge", "The node, by name; always 1.");
-    page.sample(&[("node", &node.name)], 1);
+    page.family("selvedge_node_info", "gauge", "The node, by name and version; always 1.");
+    page.sample(&[("node", &node.name), ("version", env!("CARGO_PKG_VERSION"))], 1);
     page.family("selvedge_node_uptime_seconds", "gauge", "Time since the node started.");
     page.sample(&[], seconds(node.uptime_ms));
     for family in LINK_FAMILIES {
@@ -30,6 +32,7 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
             }
         }
     }
+    queueing(&mut page, &node.streams);
     dropped(&mut page, &node.streams);
     states(&mut page, &node.streams);
     page.text
@@ -51,15 +54,30 @@ const fn gauge<T, V>(name: &'static str, help: &'static str, value: fn(&T) -> V)
 }
 
 const LINK_FAMILIES: &[Family<LinkSnapshot, Option<f64>>] = &[
-    gauge("selvedge_link_rate_bits_per_second", "Configured rate.", |link| count(link.rate_bps)),
+    gauge("selvedge_link_rate_bytes_per_second", "Configured rate.", |link| bytes(link.rate_bps)),
+    gauge(
+        "selvedge_link_sent_bytes_per_second",
+        "Rate sent over the last second, headers included.",
+        |link| bytes(link.sent_bps),
+    ),
+    gauge(
+        "selvedge_link_offered_bytes_per_second",
+        "Rate offered by the streams over the last second, headers included.",
+        |link| bytes(link.offered_bps),
+    ),
+    gauge(
+        "selvedge_link_rate_bits_per_second",
+        "Deprecated: selvedge_link_rate_bytes_per_second in bits.",
+        |link| count(link.rate_bps),
+    ),
     gauge(
         "selvedge_link_sent_bits_per_second",
-        "Rate sent over the last second, headers included.",
+        "Deprecated: selvedge_link_sent_bytes_per_second in bits.",
         |link| count(link.sent_bps),
     ),
     gauge(
         "selvedge_link_offered_bits_per_second",
-        "Rate offered by the streams over the last second, headers included.",
+        "Deprecated: selvedge_link_offered_bytes_per_second in bits.",
         |link| count(link.offered_bps),
     ),
     counter("selvedge_link_sent_bytes_total", "Bytes sent.", |link| count(link.sent_bytes)),
@@ -101,9 +119,17 @@ const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[
     counter("selvedge_stream_missed_total", "Deadlines missed.", |s| count(s.missed)),
     counter("selvedge_stream_violations_total", "Window violations.", |s| count(s.violations)),
     counter("selvedge_stream_sent_bytes_total", "Bytes sent.", |s| count(s.sent_bytes)),
-    gauge("selvedge_stream_sent_bits_per_second", "Rate sent over the last second.", |s| {
-        count(s.sent_bps)
+    counter("selvedge_stream_send_errors_total", "Packets that the system refused to send.", |s| {
+        count(s.send_errors)
     }),
+    gauge("selvedge_stream_sent_bytes_per_second", "Rate sent over the last second.", |s| {
+        bytes(s.sent_bps)
+    }),
+    gauge(
+        "selvedge_stream_sent_bits_per_second",
+        "Deprecated: selvedge_stream_sent_bytes_per_second in bits.",
+        |s| count(s.sent_bps),
+    ),
     gauge("selvedge_stream_queued_frames", "Frames waiting.", |s| count(s.queued_frames)),
     gauge(
         "selvedge_stream_on_time_ratio",
@@ -128,6 +154,29 @@ const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[
     gauge("selvedge_stream_period_seconds", "Period of the frames.", |s| Some(s.period_ms / 1e3)),
     gauge("selvedge_stream_priority", "Priority.", |s| Some(f64::from(s.priority))),
 ];
+
+/// How long sent frames had waited, as a histogram that can be added up over streams and nodes.
+fn queueing(page: &mut Page, streams: &[StreamSnapshot]) {
+    let help = "Time from arrival to the last packet sent, of frames sent since the start.";
+    page.family("selvedge_stream_queueing_seconds", "histogram", help);
+    for stream in streams {
+        let Some(queueing) = stream.queueing else { continue };
+        let [name, link] = stream_labels(stream);
+        let mut sum = 0;
+        page.name = "selvedge_stream_queueing_seconds_bucket";
+        for (n, counted) in queueing.counts.into_iter().enumerate() {
+            sum += counted;
+            let bound = QUEUEING_BOUNDS.get(n);
+            let bound =
+                bound.map_or_else(|| "+Inf".into(), |bound| bound.as_secs_f64().to_string());
+            page.sample(&[name, link, ("le", &bound)], sum);
+        }
+        page.name = "selvedge_stream_queueing_seconds_sum";
+        page.sample(&[name, link], queueing.sum_ms / 1e3);
+        page.name = "selvedge_stream_queueing_seconds_count";
+        page.sample(&[name, link], sum);
+    }
+}
 
 /// Every reason from the start, so that a rate over it has a first value to start from.
 fn dropped(page: &mut Page, streams: &[StreamSnapshot]) {
@@ -168,6 +217,11 @@ fn stream_labels(stream: &StreamSnapshot) -> [(&'static str, &str); 2] {
 /// Samples are floats in this format: exact up to 2^53.
 fn count(n: u64) -> Option<f64> {
     Some(n as f64)
+}
+
+/// Prometheus counts in bytes.
+fn bytes(bps: u64) -> Option<f64> {
+    Some(bps as f64 / 8.0)
 }
 
 fn seconds(ms: u64) -> f64 {

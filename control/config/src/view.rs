@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use selvedge_data_stream::{SpecSnapshot, Window};
-use selvedge_units::Bitrate;
+use selvedge_units::{Bitrate, Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigErrors;
@@ -128,6 +128,9 @@ pub struct StreamSnapshot {
     pub violations: u64,
     /// Frames dropped, by reason (only reasons that happened).
     pub dropped: BTreeMap<String, u64>,
+    /// Packets that the system refused to send.
+    #[serde(default)]
+    pub send_errors: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Rate sent over the last second.
@@ -142,6 +145,35 @@ pub struct StreamSnapshot {
     pub queueing_p99_ms: Option<f64>,
     /// Frames waiting.
     pub queued_frames: u64,
+    /// How long frames had waited when they were sent, since the start; absent where that is not
+    /// followed. For metrics alone.
+    #[serde(skip)]
+    pub queueing: Option<QueueingCounts>,
+}
+
+/// Bounds of the times that [`QueueingCounts`] counts; a last count is of all that is longer.
+pub const QUEUEING_BOUNDS: [Duration; 12] = [
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+    Duration::from_millis(2000),
+    Duration::from_millis(5000),
+];
+
+/// How many frames had waited how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QueueingCounts {
+    /// Frames up to each bound and above the one before.
+    pub counts: [u64; QUEUEING_BOUNDS.len() + 1],
+    /// All their times together, in milliseconds.
+    pub sum_ms: f64,
 }
 
 /// What can be turned while a node runs.

@@ -175,7 +175,7 @@ impl Worker {
         // them go on.
         let elapsed = self.began.elapsed().as_nanos() * u128::from(info.clock_rate);
         let base = (elapsed / 1_000_000_000) as u32;
-        let frame_producers = &mut self.frame_producers;
+        let (frame_producers, status) = (&mut self.frame_producers, &self.status);
         let mut sink = |frame: MediaFrame<'_>| {
             let offer = FrameMetadata {
                 kind: frame.picture.kind,
@@ -184,9 +184,14 @@ impl Worker {
                 refs: frame.picture.refs,
                 timestamp: base.wrapping_add(frame.rtp_timestamp),
             };
-            for frame_producer in frame_producers.iter_mut() {
+            let sent = status.followed().and_then(|followed| followed.sent.as_deref());
+            for (n, frame_producer) in frame_producers.iter_mut().enumerate() {
                 // A refused frame is counted by the inlet, and by the link as a gap.
-                let _ = frame_producer.enqueue(offer, frame.packets);
+                let mut enqueue = || frame_producer.enqueue(offer, frame.packets).ok();
+                match sent.filter(|_| n == 0) {
+                    Some(sent) => sent.offer(frame.packets, enqueue),
+                    None => drop(enqueue()),
+                }
             }
         };
         source.run(&mut sink, &self.stop)

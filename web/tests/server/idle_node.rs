@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures, StreamPicture,
-    StreamSnapshot, StreamState,
+    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures, QueueingCounts,
+    StreamPicture, StreamSnapshot, StreamState,
 };
 use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
@@ -42,6 +42,11 @@ impl IdleNode {
             decodable: 940,
             dropped: BTreeMap::from([("expired".into(), 30), ("group-skipped".into(), 10)]),
             queueing_p99_ms: Some(12.5),
+            send_errors: 3,
+            queueing: Some(QueueingCounts {
+                counts: [0, 0, 0, 900, 0, 0, 0, 0, 0, 0, 0, 0, 60],
+                sum_ms: 450_000.0,
+            }),
             ..StreamSnapshot::default()
         };
         let odd = StreamSnapshot { name: ODD.into(), link: "up\"link".into(), ..stream.clone() };

@@ -22,15 +22,26 @@ fn parse(page: &str) -> BTreeMap<String, (String, Vec<(Labels, f64)>)> {
             assert!(!help.is_empty() && helped.insert(name.to_owned()), "{line}");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a type");
-            assert!(helped.contains(name) && ["counter", "gauge"].contains(&kind), "{line}");
+            let kinds = ["counter", "gauge", "histogram"];
+            assert!(helped.contains(name) && kinds.contains(&kind), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
             assert!(families.insert(name.into(), (kind.into(), Vec::new())).is_none(), "{line}");
             current = name.into();
         } else {
             let end = line.find(['{', ' ']).expect("a name");
-            assert_eq!(&line[..end], current, "samples stand together, under their type");
-            let (labels, value) = parse_sample(&line[end..]);
-            let samples = &mut families.get_mut(&current).expect("typed").1;
+            // A histogram's samples have names of their own.
+            let part = line[..end].strip_prefix(&current).expect("samples stand under their type");
+            let family = families.get_mut(&current).expect("typed");
+            let parts: &[&str] = match &*family.0 {
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(parts.contains(&part), "{line}");
+            let (mut labels, value) = parse_sample(&line[end..]);
+            if !part.is_empty() {
+                labels.insert("part".into(), part.into());
+            }
+            let samples = &mut family.1;
             assert!(samples.iter().all(|(other, _)| *other != labels), "twice: {line}");
             samples.push((labels, value));
         }
@@ -88,13 +99,27 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(value("selvedge_stream_queueing_p99_seconds", &lecture), Some(0.0125));
     assert_eq!(value("selvedge_stream_period_seconds", &lecture), Some(0.04));
     assert_eq!(value("selvedge_stream_on_time_ratio", &lecture), None, "none was settled");
+    assert_eq!(value("selvedge_stream_send_errors_total", &lecture), Some(3.0));
+    let queueing = |part, le: Option<&str>| {
+        let mut labels = vec![lecture[0], lecture[1], ("part", part)];
+        labels.extend(le.map(|le| ("le", le)));
+        value("selvedge_stream_queueing_seconds", &labels)
+    };
+    assert_eq!(queueing("_bucket", Some("0.001")), Some(0.0));
+    assert_eq!(queueing("_bucket", Some("0.01")), Some(900.0));
+    assert_eq!(queueing("_bucket", Some("5")), Some(900.0));
+    assert_eq!(queueing("_bucket", Some("+Inf")), Some(960.0));
+    assert_eq!((queueing("_sum", None), queueing("_count", None)), (Some(450.0), Some(960.0)));
+    let node = [("node", "studio"), ("version", env!("CARGO_PKG_VERSION"))];
     let of_link = |family| value(family, &[("link", "uplink")]);
     assert_eq!(of_link("selvedge_link_sent_bytes_total"), Some(123_456.0));
     assert_eq!(of_link("selvedge_link_could_send_bytes_total"), Some(125_000.0));
+    assert_eq!(of_link("selvedge_link_rate_bytes_per_second"), Some(750_000.0));
+    assert_eq!(of_link("selvedge_link_rate_bits_per_second"), Some(6_000_000.0));
     assert_eq!(of_link("selvedge_link_used_ratio"), Some(0.985));
     assert_eq!(of_link("selvedge_link_lateness_p99_seconds"), Some(0.000_7));
     assert_eq!(of_link("selvedge_link_lateness_median_seconds"), None);
-    assert_eq!(value("selvedge_node_info", &[("node", "studio")]), Some(1.0));
+    assert_eq!(value("selvedge_node_info", &node), Some(1.0));
 
     let odd = [("stream", ODD), ("link", "up\"link")];
     assert_eq!(value("selvedge_stream_sent_total", &odd), Some(960.0), "labels are escaped");
@@ -120,5 +145,53 @@ fn every_metric_is_documented() {
     for name in parse(&get(server.local_addr(), "/metrics").body).keys() {
         let written = docs.contains(&format!("`{name}`")) || docs.contains(&format!("`{name}{{"));
         assert!(written, "{name} is not in docs/api.md");
+    }
+}
+
+/// The names of metrics in a text: words that begin as ours do.
+fn named(text: &str) -> BTreeSet<&str> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !part(c)).filter(|word| word.starts_with("selvedge_")).collect()
+}
+
+#[test]
+fn dashboard_and_alerts_name_metrics_that_there_are() {
+    let server = IdleNode::new().serve(Limits::default());
+    let page = get(server.local_addr(), "/metrics").body;
+    let there: BTreeSet<&str> = named(&page);
+    let dashboard = include_str!("../../../docs/monitoring/grafana.json");
+    let alerts = include_str!("../../../docs/monitoring/alerts.yml");
+    for (file, text) in [("grafana.json", dashboard), ("alerts.yml", alerts)] {
+        let wanted = named(text);
+        assert!(wanted.len() > 4, "{file}: {wanted:?}");
+        let absent: Vec<_> = wanted.difference(&there).collect();
+        assert!(absent.is_empty(), "{file} names {absent:?}");
+        assert!(!text.contains("_bits_per_second"), "{file} names what is deprecated");
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+}
+
+/// Enough of YAML to see that the rules are what Prometheus takes: every rule has its keys, once, at
+/// the indentation of a list's entry.
+#[test]
+fn alerts_are_rules() {
+    let text = include_str!("../../../docs/monitoring/alerts.yml");
+    assert!(!text.contains('\t'), "YAML has no tabs");
+    assert!(text.contains("\ngroups:\n  - name: selvedge\n    rules:\n"));
+    let rules: Vec<&str> = text.split("\n      - alert: ").skip(1).collect();
+    assert!(rules.len() >= 5);
+    for rule in rules {
+        let keys: Vec<&str> = rule
+            .lines()
+            .skip(1)
+            .filter(|line| line.starts_with("        ") && !line.starts_with("         "))
+            .map(|line| line.trim().split(':').next().unwrap())
+            .collect();
+        assert_eq!(keys, ["expr", "for", "labels", "annotations"], "{rule}");
+        for opened in ["(", "[", "{"].into_iter().zip([")", "]", "}"]) {
+            assert_eq!(rule.matches(opened.0).count(), rule.matches(opened.1).count(), "{rule}");
+        }
     }
 }

@@ -1,0 +1,303 @@
+//! Follows the frames of inline links to their ends: counts how long those sent had waited, and shows
+//! what left the node to whoever watches a stream.
+//!
+//! `engine -> NodeTap -> counters`, and while somebody watches: `source -> FramesAwaitingFate`,
+//! `NodeTap -> channel -> thread "pictures" -> Preview`. The engine's thread never waits here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge_control_config::view::{QUEUEING_BOUNDS, QueueingCounts};
+use selvedge_data_stream::{Fate, Frame};
+use selvedge_place_engine::engine::FateTap;
+use selvedge_units::Instant;
+
+#[cfg(feature = "gstreamer")]
+pub(crate) use pictures::{Pictures, SentPictures};
+
+/// How long frames of a stream had waited when they were sent, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct QueueingCounters {
+    counts: [AtomicU64; QUEUEING_BOUNDS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl QueueingCounters {
+    pub(crate) fn counts(&self) -> QueueingCounts {
+        QueueingCounts {
+            counts: self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            sum_ms: self.sum_ns.load(Ordering::Relaxed) as f64 / 1e6,
+        }
+    }
+}
+
+/// What follows one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    pub(crate) queueing: QueueingCounters,
+    #[cfg(feature = "gstreamer")]
+    pub(crate) sent: Option<Arc<SentPictures>>,
+}
+
+/// Sees the fates of a link's frames, and hands them on.
+pub(crate) struct NodeTap {
+    /// In the order of the link's streams.
+    pub(crate) streams: Vec<Arc<Followed>>,
+    pub(crate) next: Option<Box<dyn FateTap>>,
+}
+
+impl FateTap for NodeTap {
+    fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant) {
+        if let Some(followed) = self.streams.get(stream) {
+            if let Fate::Sent { queueing, .. } = fate {
+                let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
+                followed.queueing.counts[place].fetch_add(1, Ordering::Relaxed);
+                followed.queueing.sum_ns.fetch_add(queueing.0, Ordering::Relaxed);
+            }
+            #[cfg(feature = "gstreamer")]
+            if let Some(sent) = &followed.sent {
+                sent.settled(frame, fate, now);
+            }
+        }
+        if let Some(next) = &mut self.next {
+            next.settled(stream, frame, fate, now);
+        }
+    }
+}
+
+#[cfg(feature = "gstreamer")]
+mod pictures {
+    //! The frames that left, as pictures.
+
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+    use std::sync::{Arc, OnceLock};
+    use std::thread::{self, JoinHandle};
+
+    use parking_lot::Mutex;
+    use selvedge_data_stream::{Fate, Frame, References};
+    use selvedge_media::{Preview, StreamInfo};
+    use selvedge_units::{Duration, Instant};
+
+    /// Fates on their way to the thread, and frames and bytes of a stream that await theirs.
+    const FATES_MAX: usize = 4096;
+    const FRAMES_MAX: usize = 2048;
+    const BYTES_MAX: usize = 16 << 20;
+    /// How often the thread looks who watches.
+    const LOOK: Duration = Duration::from_millis(500);
+
+    /// A frame's end.
+    #[derive(Clone, Copy, Debug)]
+    struct Settled {
+        stream: usize,
+        seq: u32,
+        refs: References,
+        on_time: bool,
+        left: Duration,
+    }
+
+    /// One stream's frames on their way to a page.
+    #[derive(Debug)]
+    pub(crate) struct SentPictures {
+        place: usize,
+        info: StreamInfo,
+        preview: OnceLock<Option<Preview>>,
+        watched: AtomicBool,
+        waiting: Mutex<Waiting>,
+        fates: SyncSender<Settled>,
+    }
+
+    #[derive(Debug, Default)]
+    struct Waiting {
+        frames: VecDeque<(u32, Vec<Vec<u8>>)>,
+        bytes: usize,
+    }
+
+    impl SentPictures {
+        /// Offers a frame to its link by `enqueue`, which gives its number, and keeps its packets until
+        /// its end is known, if somebody watches.
+        pub(crate) fn offer(&self, packets: &[&[u8]], enqueue: impl FnOnce() -> Option<u32>) {
+            if !self.watched.load(Ordering::Relaxed) {
+                enqueue();
+                return;
+            }
+            // Locked meanwhile: the frame's fate may be known before the number is.
+            let mut waiting = self.waiting.lock();
+            let Some(seq) = enqueue() else { return };
+            let packets: Vec<Vec<u8>> = packets.iter().map(|packet| packet.to_vec()).collect();
+            waiting.bytes += packets.iter().map(Vec::len).sum::<usize>();
+            waiting.frames.push_back((seq, packets));
+            while waiting.frames.len() > FRAMES_MAX || waiting.bytes > BYTES_MAX {
+                let oldest = waiting.frames.front().map_or(0, |(seq, _)| *seq);
+                waiting.take(oldest);
+            }
+        }
+
+        /// On the engine's thread.
+        pub(super) fn settled(&self, frame: &Frame, fate: Fate, now: Instant) {
+            if self.watched.load(Ordering::Relaxed) {
+                let settled = Settled {
+                    stream: self.place,
+                    seq: frame.seq,
+                    refs: frame.refs,
+                    on_time: matches!(fate, Fate::Sent { on_time: true, .. }),
+                    left: frame.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
+                };
+                // A thread that does not follow loses pictures, not the engine its time.
+                let _ = self.fates.try_send(settled);
+            }
+        }
+
+        /// Its pictures; made when somebody asks for the first time.
+        pub(crate) fn preview(&self) -> Option<&Preview> {
+            let make = || {
+                let made = Preview::new(self.info.codec, self.info.clock_rate);
+                made.inspect_err(|error| tracing::warn!(%error, "no pictures of what is sent"))
+                    .ok()?
+            };
+            self.watched.store(true, Ordering::Relaxed);
+            self.preview.get_or_init(make).as_ref()
+        }
+
+        /// The codec as RFC 6381 writes it, as far as it was announced.
+        pub(crate) fn codec(&self) -> String {
+            let id = |fmtp: &String| {
+                let id =
+                    fmtp.split(';').find_map(|each| each.trim().strip_prefix("profile-level-id="));
+                id.map(|id| format!("avc1.{id}"))
+            };
+            self.info.fmtp.as_ref().and_then(id).unwrap_or_default()
+        }
+    }
+
+    impl Waiting {
+        /// The packets of this frame; what was offered before it is gone then.
+        fn take(&mut self, seq: u32) -> Option<Vec<Vec<u8>>> {
+            let is_before = |other: u32| other.wrapping_sub(seq).cast_signed() < 0;
+            loop {
+                let (next, _) = self.frames.front()?;
+                if *next != seq && !is_before(*next) {
+                    return None;
+                }
+                let (next, packets) = self.frames.pop_front()?;
+                self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
+                if next == seq {
+                    return Some(packets);
+                }
+            }
+        }
+    }
+
+    /// The thread that puts fates and frames together; dropped, it stops.
+    #[derive(Debug)]
+    pub(crate) struct Pictures {
+        pub(crate) streams: Vec<Option<Arc<SentPictures>>>,
+        stop: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Pictures {
+        /// Of streams with these media; `None` for those without pictures.
+        pub(crate) fn start(infos: Vec<Option<StreamInfo>>) -> std::io::Result<Self> {
+            let (fates, came) = sync_channel(FATES_MAX);
+            let sent = |(place, info): (usize, Option<StreamInfo>)| {
+                info.filter(|info| !info.codec.is_audio()).map(|info| {
+                    let (preview, waiting) = (OnceLock::new(), Mutex::default());
+                    let (watched, fates) = (AtomicBool::new(false), fates.clone());
+                    Arc::new(SentPictures { place, info, preview, watched, waiting, fates })
+                })
+            };
+            let streams: Vec<_> = infos.into_iter().enumerate().map(sent).collect();
+            let stop = Arc::new(AtomicBool::new(false));
+            let (of, over) = (streams.clone(), Arc::clone(&stop));
+            let thread = thread::Builder::new().name("pictures".into());
+            let thread = Some(thread.spawn(move || run(&of, &came, &over))?);
+            Ok(Self { streams, stop, thread })
+        }
+    }
+
+    impl Drop for Pictures {
+        fn drop(&mut self) {
+            self.stop.store(true, Ordering::Relaxed);
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Which of the 64 frames before the last can be decoded.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Decodable {
+        last: u32,
+        history: u64,
+    }
+
+    impl Decodable {
+        /// Whether the next frame can be: it was sent on time, and all that it refers to.
+        fn push(&mut self, settled: &Settled) -> bool {
+            let step = settled.seq.wrapping_sub(self.last);
+            self.history = self.history.checked_shl(step.wrapping_sub(1)).unwrap_or(0);
+            self.last = settled.seq;
+            // Farther back than this page's memory reaches counts as lost.
+            let decodable = settled.on_time && settled.refs.are_met(self.history, |_| false);
+            self.history = self.history << 1 | u64::from(decodable);
+            // The bit of this frame is the lowest when the next one comes.
+            decodable
+        }
+    }
+
+    fn run(streams: &[Option<Arc<SentPictures>>], came: &Receiver<Settled>, stop: &AtomicBool) {
+        let mut decodable = vec![Decodable::default(); streams.len()];
+        while !stop.load(Ordering::Relaxed) {
+            match came.recv_timeout(LOOK.to_std()) {
+                Ok(settled) => {
+                    let Some(Some(sent)) = streams.get(settled.stream) else { continue };
+                    let shown = decodable[settled.stream].push(&settled);
+                    let packets = sent.waiting.lock().take(settled.seq);
+                    if let (true, Some(packets)) = (shown, packets)
+                        && let Some(preview) = sent.preview.get().and_then(Option::as_ref)
+                    {
+                        preview.push(&packets, settled.left);
+                        sent.watched.store(preview.is_watched(), Ordering::Relaxed);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_frame_is_shown_if_it_left_on_time_and_all_that_it_needs() {
+            let mut decodable = Decodable::default();
+            let mut push = |seq, back: u32, on_time| {
+                let refs = if back == 0 { References::NONE } else { References::to([back]) };
+                decodable.push(&Settled { stream: 0, seq, refs, on_time, left: Duration::ZERO })
+            };
+            assert!(!push(10, 1, true), "what it needs was not seen");
+            assert!(push(11, 0, true) && push(12, 1, true));
+            assert!(!push(13, 1, false) && !push(14, 1, true) && push(15, 3, true));
+            assert!(push(18, 3, true), "of a gap only what lies in it is lost");
+            assert!(!push(19, 2, true) && !push(300, 1, true) && push(301, 0, true));
+        }
+
+        #[test]
+        fn frames_wait_for_their_fate_and_no_longer() {
+            let mut waiting = Waiting::default();
+            for seq in [u32::MAX - 1, u32::MAX, 0, 2] {
+                waiting.bytes += 3;
+                waiting.frames.push_back((seq, vec![vec![seq as u8; 3]]));
+            }
+            assert_eq!(waiting.take(u32::MAX), Some(vec![vec![255; 3]]));
+            assert_eq!((waiting.frames.len(), waiting.bytes), (2, 6));
+            assert_eq!(waiting.take(1), None);
+            assert_eq!(waiting.take(2), Some(vec![vec![2; 3]]));
+            assert_eq!((waiting.frames.len(), waiting.bytes), (0, 0));
+        }
+    }
+}
