@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 ARGS ?=
 
-.PHONY: help demo build lab plugin test fuzz clean
+.PHONY: help demo build lab plugin test fuzz soak clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
@@ -33,6 +33,10 @@ test: ## install what is missing, run every check, print one line that sums up
 fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
 	@tools/setup.sh test
 	tools/fuzz.sh $${SECONDS_EACH:-600}
+
+soak: ## what takes long: nine received streams on a page for ten minutes
+	@tools/setup.sh test
+	PAGE_SECONDS=600 tools/page.sh
 
 clean: ## remove what was built
 	cargo clean

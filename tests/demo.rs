@@ -191,10 +191,17 @@ fn stopped_in_the_middle_it_tells_what_it_knows() {
         let children = std::fs::read_to_string(children).unwrap_or_default();
         assert_eq!(children, "");
     }
+    // One knob for both links; what is told of both is of the time since.
+    let rate = "{\"rate\": \"900 kbit/s\"}";
+    let (status, answer) = http::request(&page, "PATCH", "/api/v1/links/uplink", rate);
+    assert_eq!(status, 200, "{answer}");
+    support::until("the link is set", || http::node(&page)["links"][0]["rate_bps"] == 900_000);
     demo.signal("INT");
     // A frame may come a second after its arrival; all else is the machine's slowness.
     let json = demo.end(Duration::from_secs(20)).json();
     assert!(json["seconds"].as_f64() < Some(600.0));
+    assert_eq!(json["rate_changes"][0]["link_bps"], 900_000, "{json}");
+    assert_eq!(json["rate_changes"].as_array().map(Vec::len), Some(1));
     assert_eq!(keys(&json["disciplines"]), ["dwcs", "fifo"]);
     TcpListener::bind(&page).expect("the port is free again");
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, clip, free_port, lecture, play, played, rtpdump, selvedge, sink,
-    some_frames,
+    CORRIDOR, Folder, Running, clip, free_port, http, lecture, play, played, rtpdump, selvedge,
+    sink, some_frames,
 };
 
 /// A node that sends the clip there, and describes it in `lecture.sdp`.
@@ -45,6 +45,28 @@ fn a_stream_is_measured_and_recorded() {
     assert_eq!(stream["decodable"], stream["complete"], "{stream}");
     let packets = rtpdump(&std::fs::read(record).expect("it was written"), to);
     assert_eq!(packets.len() as u64, stream["packets"].as_u64().expect("a count"), "{stream}");
+}
+
+#[test]
+fn a_page_shows_what_is_received() {
+    let folder = Folder::new();
+    let to = free_port();
+    let (node, page) = node(&folder, to);
+    let sdp = folder.join("lecture.sdp");
+    let mut play = play(&[sdp.to_str().expect("plain"), "--page", "127.0.0.1:0"], to);
+    let receiver = play.page();
+    some_frames(&page);
+    support::until("frames are seen to be received", || {
+        let stream = &http::node(&receiver)["streams"][0];
+        stream["decodable"].as_u64() >= Some(10) && stream["decodable_share"].is_number()
+    });
+    let stream = &http::node(&receiver)["streams"][0];
+    assert_eq!((&stream["name"], &stream["encoding"]), (&"lecture".into(), &"H264".into()));
+    let refused = "{\"window\": \"1/5\"}";
+    let (status, said) = http::request(&receiver, "PATCH", "/api/v1/streams/lecture", refused);
+    assert!(status == 400 && said.contains("its sender has this knob"), "{status} {said}");
+    played(play);
+    drop(node);
 }
 
 #[test]

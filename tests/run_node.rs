@@ -110,6 +110,21 @@ fn the_api_shows_a_node_and_turns_its_knobs() {
     for name in ["stream=\"corridor\"", "stream=\"card\"", "link=\"uplink\""] {
         assert!(metrics.lines().any(|line| line.contains(name)), "no {name} in:\n{metrics}");
     }
+    for file in [
+        include_str!("../docs/monitoring/grafana.json"),
+        include_str!("../docs/monitoring/alerts.yml"),
+    ] {
+        let words = file.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("selvedge_")) {
+            let is_there = |line: &str| {
+                line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            };
+            // Absent from a running node only where nothing has waited or was late yet.
+            let is_told =
+                metrics.lines().any(is_there) || metrics.contains(&format!("# TYPE {name} gauge"));
+            assert!(is_told, "no {name} in:\n{metrics}");
+        }
+    }
 
     let last = stop(node);
     assert_eq!(last["streams"][1]["window"], "2/7");

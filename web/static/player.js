@@ -9,6 +9,8 @@ const AHEAD_MS = 350;
 const WAITING_MAX = 150;
 /** How long a track remembers which of its pictures was due last of all, after its own time. */
 const REMEMBERED_MS = 4000;
+/** The pace of a track is known after so many pictures; pauses before do not count. */
+const SETTLED = 50;
 /** A picture that is further off than this belongs to another beginning. */
 const FAR_MS = 30_000;
 
@@ -155,7 +157,7 @@ export class Player {
     const drawn = this.#drawn;
     // For whoever measures: pictures shown, and the longest pause between two.
     drawn.pictures += 1;
-    if (drawn.at > 0) drawn.gap = Math.max(drawn.gap, now - drawn.at);
+    if (drawn.at > 0 && drawn.pictures > SETTLED) drawn.gap = Math.max(drawn.gap, now - drawn.at);
     [drawn.at, drawn.present] = [now, present];
     this.canvas.dataset.pictures = String(drawn.pictures);
     this.canvas.dataset.gap = drawn.gap.toFixed(0);

@@ -120,7 +120,8 @@ export class Videos {
     });
     this.root.replaceChildren(...cards.values());
     this.root.hidden = cards.size === 0;
-    this.root.dataset.many = String(cards.size > 3);
+    this.root.dataset.few = String(cards.size < 3);
+    this.root.dataset.sides = String(new Set(tracks.map(({ by }) => by)).size);
   }
 
   #ask() {

@@ -1,0 +1,125 @@
+// Nine received streams at 25 pictures a second on the page of `selvedge play --page`: no long gap, and a
+// stopped tab costs the server no memory. PAGE_SECONDS says for how long (make soak: ten minutes).
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createSocket } from "node:dgram";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { openPage, startBrowser } from "./fake.mjs";
+
+const STREAMS = 9;
+const SECONDS = Number(process.env.PAGE_SECONDS ?? 8);
+const STOPPED = SECONDS >= 60 ? 60 : 5;
+/** What is asked for only where the machine is left alone: this says so. */
+const GAP_MS = Number(process.env.PAGE_GAP_MS ?? (SECONDS >= 60 ? 200 : 2000));
+const MEMORY_KB = 2048;
+const root = fileURLToPath(new URL("../../", import.meta.url));
+
+function run(program, args) {
+  const done = spawnSync(program, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
+  assert.equal(done.status, 0, `${program}: ${done.stderr}`);
+  return done.stdout;
+}
+
+function selvedge() {
+  if (process.env.SELVEDGE) return process.env.SELVEDGE;
+  const args = ["build", "-p", "selvedge", "--message-format=json"];
+  if (process.env.PAGE_PROFILE) args.push("--profile", process.env.PAGE_PROFILE);
+  const messages = run("cargo", args).trim().split("\n").map((line) => JSON.parse(line));
+  return messages.find((each) => each.target?.name === "selvedge" && each.executable).executable;
+}
+
+/** Ports that were free a moment ago. */
+async function ports(count) {
+  const sockets = [];
+  for (let n = 0; n < count; n++) {
+    const socket = createSocket("udp4");
+    socket.bind(0, "127.0.0.1");
+    await once(socket, "listening");
+    sockets.push(socket);
+  }
+  const all = sockets.map((socket) => socket.address().port);
+  for (const socket of sockets) socket.close();
+  return all;
+}
+
+/** Starts it, and waits for the address of its page. */
+async function start(program, args) {
+  const child = spawn(program, args, { stdio: ["ignore", "ignore", "pipe"] });
+  process.on("exit", () => child.kill());
+  let said = "";
+  for await (const text of child.stderr) {
+    said += text;
+    const url = /page: (http:\S+)\n/.exec(said)?.[1];
+    if (url) {
+      child.stderr.resume();
+      return { child, url };
+    }
+  }
+  throw new Error(`${args[0]} ended: ${said}`);
+}
+
+const memory = (child) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))[1]);
+
+test(`nine received streams for ${SECONDS} s`, { timeout: (SECONDS + STOPPED + 170) * 1000 }, async (context) => {
+  const program = selvedge();
+  const folder = mkdtempSync(join(tmpdir(), "selvedge-page-"));
+  const started = [];
+  const browser = await startBrowser();
+  try {
+    const clip = join(folder, "clip.mp4");
+    run("ffmpeg", ["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25", "-t", "10", "-c:v", "libx264",
+      "-preset", "veryfast", "-bf", "2", "-g", "50", "-b:v", "350k", "-pix_fmt", "yuv420p", clip]);
+    const to = await ports(STREAMS);
+    const streams = to.map((port, n) => `[stream.cam${n}]\nsource = "file:${clip}?loop"\nto = "rtp://127.0.0.1:${port}"\n`
+      + `delay = "300 ms"\nthumbnail = false\nsdp = "${n}.sdp"\n`);
+    writeFileSync(join(folder, "node.toml"),
+      `[node]\nlisten = "127.0.0.1:0"\n[link.uplink]\nrate = "20 Mbit/s"\n${streams.join("")}`);
+    started.push(await start(program, ["run", join(folder, "node.toml")]));
+    // One session of all.
+    const of = to.map((_, n) => readFileSync(join(folder, `${n}.sdp`), "utf8"));
+    const media = of.map((text) => text.slice(text.indexOf("m=")));
+    writeFileSync(join(folder, "all.sdp"), of[0].slice(0, of[0].indexOf("m=")) + media.join(""));
+    const receiver = await start(program, ["play", join(folder, "all.sdp"), "--page", "127.0.0.1:0"]);
+    started.push(receiver);
+
+    const { page, wrong } = await openPage(browser, receiver.url, { viewport: { width: 1280, height: 1600 } });
+    await page.waitForFunction((wanted) => {
+      const canvases = [...document.querySelectorAll("#videos canvas")];
+      return canvases.filter((each) => Number(each.dataset.pictures) > 60).length === wanted;
+    }, STREAMS, { timeout: 60_000 });
+    const shown = () => page.locator("#videos canvas").evaluateAll((all) => all.map(({ dataset }) => {
+      const seen = { pictures: Number(dataset.pictures), gap: Number(dataset.gap) };
+      return seen;
+    }));
+    const before = await shown();
+    await page.waitForTimeout(SECONDS * 1000);
+    const after = await shown();
+    const rates = after.map(({ pictures }, n) => (pictures - before[n].pictures) / SECONDS);
+    const gap = Math.max(...after.map((each) => each.gap));
+    context.diagnostic(`longest gap ${gap} ms; pictures a second ${Math.min(...rates).toFixed(1)} to ${Math.max(...rates).toFixed(1)}`);
+
+    const session = await page.context().newCDPSession(page);
+    await session.send("Debugger.enable");
+    const settled = memory(receiver.child);
+    await session.send("Debugger.pause");
+    // The tab stands still from the next task on; the time is the server's to fill.
+    await new Promise((resolve) => setTimeout(resolve, STOPPED * 1000));
+    const grown = memory(receiver.child) - settled;
+    context.diagnostic(`memory ${settled} kB, ${grown} kB more after ${STOPPED} s with the tab stopped`);
+    await session.send("Debugger.disable");
+
+    assert.ok(grown <= MEMORY_KB, `${grown} kB more`);
+    assert.ok(gap <= GAP_MS, `a gap of ${gap} ms`);
+    assert.deepEqual(wrong, []);
+  } finally {
+    await browser.close();
+    for (const { child } of started.reverse()) child.kill("SIGINT");
+    rmSync(folder, { recursive: true });
+  }
+});
