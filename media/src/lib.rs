@@ -6,9 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod dependency;
 #[cfg(feature = "gstreamer")]
 mod depacketizer;
+pub mod dependency;
 mod error;
 mod frame;
 mod pace;

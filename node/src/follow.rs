@@ -48,16 +48,15 @@ pub(crate) struct NodeTap {
 
 impl FateTap for NodeTap {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant) {
-        if let Some(followed) = self.streams.get(stream) {
-            if let Fate::Sent { queueing, .. } = fate {
-                let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
-                followed.queueing.counts[place].fetch_add(1, Ordering::Relaxed);
-                followed.queueing.sum_ns.fetch_add(queueing.0, Ordering::Relaxed);
-            }
-            #[cfg(feature = "gstreamer")]
-            if let Some(sent) = &followed.sent {
-                sent.settled(frame, fate, now);
-            }
+        let followed = self.streams.get(stream);
+        if let (Some(followed), Fate::Sent { queueing, .. }) = (followed, fate) {
+            let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
+            followed.queueing.counts[place].fetch_add(1, Ordering::Relaxed);
+            followed.queueing.sum_ns.fetch_add(queueing.0, Ordering::Relaxed);
+        }
+        #[cfg(feature = "gstreamer")]
+        if let Some(sent) = followed.and_then(|followed| followed.sent.as_ref()) {
+            sent.settled(frame, fate, now);
         }
         if let Some(next) = &mut self.next {
             next.settled(stream, frame, fate, now);
