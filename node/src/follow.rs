@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::RwLock;
 use selvedge_control_config::view::{QUEUEING_BOUNDS, QueueingCounts};
 use selvedge_data_stream::{Fate, Frame};
 use selvedge_place_engine::engine::FateTap;
@@ -39,16 +40,37 @@ pub(crate) struct Followed {
     pub(crate) sent: Option<Arc<SentPictures>>,
 }
 
+/// What follows the streams of one link, by their numbers there. A number that a removed stream had is
+/// given again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FollowedStreams(Arc<RwLock<Vec<Arc<Followed>>>>);
+
+impl FollowedStreams {
+    pub(crate) fn new(streams: Vec<Arc<Followed>>) -> Self {
+        Self(Arc::new(RwLock::new(streams)))
+    }
+
+    /// Follows a new stream that has this number.
+    pub(crate) fn add(&self, number: usize) -> Arc<Followed> {
+        let mut streams = self.0.write();
+        if number >= streams.len() {
+            streams.resize_with(number + 1, Arc::default);
+        }
+        streams[number] = Arc::default();
+        Arc::clone(&streams[number])
+    }
+}
+
 /// Sees the fates of a link's frames, and hands them on.
 pub(crate) struct NodeTap {
-    /// In the order of the link's streams.
-    pub(crate) streams: Vec<Arc<Followed>>,
+    pub(crate) streams: FollowedStreams,
     pub(crate) next: Option<Box<dyn FateTap>>,
 }
 
 impl FateTap for NodeTap {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant) {
-        let followed = self.streams.get(stream);
+        let streams = self.streams.0.read();
+        let followed = streams.get(stream);
         if let (Some(followed), Fate::Sent { queueing, .. }) = (followed, fate) {
             let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
             followed.queueing.counts[place].fetch_add(1, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use selvedge_units::{Bitrate, Duration, Instant};
 use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
-use crate::follow::{Followed, NodeTap};
+use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::source::{self, Medium, Opened, contract_of, params, payload_of, write_sdp};
 use crate::stacks::NodeStacks;
@@ -73,6 +73,16 @@ pub(crate) struct NodeLink {
     /// Its rate now.
     pub(crate) rate: Bitrate,
     pub(crate) placed: Box<dyn PlacedLink>,
+    pub(crate) followed: FollowedStreams,
+}
+
+impl NodeLink {
+    /// Follows a stream that was added while the link runs; other placements report no fates.
+    pub(crate) fn follow(&self, stream: &Stream) {
+        if self.config.placement == Placement::Inline {
+            stream.status.follow(self.followed.add(stream.number));
+        }
+    }
 }
 
 /// A stream of the node.
@@ -161,15 +171,15 @@ impl Node {
                 base: &base,
             };
             let members = streams.iter().map(member).collect();
-            let tap = NodeTap {
-                streams: streams.iter().map(|&s| Arc::clone(&followed[s])).collect(),
-                next: taps(&streams),
-            };
+            let of_link = streams.iter().map(|&s| Arc::clone(&followed[s])).collect();
+            let of_link = FollowedStreams::new(of_link);
+            let tap = NodeTap { streams: of_link.clone(), next: taps(&streams) };
             let tap = Some(Box::new(tap) as Box<dyn FateTap>);
             let start = Start { clock, node: &config.name, link, members, tap };
             let (at_work, of_streams) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
-            links.push(NodeLink { config: link.clone(), rate: link.rate, placed: at_work });
+            let (config, rate) = (link.clone(), link.rate);
+            links.push(NodeLink { config, rate, placed: at_work, followed: of_link });
             for (number, (&stream, end)) in streams.iter().zip(of_streams).enumerate() {
                 ends[stream] = Some((number, end));
             }
@@ -273,7 +283,11 @@ impl Node {
             .placed
             .add(member)
             .map_err(|why| AddError::Link { link: link.name, why })?;
-        self.streams().push(Stream::new(stream, opened, number, end));
+        let mut state = self.state.lock();
+        let added = Stream::new(stream, opened, number, end);
+        state.links[added.config.link].follow(&added);
+        state.streams.push(added);
+        drop(state);
         if self.delivers.load(Ordering::Acquire) {
             self.start_sources()?;
         }

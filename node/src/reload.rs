@@ -12,6 +12,7 @@ use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, pars
 use selvedge_data_stream::Windows;
 
 use crate::StartError;
+use crate::follow::{FollowedStreams, NodeTap};
 use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
 use crate::source::{self, Opened, contract_of, params, write_sdp};
@@ -174,10 +175,13 @@ impl Node {
             let of_link = |&s: &usize| new.streams[s].link == n;
             let streams: Vec<usize> = (0..new.streams.len()).filter(of_link).collect();
             let members = streams.iter().map(|&s| self.member(new, s, &ready.opened)).collect();
-            let start = Start { clock: self.clock, node: &self.name, link, members, tap: None };
+            let followed = FollowedStreams::default();
+            let tap = Some(Box::new(NodeTap { streams: followed.clone(), next: None }) as Box<_>);
+            let start = Start { clock: self.clock, node: &self.name, link, members, tap };
             let (placed, ends) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
-            ready.links[n] = Some(NodeLink { config: link.clone(), rate: link.rate, placed });
+            let (config, rate) = (link.clone(), link.rate);
+            ready.links[n] = Some(NodeLink { config, rate, placed, followed });
             for (number, (stream, end)) in streams.into_iter().zip(ends).enumerate() {
                 ready.ends[stream] = Some((number, end));
             }
@@ -257,7 +261,9 @@ impl Node {
                 _ => {
                     let opened = ready.opened[n].take().expect("new sources were opened");
                     let (number, end) = ready.ends[n].take().expect("links took new streams");
-                    Stream::new(config, opened, number, end)
+                    let stream = Stream::new(config, opened, number, end);
+                    state.links[stream.config.link].follow(&stream);
+                    stream
                 }
             };
             state.streams.push(stream);

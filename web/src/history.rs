@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot, StreamState};
+use selvedge_control_config::view::{
+    LinkSnapshot, NodeEvent, NodeSnapshot, StreamSnapshot, StreamState,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,7 +25,7 @@ const LOAD_OF: f64 = 10.0;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct NodeEvent {
+pub(crate) struct Event {
     /// Milliseconds since the node started.
     pub(crate) at_ms: u64,
     /// The stream or link.
@@ -73,7 +75,9 @@ pub(crate) struct History {
     times: VecDeque<u64>,
     streams: BTreeMap<String, StreamPast>,
     links: BTreeMap<String, LinkPast>,
-    events: VecDeque<NodeEvent>,
+    events: VecDeque<Event>,
+    /// The newest of the node's own events that is among them.
+    newest: Option<NodeEvent>,
 }
 
 impl History {
@@ -109,7 +113,22 @@ impl History {
             }
         }
         for (about, tone, text) in events {
-            push(&mut self.events, NodeEvent { at_ms: now, about, tone, text }, EVENTS_MAX);
+            push(&mut self.events, Event { at_ms: now, about, tone, text }, EVENTS_MAX);
+        }
+    }
+
+    /// Takes what the node says of its file: those of its events that are new. What was set shows in the
+    /// snapshots.
+    pub(crate) fn push_events(&mut self, events: Vec<NodeEvent>) {
+        let seen = events.iter().rposition(|event| Some(event) == self.newest.as_ref());
+        for event in events.into_iter().skip(seen.map_or(0, |seen| seen + 1)) {
+            if event.kind != "set" {
+                let tone = if event.kind == "refused" { "bad" } else { "quiet" };
+                let text = format!("{}: {}", event.kind, event.text);
+                let about = "node file".to_owned();
+                push(&mut self.events, Event { at_ms: event.at_ms, about, tone, text }, EVENTS_MAX);
+            }
+            self.newest = Some(event);
         }
     }
 
@@ -291,6 +310,19 @@ mod tests {
 
     fn texts(history: &History) -> Vec<&str> {
         history.events.iter().map(|event| event.text.as_str()).collect()
+    }
+
+    #[test]
+    fn reloads_of_the_node_file_are_events_once_each() {
+        let event = |at_ms, kind: &str| NodeEvent { at_ms, kind: kind.into(), text: "x".into() };
+        let (first, second) = (event(5, "reloaded"), event(5, "refused"));
+        let mut history = History::default();
+        history.push_events(vec![first.clone()]);
+        history.push_events(vec![first, event(5, "set"), second.clone()]);
+        // The node has forgotten what was the newest.
+        history.push_events(vec![second, event(9, "saved")]);
+        assert_eq!(texts(&history), ["reloaded: x", "refused: x", "saved: x"]);
+        assert_eq!(history.events[1].tone, "bad");
     }
 
     #[test]

@@ -74,7 +74,10 @@ pub(crate) async fn record(view: Arc<dyn NodeView>, history: Arc<Mutex<History>>
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        lock(&history).push(&view.snapshot());
+        let (snapshot, events) = (view.snapshot(), view.events());
+        let mut history = lock(&history);
+        history.push(&snapshot);
+        history.push_events(events);
     }
 }
 
