@@ -58,7 +58,7 @@ impl fmt::Display for HttpError {
             Self::Connect { address, error } => {
                 write!(f, "no node answers at {address} ({error}); is it running, and there?")
             }
-            Self::Timeout(limit) => write!(f, "the node did not answer within {limit:?}"),
+            Self::Timeout(limit) => write!(f, "the node did not answer within {limit}"),
             Self::Status(401 | 403) => {
                 write!(f, "the node wants its token; set SELVEDGE_TOKEN or use --token")
             }

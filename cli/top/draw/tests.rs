@@ -84,7 +84,7 @@ fn a_silent_node_is_named_and_its_last_snapshot_stays() {
     state.take(Err(HttpError::Timeout(Duration::from_secs(3)).into()));
     assert!(
         picture(&state, 60, 5)[0]
-            .starts_with("selvedge top here  the node did not answer within 3s")
+            .starts_with("selvedge top here  the node did not answer within 3 s")
     );
     state = watching();
     state.take(Err(HttpError::Timeout(Duration::from_secs(3)).into()));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
@@ -99,7 +100,11 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, mut source: Option<Source>) {
-        let comes_and_goes = may_be_absent(&self.reopen.stream.source);
+        // A launch line that fails may be wrong; it is not tried four times a second.
+        let comes_and_goes = matches!(
+            self.reopen.stream.source,
+            SourceUri::Camera { .. } | SourceUri::Network { .. }
+        );
         let (first, longest) = if comes_and_goes { RETRY_ABSENT } else { RETRY };
         let mut wait = first;
         while !self.stop.load(Ordering::Relaxed) {
@@ -117,7 +122,7 @@ impl Worker {
                     if began.elapsed() > HEALTHY.to_std() || comes_and_goes && delivered {
                         wait = first;
                     }
-                    tracing::warn!(stream = self.reopen.stream.spec.name, %error, ?wait, "source failed");
+                    tracing::warn!(stream = self.reopen.stream.spec.name, %error, %wait, "source failed");
                     let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
                     self.pause(wait);

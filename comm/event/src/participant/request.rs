@@ -23,7 +23,7 @@ pub enum RequestError {
     #[error("several processes are \"{0}\"; name one of {1}")]
     Several(String, String),
     /// It does not answer.
-    #[error("{0} did not answer within {1:?}")]
+    #[error("{0} did not answer within {1}")]
     Silent(ParticipantName, Duration),
     /// It says no.
     #[error("{0} refuses: {1}")]
