@@ -17,9 +17,21 @@ mod start_code;
 pub mod vp8;
 pub mod vp9;
 
+use core::fmt;
+
 use selvedge_data_stream::{Kind, References};
 
-pub use self::reader::{PictureReader, reader, reader_of};
+pub use self::reader::{reader, reader_of};
+
+/// Follows the pictures of one stream.
+pub trait PictureReader: fmt::Debug + Send {
+    /// What the next unit is, its references counted in units; `None` if its headers can't be read. To be
+    /// called for every unit that becomes a frame.
+    fn push(&mut self, unit: &[u8]) -> Option<Picture>;
+
+    /// The medium begins again: what comes does not refer to what was.
+    fn restart(&mut self);
+}
 
 /// What an access unit is to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! Units come from the framing in decoding order; pictures go with the frames to the scheduler. Pure, and
 //! bounded in memory and time whatever bytes come in.
 
-use core::fmt;
-
 use selvedge_data_stream::References;
 
 use super::av1::Av1Reader;
@@ -12,17 +10,7 @@ use super::h264::H264Reader;
 use super::h265::H265Reader;
 use super::vp8::Vp8Reader;
 use super::vp9::Vp9Reader;
-use super::{Codec, Picture};
-
-/// Follows the pictures of one stream.
-pub trait PictureReader: fmt::Debug + Send {
-    /// What the next unit is, its references counted in units; `None` if its headers can't be read. To be
-    /// called for every unit that becomes a frame.
-    fn push(&mut self, unit: &[u8]) -> Option<Picture>;
-
-    /// The medium begins again: what comes does not refer to what was.
-    fn restart(&mut self);
-}
+use super::{Codec, Picture, PictureReader};
 
 /// The reader for an encoding, by its name in SDP; `None` if its headers don't say what pictures refer to.
 /// A new one is a line here and a file.
