@@ -4,7 +4,7 @@
 use selvedge_cli_terminal::Failure;
 use serde::Serialize;
 
-use crate::check::NodeFile;
+use crate::node_file::NodeFile;
 
 /// A stream whose source gives nothing now.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@ use selvedge_cli_terminal::Failure;
 use selvedge_control_config::feasibility::{self, Misfit, Offer, Unknown};
 use serde::Serialize;
 
-use crate::check::{NodeFile, lines};
+use crate::node_file::{NodeFile, lines};
 use crate::trace::admit::Media;
 
 /// What is known of the streams of a node file, in its order.

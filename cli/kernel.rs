@@ -15,7 +15,7 @@ use selvedge_place_kernel::{
 use selvedge_units::{Bitrate, Duration};
 use serde_json::{Value, json};
 
-use crate::check;
+use crate::node_file;
 use crate::time::{self, TimeError};
 use selvedge_cli_terminal::trace::named;
 
@@ -202,7 +202,7 @@ fn node(
     disciplines: &mut Vec<Discipline>,
     rate: &mut Bitrate,
 ) -> Result<(), Failure> {
-    let file = check::read(path)?;
+    let file = node_file::read(path)?;
     for link in &file.config.links {
         disciplines.push(link.discipline);
         if link.tree != Tree::default() {
@@ -231,7 +231,11 @@ fn node(
             .streams
             .push(StreamSetup { filters, ..StreamSetup::new(&stream.spec.name, contract) });
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(check::lines(&file.errors(wrong)))) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::input(node_file::lines(&file.errors(wrong))))
+    }
 }
 
 /// Why a text of `--stream` describes none.

@@ -13,6 +13,7 @@ mod feasible;
 #[cfg(feature = "kernel")]
 mod kernel;
 mod node;
+mod node_file;
 mod old;
 mod play;
 #[cfg(feature = "gstreamer")]

@@ -16,8 +16,8 @@ use selvedge_node::{
 use selvedge_units::Duration;
 use selvedge_web::Server;
 
-use crate::check::{self, NodeFile, NodeFileArgs, lines};
 use crate::feasible::{self, Fit};
+use crate::node_file::{self, NodeFile, NodeFileArgs, lines};
 
 /// How long sources wait for their stacks to be connected: what is sent before is lost.
 const CONNECTED: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         None => None,
     };
     let (args, strict) = (&args.node, args.strict);
-    let file = check::read(&args.file)?;
+    let file = node_file::read(&args.file)?;
     let config = &file.config;
     complain(&file, strict)?;
     let options = NodeOptions {
@@ -78,7 +78,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         if hangup.swap(false, Ordering::Relaxed) {
             // What became of it is logged and in the list of events.
             if node.reload().is_ok() {
-                let _ = check::read(&args.file).and_then(|file| complain(&file, false));
+                let _ = node_file::read(&args.file).and_then(|file| complain(&file, false));
             }
         }
     }

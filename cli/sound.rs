@@ -3,7 +3,7 @@
 use selvedge_control_config::StreamConfig;
 use serde::Serialize;
 
-use crate::check::NodeFile;
+use crate::node_file::NodeFile;
 
 /// Something to know about a stream.
 #[derive(Debug, Serialize)]
