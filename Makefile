@@ -34,9 +34,9 @@ fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
 	@tools/setup.sh test
 	tools/fuzz.sh $${SECONDS_EACH:-600}
 
-soak: ## what takes long: nine received streams on a page for ten minutes
+soak: ## what takes long, ten minutes each (ARGS="--quick": a minute each)
 	@tools/setup.sh test
-	PAGE_SECONDS=600 tools/page.sh
+	tools/soak.sh $(ARGS)
 
 clean: ## remove what was built
 	cargo clean

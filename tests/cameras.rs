@@ -201,12 +201,13 @@ fn cameras_that_restart_are_back_soon_and_touch_no_other() {
     restart_at_random(name, 5, Duration::from_secs(25));
 }
 
-/// For a soak: `cargo test --test cameras -- --ignored`.
+/// For `tools/soak.sh`, which says for how long.
 #[test]
 #[ignore = "takes ten minutes"]
 fn twenty_cameras_restart_for_ten_minutes() {
     let name = "twenty_cameras_restart_for_ten_minutes";
-    restart_at_random(name, 20, Duration::from_secs(600));
+    let seconds = std::env::var("SOAK_SECONDS").map_or(600, |text| text.parse().expect("a number"));
+    restart_at_random(name, 20, Duration::from_secs(seconds));
 }
 
 #[test]

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Measures what takes longer than a test may: ten minutes each. Results are kept in docs/soak, beside the
+# commit, the processors and the load at the start.
+#
+#   tools/soak.sh [--quick] [NAME ...]
+#       --quick   a minute each; prints the results and keeps none
+#       NAME      only these: page, cameras
+#
+# page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
+# own, restarted at random (needs root rights).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+seconds=600 keep=1 names=()
+for word in "$@"; do
+  case $word in
+    --quick) seconds=60 keep='' ;;
+    page | cameras) names+=("$word") ;;
+    --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, --quick" >&2; exit 2 ;;
+  esac
+done
+[ ${#names[@]} -gt 0 ] || names=(page cameras)
+
+page() { PAGE_SECONDS=$seconds tools/page.sh; }
+cameras() {
+  SOAK_SECONDS=$seconds cargo test --locked --workspace --all-features --test cameras -- \
+    --ignored --nocapture twenty_cameras
+}
+
+failed=0
+mkdir -p docs/soak out
+for name in "${names[@]}"; do
+  result=out/soak-$name.txt
+  {
+    printf 'soak %s, %s s, commit %s, %s processors, load %s\n' "$name" "$seconds" \
+      "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ cameras)|gap|panicked|memory'
+    status=${PIPESTATUS[0]}
+    [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
+  } | tee "$result"
+  grep -qx passed "$result" || failed=$((failed + 1))
+  [ -z "$keep" ] || cp "$result" "docs/soak/$name.txt"
+done
+printf '%d passed, %d failed\n' $((${#names[@]} - failed)) "$failed"
+[ "$failed" -eq 0 ]
