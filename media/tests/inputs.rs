@@ -63,6 +63,11 @@ impl Sender {
         command.args(["-y", "-nostdin", "-v", "error"]).args(args).stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }
+
+    /// Sends a clip over and over, as fast as it plays.
+    fn looped(clip: &str, format: &str, to: &str) -> Self {
+        Self::ffmpeg(&["-re", "-stream_loop", "-1", "-i", clip, "-c", "copy", "-f", format, to])
+    }
 }
 
 impl Drop for Sender {
@@ -135,18 +140,7 @@ fn a_transport_stream_in_datagrams_is_taken_by_name_and_by_line() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ts = made.shown("both.ts");
     let to = format!("udp://127.0.0.1:{port}?pkt_size=1316");
-    let _sender = Sender::ffmpeg(&[
-        "-re",
-        "-stream_loop",
-        "-1",
-        "-i",
-        &ts,
-        "-c",
-        "copy",
-        "-f",
-        "mpegts",
-        &to,
-    ]);
+    let _sender = Sender::looped(&ts, "mpegts", &to);
     for source in [
         format!("udp://127.0.0.1:{port}"),
         format!("launch:udpsrc port={port} ! tsdemux ! h264parse"),
@@ -168,18 +162,7 @@ fn srt_is_taken_by_name_and_by_line() {
     ] {
         let port = free_port();
         let to = format!("srt://127.0.0.1:{port}?mode=listener");
-        let _sender = Sender::ffmpeg(&[
-            "-re",
-            "-stream_loop",
-            "-1",
-            "-i",
-            &ts,
-            "-c",
-            "copy",
-            "-f",
-            "mpegts",
-            &to,
-        ]);
+        let _sender = Sender::looped(&ts, "mpegts", &to);
         let mut source = open_soon(&form.replace("PORT", &port.to_string()));
         assert_eq!(source.info().codec, Codec::H264, "{form}");
         assert!(is_whole(&take(&mut source, 20).0, 20), "{form}");
@@ -209,8 +192,7 @@ fn rtmp_is_taken_by_name() {
     let address = format!("127.0.0.1:{port}");
     selvedge_tests_wait::until("the server listens", || TcpStream::connect(&address).is_ok());
     let to = format!("rtmp://{address}/live/one");
-    let _sender =
-        Sender::ffmpeg(&["-re", "-stream_loop", "-1", "-i", &flv, "-c", "copy", "-f", "flv", &to]);
+    let _sender = Sender::looped(&flv, "flv", &to);
     let mut source = open_soon(&to);
     assert_eq!(source.info().codec, Codec::H264);
     assert!(is_whole(&take(&mut source, 20).0, 20));
