@@ -191,7 +191,7 @@ fn stopped_in_the_middle_it_tells_what_it_knows() {
         let children = std::fs::read_to_string(children).unwrap_or_default();
         assert_eq!(children, "");
     }
-    // One knob for both links; what is told of both is of the time since.
+    // One knob sets both links; the figures of both begin anew then.
     let rate = "{\"rate\": \"900 kbit/s\"}";
     let (status, answer) = http::request(&page, "PATCH", "/api/v1/links/uplink", rate);
     assert_eq!(status, 200, "{answer}");

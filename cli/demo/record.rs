@@ -15,7 +15,7 @@ const FRAMES_MAX: usize = 4_000_000;
 
 /// Changes of the rate that are kept.
 const RATES_MAX: usize = 64;
-/// What the streams need is told of this much of the past.
+/// The rate that the streams need is measured over this much of the past.
 const NEEDED_OF: Duration = Duration::from_secs(20);
 
 /// A frame as the bound needs it, in 24 bytes: a demo may run for a day.

@@ -39,7 +39,7 @@ pub(super) struct DemoView {
     figures: Mutex<Figures>,
 }
 
-/// What is told of both since the rate was set.
+/// The figures of both sides since the rate was set.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     since: Instant,

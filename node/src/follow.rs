@@ -1,5 +1,5 @@
 //! Follows the frames of inline links to their ends: counts how long those sent had waited, and shows
-//! what left the node to whoever watches a stream.
+//! what left the node to the pages that watch a stream.
 //!
 //! `engine -> NodeTap -> counters`, and while somebody watches: `source -> FramesAwaitingFate`,
 //! `NodeTap -> channel -> thread "pictures" -> Preview`. The engine's thread never waits here.
@@ -105,7 +105,7 @@ mod pictures {
     const FATES_MAX: usize = 4096;
     const FRAMES_MAX: usize = 2048;
     const BYTES_MAX: usize = 16 << 20;
-    /// How often the thread looks who watches.
+    /// How often the thread checks which streams are watched.
     const LOOK: Duration = Duration::from_millis(500);
 
     /// A frame's end.

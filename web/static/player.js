@@ -155,7 +155,7 @@ export class Player {
     }
     this.canvas.getContext("2d")?.drawImage(image, 0, 0, width, height);
     const drawn = this.#drawn;
-    // For whoever measures: pictures shown, and the longest pause between two.
+    // Tests read these: pictures shown, and the longest pause between two.
     drawn.pictures += 1;
     if (drawn.at > 0 && drawn.pictures > SETTLED) drawn.gap = Math.max(drawn.gap, now - drawn.at);
     [drawn.at, drawn.present] = [now, present];
