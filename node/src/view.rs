@@ -59,7 +59,7 @@ impl Node {
             source: config.source.to_string(),
             to: format!("rtp://{}", config.spec.to),
             encoding: stream.status.info().map_or("", |info| info.encoding()).to_owned(),
-            spec: (&config.spec).into(),
+            spec: config.spec.shown.clone(),
             state,
             detail,
             period_ms: report.contract.period.as_millis_f64(),

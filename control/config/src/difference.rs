@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use selvedge_data_stream::{Contract, Spec, SpecSnapshot};
+use selvedge_data_stream::{Contract, Spec};
 
 use super::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
 
@@ -151,9 +151,10 @@ impl Difference {
         let (mut in_place, mut anew) = stream_keys(before, stream);
         if link.placement != Placement::Inline {
             // Only the engine of this process changes these while it runs.
-            let others = |key: &&str| !matches!(*key, "window" | "priority" | "sdp" | "label");
+            let others = |key: &&str| !matches!(*key, "window" | "priority" | "sdp");
             anew.extend(in_place.extract_if(.., |key| others(&&**key)));
         }
+        in_place.extend(stream.spec.shown.changed(&before.spec.shown));
         if moved {
             anew.push("link");
         }
@@ -261,7 +262,6 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
     } = contract;
     let was = &old.spec.contract;
     let from_media = *period_from_media && old.spec.period_from_media;
-    let shown = SpecSnapshot::from(spec) == SpecSnapshot::from(&old.spec);
     // Whatever else a spec may have: a key that is not named here starts the stream anew.
     let named = Spec {
         contract: *contract,
@@ -270,7 +270,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ring: *ring,
         pool: *pool,
         full: *full,
-        label: spec.label.clone(),
+        shown: spec.shown.clone(),
         ..old.spec.clone()
     };
     let in_place = [
@@ -280,7 +280,6 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ("weight", *weight == was.weight),
         ("priority", *priority == was.priority),
         ("sdp", *sdp == old.sdp),
-        ("label", shown),
     ];
     let anew = [
         ("source", *source == old.source),
@@ -344,6 +343,13 @@ mod tests {
             (applied.changed, restart.len()),
             (vec!["link.up.rate".into(), "link.up.catch_up".into()], 0)
         );
+        // What is only shown changes under every placement.
+        let by = |label| {
+            let file = FILE.replacen("6 Mbit/s\"", "6 Mbit/s\"\nplacement = \"coprocessor\"", 1);
+            file.replacen("5000\"", &format!("5000\"\nlabel = \"{label}\""), 1)
+        };
+        let (applied, restart) = of(&by("Hall"), &by("Stage"));
+        assert_eq!((applied.changed, restart.len()), (vec!["stream.a.label".into()], 0));
         // A queue that follows from the rate is no key that changes.
         let fifo = |rate| {
             FILE.replacen("6 Mbit/s\"", &format!("{rate} Mbit/s\"\ndiscipline = \"fifo\""), 1)

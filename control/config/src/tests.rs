@@ -108,7 +108,7 @@ fn the_manual_has_the_keys_of_a_spec_as_their_doc_comments_say() {
 fn a_label_is_a_line_that_fits() {
     let with = |label: &str| SMALLEST.replace("source", &format!("label = {label}\nsource"));
     assert_eq!(
-        parsed(&with("\"Main stage, left\"")).config.streams[0].spec.label,
+        parsed(&with("\"Main stage, left\"")).config.streams[0].spec.shown.label,
         "Main stage, left"
     );
     for wrong in [format!("\"{}\"", "x".repeat(65)), "\"two\\nlines\"".into()] {

@@ -46,8 +46,8 @@ pub struct Spec {
     pub pool: Bytes,
     /// What its source does when there is no room.
     pub full: WhenFull,
-    /// What people call it; empty: its name.
-    pub label: String,
+    /// What only the API and the page show.
+    pub shown: SpecSnapshot,
 }
 
 impl Spec {
@@ -63,7 +63,7 @@ impl Spec {
             ring: 256,
             pool: Bytes(4_000_000),
             full: WhenFull::Drop,
-            label: String::new(),
+            shown: SpecSnapshot::default(),
         }
     }
 
@@ -250,7 +250,7 @@ keys! {
         spec.full = if word == 1 { WhenFull::Block } else { WhenFull::Drop };
     }), "`drop` drops the new frame, with `block` the source waits", "\"drop\"";
     /// what people call the stream; the page shows it beside the name
-    label: Values::Text(64, |spec, text| spec.label = text.to_owned()), "", "\"\"";
+    label: Values::Text(64, |spec, text| spec.shown.label = text.to_owned()), "", "\"\"";
 }
 
 impl Key {
@@ -300,9 +300,11 @@ pub struct SpecSnapshot {
     pub label: String,
 }
 
-impl From<&Spec> for SpecSnapshot {
-    fn from(spec: &Spec) -> Self {
-        Self { label: spec.label.clone() }
+impl SpecSnapshot {
+    /// The keys in which two differ. None of them concerns the engine.
+    pub fn changed(&self, other: &Self) -> impl Iterator<Item = &'static str> + use<> {
+        let Self { label } = self;
+        [("label", *label == other.label)].into_iter().filter(|(_, same)| !same).map(|(key, _)| key)
     }
 }
 
@@ -317,7 +319,7 @@ mod wire {
     use selvedge_units::{Bytes, Duration};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-    use super::{Spec, SpecError, WhenFull};
+    use super::{Spec, SpecError, SpecSnapshot, WhenFull};
     use crate::{Class, Contract, Kind, Late, Window, Windows};
 
     /// The names are public: docs/coprocessor.md.
@@ -410,7 +412,7 @@ mod wire {
                 ring: wire.ring,
                 pool: Bytes(wire.pool),
                 full: WhenFull::Drop,
-                label: String::new(),
+                shown: SpecSnapshot::default(),
             })
         }
     }
