@@ -244,24 +244,19 @@ INIT
   return "$status"
 }
 
-# The path of a test's program, built: of a crate, the test.
+# As all tests are built, so that what these need is not built once more with other features.
 built() {
-  cargo test --locked -p "$1" --test "$2" --no-run 2>&1 |
-    sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+  cargo test --locked --workspace --all-features --no-run --message-format json --test "$1" 2> /dev/null |
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
 tests() {
   cd "$root" || exit
   need cargo:rustup logger:bsdutils
-  cargo build --locked -p selvedge || exit
+  cargo build --locked --workspace --all-features --bin selvedge &&
+    cargo test --locked --workspace --all-features --no-run --test replay --test attach --test departures || exit
   local replay attach departures
-  replay=$(built selvedge-place-kernel replay) && attach=$(built selvedge-place-kernel attach) &&
-    departures=$(built selvedge-place-engine departures) &&
-    [ -n "$replay" ] && [ -n "$attach" ] && [ -n "$departures" ] || {
-    cargo test --locked -p selvedge-place-kernel --test replay --test attach --no-run
-    cargo test --locked -p selvedge-place-engine --test departures --no-run
-    exit 1
-  }
+  replay=$(built replay) attach=$(built attach) departures=$(built departures)
   # In turn: the doctor among them loads a sched_ext scheduler.
   run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq \
     --add "$replay:bin/replay" --add "$attach:bin/attach" --add "$departures:bin/departures" \

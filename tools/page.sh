@@ -3,9 +3,8 @@
 # ten minutes, and asks that no gap between two pictures is over 200 ms.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --locked -p selvedge-web --example fake_node
-# As the tests build it.
-cargo build --locked --workspace --all-features --bin selvedge
+# As the tests build them.
+cargo build --locked --workspace --all-features --bin selvedge --example fake_node
 export SELVEDGE="${SELVEDGE:-$(realpath "${CARGO_TARGET_DIR:-target}")/debug/selvedge}"
 cd tests/page
 npm run --silent types

@@ -4,5 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export XDG_STATE_HOME=$PWD/out/repro/state
-exec cargo run --quiet --locked -p selvedge-lab --all-features -- \
-  repro --all --kind V --quick --out out/repro
+# As all tests are built, so that nothing is built once more with other features.
+cargo build --quiet --locked --workspace --all-features --bin selvedge-lab
+exec "${CARGO_TARGET_DIR:-target}/debug/selvedge-lab" repro --all --kind V --quick --out out/repro

@@ -4,10 +4,12 @@
 # time is counted in instructions, so that its figures are the same every time. A few minutes.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-cargo build --locked -p selvedge || exit
-tests=$(cargo test --locked -p selvedge-place-kernel --test tasks --no-run 2>&1 |
-  sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-[ -n "$tests" ] || { cargo test --locked -p selvedge-place-kernel --test tasks --no-run; exit 1; }
+# As all tests are built, so that what these need is not built once more with other features.
+cargo build --locked --workspace --all-features --bin selvedge || exit
+every=(cargo test --locked --workspace --all-features --test tasks --no-run)
+"${every[@]}" || exit
+tests=$("${every[@]}" --message-format json 2> /dev/null |
+  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
 boot() {
   tools/kernel.sh run --mem 1024 --timeout 900 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
   local status=$?
