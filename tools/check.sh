@@ -7,17 +7,22 @@ cd "$(dirname "$0")/.."
 logs=out/check
 # No check may take longer, in seconds; one that does is ended, and has failed.
 limit=3000
+rm -rf "$logs"
 mkdir -p "$logs"
-passed=0 failed=0 skipped=0
 began=$SECONDS
+
+# report NAME LINE PASSED FAILED SKIPPED: one line on the screen, the counts in a file of the check's own.
+report() {
+  printf '%-12s %s\n' "$1" "$2"
+  echo "$3 $4 $5" > "$logs/$1.counts"
+}
 
 # Runs one check: its name, then the command. Test runners' own closing lines are added up.
 check() {
   local name=$1 log=$logs/$1.log from=$SECONDS
   shift
-  printf '%-12s ' "$name"
   timeout -k 60 $limit "$@" > "$log" 2>&1 < /dev/null
-  local status=$? p f s
+  local status=$? p f s took
   [ $status -ne 124 ] || echo "ended after $limit s" >> "$log"
   read -r p f s < <(awk '
     /^test result:/ { p += $4; f += $6; s += $8 }
@@ -26,29 +31,40 @@ check() {
     END { print p + 0, f + 0, s + 0 }' "$log")
   [ $((p + f + s)) -eq 0 ] && [ $status -eq 0 ] && p=1
   [ $status -ne 0 ] && [ "$f" -eq 0 ] && f=1
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  took=$((SECONDS - from))
   if [ $status -eq 0 ]; then
-    printf 'ok      %4d passed  %4d s\n' "$p" $((SECONDS - from))
+    report "$name" "$(printf 'ok      %4d passed  %4d s' "$p" $took)" "$p" "$f" "$s"
   else
-    printf 'FAILED  %4d passed, %d failed  %4d s, the log %s ends:\n' "$p" "$f" $((SECONDS - from)) "$log"
+    report "$name" "$(printf 'FAILED  %4d passed, %d failed  %4d s, the log %s ends:' "$p" "$f" $took "$log")" \
+      "$p" "$f" "$s"
     grep -E '^(error|test .* FAILED|.*panicked at)' "$log" | head -n 20
     tail -n 40 "$log"
   fi
   grep -hE '^(SKIPPED|UNSTEADY):' "$log"
-  return 0
+  return $status
 }
 
-skip() {
-  printf '%-12s SKIPPED: %s\n' "$1" "$2"
-  skipped=$((skipped + 1))
+skip() { report "$1" "SKIPPED: $2" 0 0 1; }
+
+# The virtual machines run on one thread each, so they take one processor beside what follows.
+machines() {
+  check kernel "${compiler[@]}" tools/kernel.sh test
+  check tasks "${compiler[@]}" tools/tasks.sh
 }
 
 check manifest cargo metadata --no-deps --format-version 1 --locked
 check fmt cargo fmt --all --check
 check circles bash -c 'tools/circles.sh --self-test && tools/circles.sh'
-check clippy cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+# Clippy's driver is the compiler with more lints: what it builds here is what runs below, so that
+# nothing is compiled once for lints and once more for tests. Its arguments are those that
+# `cargo clippy -- -D warnings` hands to it.
+compiler=(env RUSTC_WORKSPACE_WRAPPER=clippy-driver
+  CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__)
+check clippy "${compiler[@]}" cargo test --quiet --locked --workspace --all-targets --all-features --no-run ||
+  compiler=(env)
 # Tests that run in another kernel only are no target of --all-targets.
-check clippy-vm cargo clippy --quiet --locked -p selvedge-place-kernel --test attach --test replay -- -D warnings
+check clippy-vm "${compiler[@]}" cargo test --quiet --locked --workspace --all-features --no-run \
+  --test attach --test replay
 check deny cargo deny --all-features check licenses bans sources
 # Peers to measure against are a workspace of their own, too large to be built each time.
 check peers cargo metadata --format-version 1 --locked --manifest-path lab/peers/event/Cargo.toml
@@ -56,23 +72,33 @@ check deny-peers cargo deny --manifest-path lab/peers/event/Cargo.toml --config 
   --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge -p selvedge-lab --no-default-features -- -D warnings
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-check test env "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
+check test "${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
   cargo test --locked --workspace --all-features --no-fail-fast
+machines &
+lane=$!
+# The running machine is a child of `timeout`, which ends it.
+end_machines() {
+  local running
+  running=$(cat "/proc/$lane/task/$lane/children" 2> /dev/null) && kill "$lane" $running 2> /dev/null
+}
+trap end_machines EXIT
+trap 'exit 130' INT TERM
 check loom tools/loom.sh
 if cargo +nightly miri --version >/dev/null 2>&1; then
   check miri tools/miri.sh
 else
   skip miri "no nightly toolchain with miri (rustup toolchain install nightly -c miri -c rust-src)"
 fi
-check code tools/code.sh
+check code "${compiler[@]}" tools/code.sh
 check rtl tools/rtl.sh
-check kernel tools/kernel.sh test
-check tasks tools/tasks.sh
-check repro tools/repro.sh
 check instructions tools/instructions.sh
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10
-check page tools/page.sh
+# What measures time runs alone.
+wait
+check repro "${compiler[@]}" tools/repro.sh
+check page "${compiler[@]}" tools/page.sh
 
+read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/*.counts)
 printf 'took %d s\n' $((SECONDS - began))
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ]
