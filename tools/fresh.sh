@@ -113,12 +113,15 @@ remove_root() {
   [ -n "$keep" ] || rm -rf --one-file-system "$root"
 }
 
-# inside ROOT COMMAND...: on two processors, with nothing of this one's environment.
+# inside ROOT COMMAND...: on two processors, with nothing of this one's environment. The root becomes that
+# of a mount namespace: a process in a mere `chroot` may make no user namespaces, as some tests do.
 inside() {
   local root=$1 settings
   shift
   mapfile -t settings < <(variables)
-  taskset -c "$(processors)" chroot "$root" env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
+  taskset -c "$(processors)" unshare --mount bash -c '
+    mount --rbind "$0" "$0" && cd "$0" && pivot_root . mnt && umount -l /mnt && exec "$@"' "$root" \
+    env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${settings[@]}" "$@" < /dev/null
 }
 
