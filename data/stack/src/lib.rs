@@ -15,7 +15,6 @@ pub mod concurrency;
 pub mod contract;
 pub mod deliver;
 pub mod elements;
-pub mod fault;
 pub mod load;
 pub mod message;
 pub mod model;

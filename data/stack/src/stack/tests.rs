@@ -1,12 +1,15 @@
 //! Two stacks with a faulty link between them.
 
+mod fault;
+
 use proptest::prelude::*;
 use selvedge_units::{Duration, Instant};
 
 use super::{ConnectionModules, SendError, Stack};
-use crate::fault::{Faults, FaultyLink};
 use crate::message::Message;
 use crate::module::{Direction, Key, Keys, Outputs, Reason};
+
+use fault::{Faults, FaultyLink};
 
 fn ends(line: &str) -> [Stack; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };

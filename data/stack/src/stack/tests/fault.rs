@@ -7,28 +7,28 @@ use selvedge_units::{Duration, Instant};
 
 /// What goes wrong, each in parts per thousand of the datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub(super) struct Faults {
     /// Never arrive.
-    pub loss: u16,
+    pub(super) loss: u16,
     /// Arrive twice.
-    pub duplicate: u16,
+    pub(super) duplicate: u16,
     /// Arrive later than others that were sent later.
-    pub reorder: u16,
+    pub(super) reorder: u16,
     /// Arrive with a few bits changed.
-    pub corrupt: u16,
+    pub(super) corrupt: u16,
     /// Arrive without their end.
-    pub truncate: u16,
+    pub(super) truncate: u16,
     /// Arrive with an end that is not theirs: what they say of their length is a lie.
-    pub extend: u16,
+    pub(super) extend: u16,
     /// Arrive again much later.
-    pub replay: u16,
+    pub(super) replay: u16,
     /// How long the way takes.
-    pub delay: Duration,
+    pub(super) delay: Duration,
 }
 
 /// A link in one direction.
 #[derive(Debug)]
-pub struct FaultyLink {
+pub(super) struct FaultyLink {
     faults: Faults,
     random: u64,
     sent: u64,
@@ -43,7 +43,7 @@ const KEPT: usize = 64;
 impl FaultyLink {
     /// A link; the same seed and datagrams give the same faults.
     #[must_use]
-    pub const fn new(faults: Faults, seed: u64) -> Self {
+    pub(super) const fn new(faults: Faults, seed: u64) -> Self {
         Self { faults, random: seed, sent: 0, in_flight: BinaryHeap::new(), delivered: Vec::new() }
     }
 
@@ -61,7 +61,7 @@ impl FaultyLink {
     }
 
     /// Puts a datagram on the way.
-    pub fn send(&mut self, datagram: &[u8], now: Instant) {
+    pub(super) fn send(&mut self, datagram: &[u8], now: Instant) {
         let faults = self.faults;
         if self.happens(faults.loss) {
             return;
@@ -107,12 +107,12 @@ impl FaultyLink {
 
     /// When the next datagram arrives.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         self.in_flight.peek().map(|Reverse((arrival, ..))| *arrival)
     }
 
     /// A datagram that has arrived by now.
-    pub fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
+    pub(super) fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
         if self.next()? > now {
             return None;
         }
