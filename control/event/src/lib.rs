@@ -10,7 +10,7 @@
 //! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
 //! the order of their deadlines, filters in E-code. An [`Exchange`] is a host's channels and their
 //! members on other hosts: it has no I/O, so a transport's loop takes its frames from
-//! [`Exchange::poll_transmit`]. [`MemoryNetwork`] is one in memory, under virtual time.
+//! [`Exchange::poll_transmit`].
 //!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
 //! form for serde, borrowed when read. For the records themselves no library fits: those that
@@ -29,7 +29,6 @@ mod formats;
 mod frame;
 mod handlers;
 mod message;
-mod network;
 mod plan;
 mod queue;
 mod reliable;
@@ -51,7 +50,6 @@ pub use format::{Format, FormatError, FormatId};
 pub use formats::{FormatReceiver, FormatSender, ReadError};
 pub use handlers::{Continue, HandlerEvent, Handlers};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
-pub use network::MemoryNetwork;
 pub use plan::{Mismatch, Plan};
 pub use queue::Overflow;
 pub use reliable::{HELD_BYTES_MAX, HELD_MAX, RESUME};

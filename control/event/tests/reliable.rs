@@ -5,11 +5,11 @@ mod world;
 
 use proptest::prelude::*;
 use selvedge_control_event::{
-    ChannelId, HEARTBEAT, HELD_MAX, HostId, LEASE, MemoryNetwork, NoticeKind, Overflow, REFRESH,
-    RESUME, Right, SinkId,
+    ChannelId, HEARTBEAT, HELD_MAX, HostId, LEASE, NoticeKind, Overflow, REFRESH, RESUME, Right,
+    SinkId,
 };
 use selvedge_units::Duration;
-use world::{FORMAT, World};
+use world::{FORMAT, MemoryNetwork, World};
 
 const LATENCY: Duration = Duration::from_micros(100);
 

@@ -4,13 +4,19 @@
 
 #![no_main]
 
+#[allow(dead_code)]
+#[path = "../../../control/event/tests/world/network.rs"]
+mod network;
+
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_event::{
-    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX,
-    MemoryNetwork, Overflow, SinkId, Subscription, Wake,
+    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Overflow,
+    SinkId, Subscription, Wake,
 };
 use selvedge_fuzz::Choices;
 use selvedge_units::{Duration, Instant};
+
+use network::MemoryNetwork;
 
 const SINK: HostId = HostId(0);
 const SOURCE: HostId = HostId(1);

@@ -3,12 +3,16 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
+mod network;
+
 use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
-    Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, MemoryNetwork,
-    Notice, NoticeKind, Overflow, SinkId, Subscription, Value, Wake, program,
+    Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Notice,
+    NoticeKind, Overflow, SinkId, Subscription, Value, Wake, program,
 };
 use selvedge_units::{Duration, Instant};
+
+pub(crate) use network::MemoryNetwork;
 
 pub(crate) const FORMAT: &str = "input { long number; };";
 

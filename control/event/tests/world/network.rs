@@ -3,17 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use selvedge_control_event::{Destination, Exchange, FailureDetector, HostId, TransportEvent};
 use selvedge_units::{Duration, Instant};
-
-use crate::exchange::{Exchange, FailureDetector};
-use crate::transmit::{Destination, HostId, TransportEvent};
 
 /// Messages of one host that are under way, by arrival and order of sending.
 type Inbox = BTreeMap<(Instant, u64), (HostId, Vec<u8>)>;
 
 /// A network in memory. It holds no clock: messages arrive a fixed time after they were sent.
 #[derive(Debug)]
-pub struct MemoryNetwork {
+pub(crate) struct MemoryNetwork {
     latency: Duration,
     sent: u64,
     inboxes: BTreeMap<HostId, Inbox>,
@@ -28,7 +26,7 @@ pub struct MemoryNetwork {
 
 impl MemoryNetwork {
     /// Without hosts yet.
-    pub fn new(latency: Duration) -> Self {
+    pub(crate) fn new(latency: Duration) -> Self {
         Self {
             latency,
             sent: 0,
@@ -43,17 +41,17 @@ impl MemoryNetwork {
 
     /// One that notices by itself who is gone: at once who has been [removed](Self::remove), and
     /// after a lease who is cut off.
-    pub fn with_detector(latency: Duration, lease: Duration) -> Self {
+    pub(crate) fn with_detector(latency: Duration, lease: Duration) -> Self {
         Self { detector: Some(lease), ..Self::new(latency) }
     }
 
     /// From now on loses one of so many messages, none if 0; the same seed loses the same.
-    pub fn lose_one_of(&mut self, one_of: u64, seed: u64) {
+    pub(crate) fn lose_one_of(&mut self, one_of: u64, seed: u64) {
         (self.lost_of, self.seed) = (one_of, seed.max(1));
     }
 
     /// Adds a host, if it is not there.
-    pub fn add(&mut self, me: HostId) {
+    pub(crate) fn add(&mut self, me: HostId) {
         if self.inboxes.contains_key(&me) {
             return;
         }
@@ -65,7 +63,7 @@ impl MemoryNetwork {
     }
 
     /// Who notices that a host is gone.
-    pub fn failure_detector(&self) -> FailureDetector {
+    pub(crate) fn failure_detector(&self) -> FailureDetector {
         match self.detector {
             Some(_) => FailureDetector::Transport,
             None => FailureDetector::Silence,
@@ -73,7 +71,7 @@ impl MemoryNetwork {
     }
 
     /// Gives a host's exchange what has come for it, has it do what is due, and sends what it sends.
-    pub fn run(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
+    pub(crate) fn run(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
         while let Some(news) = self.poll_transport_event(now, me) {
             exchange.handle_news(now, news);
         }
@@ -87,7 +85,7 @@ impl MemoryNetwork {
     }
 
     /// Sends what a host's exchange has to send.
-    pub fn transmit(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
+    pub(crate) fn transmit(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
         while exchange.poll_interest().is_some() {}
         while let Some(transmit) = exchange.poll_transmit(now) {
             match transmit.to {
@@ -107,7 +105,7 @@ impl MemoryNetwork {
     }
 
     /// The next message that has come for a host.
-    pub fn poll(&mut self, now: Instant, me: HostId) -> Option<(HostId, Vec<u8>)> {
+    pub(crate) fn poll(&mut self, now: Instant, me: HostId) -> Option<(HostId, Vec<u8>)> {
         let first = self.inboxes.get_mut(&me)?.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
@@ -118,7 +116,7 @@ impl MemoryNetwork {
     }
 
     /// Takes a host away, with what was under way to it.
-    pub fn remove(&mut self, now: Instant, host: HostId) {
+    pub(crate) fn remove(&mut self, now: Instant, host: HostId) {
         self.inboxes.remove(&host);
         self.news.remove(&host);
         let others: Vec<HostId> = self.inboxes.keys().copied().collect();
@@ -128,7 +126,7 @@ impl MemoryNetwork {
     }
 
     /// Loses all that two hosts send to each other from now on.
-    pub fn partition(&mut self, now: Instant, one: HostId, other: HostId) {
+    pub(crate) fn partition(&mut self, now: Instant, one: HostId, other: HostId) {
         self.cut.extend([(one, other), (other, one)]);
         if let Some(lease) = self.detector {
             self.notify_both(now + lease, (one, other), TransportEvent::Down);
@@ -136,14 +134,14 @@ impl MemoryNetwork {
     }
 
     /// Ends a cut.
-    pub fn end_partition(&mut self, now: Instant, one: HostId, other: HostId) {
+    pub(crate) fn end_partition(&mut self, now: Instant, one: HostId, other: HostId) {
         self.cut.remove(&(one, other));
         self.cut.remove(&(other, one));
         self.notify_both(now + self.latency, (one, other), TransportEvent::Up);
     }
 
     /// When the next message arrives anywhere.
-    pub fn poll_at(&self) -> Option<Instant> {
+    pub(crate) fn poll_at(&self) -> Option<Instant> {
         let firsts = self.inboxes.values().filter_map(|inbox| inbox.keys().next());
         let news = self.news.values().filter_map(|news| news.keys().next());
         firsts.chain(news).map(|(at, _)| *at).min()
@@ -176,7 +174,7 @@ impl MemoryNetwork {
     }
 
     /// Sends a message from one host to another; it may be lost.
-    pub fn send(&mut self, now: Instant, from: HostId, to: HostId, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, now: Instant, from: HostId, to: HostId, bytes: &[u8]) {
         if self.cut.contains(&(from, to)) || self.loses_next() {
             return;
         }
