@@ -19,8 +19,6 @@ mod check;
 pub mod ebpf;
 mod environment;
 mod form;
-#[cfg(feature = "generate")]
-pub mod generate;
 mod handler;
 pub mod interpret;
 mod lex;

@@ -3,14 +3,18 @@
 
 #![no_main]
 
+#[path = "../../../os/jit/tests/generate/mod.rs"]
+mod generate;
+
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_code::generate::{FORMATS, Features, FuzzChoices, handler};
 use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
 use selvedge_os_jit::{Handler, Interpreted, Native};
+
+use generate::{FORMATS, Features, FuzzChoices, handler};
 
 thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));

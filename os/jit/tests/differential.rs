@@ -1,12 +1,15 @@
 //! Random handlers and inputs: evaluator, machine code and kernel leave the same bytes, faults and
 //! fuel included.
 
+mod generate;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use selvedge_control_code::generate::{FORMATS, Features, FuzzChoices, handler};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Function, Host, InKernel, Program, Scalar, compile};
 use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, available};
+
+use generate::{FORMATS, Features, FuzzChoices, handler};
 
 /// Functions with a state, so that the order of calls is seen.
 struct Counting {

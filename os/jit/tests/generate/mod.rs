@@ -7,13 +7,13 @@ use std::fmt::Write;
 
 /// Choices that are read off a list; when it ends, all further ones are the simplest.
 #[derive(Debug)]
-pub struct FuzzChoices<'a> {
+pub(crate) struct FuzzChoices<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> FuzzChoices<'a> {
     /// From bytes that a test tool makes.
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
@@ -33,7 +33,7 @@ impl<'a> FuzzChoices<'a> {
 }
 
 /// The formats that generated handlers use.
-pub const FORMATS: &str = "
+pub(crate) const FORMATS: &str = "
     const N = 5;
     struct point { long x; char y[3]; double z; };
     struct wide { struct point near[3]; int rest[5]; };
@@ -49,12 +49,12 @@ pub const FORMATS: &str = "
 
 /// What may occur in a generated handler.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Features {
+pub(crate) struct Features {
     /// Doubles, which the kernel has not.
-    pub doubles: bool,
+    pub(crate) doubles: bool,
     /// Calls of `long pick(long, int)`, and with doubles `double scale(double)`, which the
     /// environment has to declare.
-    pub host: bool,
+    pub(crate) host: bool,
 }
 
 /// Integer places, by what may be done with them.
@@ -126,7 +126,7 @@ struct Generator<'c, 'b> {
 }
 
 /// A handler for [`FORMATS`].
-pub fn handler(choices: &mut FuzzChoices<'_>, features: Features) -> String {
+pub(crate) fn handler(choices: &mut FuzzChoices<'_>, features: Features) -> String {
     let mut generator = Generator {
         choices,
         features,
