@@ -194,25 +194,16 @@ impl From<OwnedFd> for Connection {
 
 impl Connection {
     /// Connects to who listens at a path.
-    ///
-    /// # Errors
-    /// Whatever the kernel says.
     pub fn open(path: &Path) -> io::Result<Self> {
         seqpacket::connect_to(path).map(Self::from)
     }
 
     /// The next connection of a listener; `None` if there is none now.
-    ///
-    /// # Errors
-    /// Whatever the kernel says.
     pub fn accept(listener: &OwnedFd) -> io::Result<Option<Self>> {
         Ok(seqpacket::accept(listener)?.map(Self::from))
     }
 
     /// The process at the other end, by the kernel's word.
-    ///
-    /// # Errors
-    /// Whatever the kernel says.
     pub fn peer(&self) -> io::Result<UCred> {
         Ok(socket_peercred(&self.socket)?)
     }
@@ -280,9 +271,6 @@ impl Connection {
     }
 
     /// Waits for the next message, for so long at most.
-    ///
-    /// # Errors
-    /// [`ControlError`].
     pub fn wait<M: DeserializeOwned>(
         &self,
         patience: Duration,
@@ -298,9 +286,6 @@ impl Connection {
 
     /// Asks, and waits for the answer. A connection without an answer in time is ended: a late answer would be
     /// taken for that of the next request.
-    ///
-    /// # Errors
-    /// [`ControlError`].
     pub fn ask<M: Serialize, R: DeserializeOwned>(
         &self,
         body: &M,

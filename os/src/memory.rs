@@ -103,9 +103,6 @@ impl Memfd {
     }
 
     /// Maps memory that another process made; its length must be one of these.
-    ///
-    /// # Errors
-    /// [`MemoryError`].
     pub fn open(file: OwnedFd, lens: std::ops::RangeInclusive<usize>) -> Result<Self, MemoryError> {
         // What is no memfd has no seals.
         let seals = fcntl_get_seals(&file).map_err(|_| MemoryError::Unsealed)?;
@@ -134,9 +131,6 @@ impl Memfd {
 impl Mapping {
     /// Maps `len` bytes of a file from `offset` on. Only of a file that never shrinks: a kernel's map,
     /// or a sealed memfd.
-    ///
-    /// # Errors
-    /// What the kernel said.
     pub fn new(file: impl AsFd, offset: u64, len: usize, access: Access) -> io::Result<Self> {
         let rights = match access {
             Access::Read => ProtFlags::READ,
@@ -150,9 +144,6 @@ impl Mapping {
     }
 
     /// So many bytes of this process alone, all zero, that stand for shared ones in tests.
-    ///
-    /// # Errors
-    /// What the kernel said.
     pub fn private(len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place that the kernel chooses.
@@ -238,9 +229,6 @@ impl Mapping {
     }
 
     /// The header at its beginning, of this magic, version and number of kinds, and of its length.
-    ///
-    /// # Errors
-    /// [`HeaderError`].
     pub fn header(&self, magic: [u8; 8], version: u32, kinds: u32) -> Result<Header, HeaderError> {
         Header::read(self.beginning()).check(magic, version, kinds)?.check_length(self.len)
     }

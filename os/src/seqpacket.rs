@@ -61,9 +61,6 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Takes the next connection; `None` if there is none now, or this process may have no more of them.
-///
-/// # Errors
-/// Whatever the kernel says.
 pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
@@ -81,9 +78,6 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Connects to who listens at a path.
-///
-/// # Errors
-/// Whatever the kernel says.
 pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let socket = open()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -91,9 +85,6 @@ pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Sends one message; `WouldBlock` if the other side reads nothing.
-///
-/// # Errors
-/// Whatever the kernel says.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -118,9 +109,6 @@ pub enum Received {
 }
 
 /// Takes one message, up to [`MESSAGE_MAX`] bytes long.
-///
-/// # Errors
-/// Whatever the kernel says.
 pub fn receive(socket: impl AsFd) -> io::Result<Received> {
     let mut bytes = vec![0; MESSAGE_MAX];
     // One more than may be, so that too many are seen.

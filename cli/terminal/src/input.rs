@@ -20,9 +20,6 @@ pub enum InputError {
 
 /// The text of a file of at most so many bytes. Pipes and devices have no length that could be
 /// looked at before, and some have no end.
-///
-/// # Errors
-/// [`InputError`].
 pub fn text(path: &Path, most: u64) -> Result<String, InputError> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;

@@ -62,9 +62,6 @@ pub struct Client {
 }
 
 /// Calls a service by its name, once.
-///
-/// # Errors
-/// [`ClientError`].
 pub fn generic(directory: &Path, name: &str, data: &[u8]) -> Result<Vec<u8>, ClientError> {
     Client::open(directory, name)?.call(data)
 }
@@ -85,9 +82,6 @@ impl Client {
     }
 
     /// Calls it and waits for the reply: the generic call.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn call(&mut self, data: &[u8]) -> Result<Vec<u8>, ClientError> {
         if data.len() > DATA_MAX {
             return Err(ClientError::TooLong(data.len()));
@@ -96,9 +90,6 @@ impl Client {
     }
 
     /// What it says of itself.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn describe(&mut self) -> Result<Description, ClientError> {
         Ok(self.ask(&Request::Describe {}, &[], &[])?.body)
     }

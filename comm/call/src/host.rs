@@ -93,9 +93,6 @@ pub struct Host {
 impl Host {
     /// Starts one whose services are found in a directory, which is made. With a dispatcher, subscribers may
     /// be preferred by the scheduler of its processor.
-    ///
-    /// # Errors
-    /// [`RegisterError`].
     pub fn start(
         directory: &Path,
         dispatcher: Option<Arc<Dispatcher>>,

@@ -68,9 +68,6 @@ pub struct Subscription {
 
 impl Client {
     /// Subscribes: memory both ways, which the two share from now on.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn subscribe(mut self, wish: SubscribeOptions) -> Result<Subscription, ClientError> {
         let events = Reader::create(wish.events)?;
         let own = match wish.wake_method {
@@ -110,9 +107,6 @@ impl Subscription {
 
     /// A fast call: written where the service looks when it next runs; nobody is woken. No system
     /// call. In a bit pattern it goes to `entry`, or to the first that is free.
-    ///
-    /// # Errors
-    /// [`PutError`].
     pub fn call_fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::FAST, data)?;
         self.calls.publish_silently();
@@ -120,9 +114,6 @@ impl Subscription {
     }
 
     /// A deferred call. Many cost the service one wake-up at most, and none if it looks in time anyway.
-    ///
-    /// # Errors
-    /// [`PutError`].
     pub fn call_deferred(
         &mut self,
         when: Deferral,
@@ -151,9 +142,6 @@ impl Subscription {
     }
 
     /// A call that is made at once; with it all that waited for the next one. A sleeping host is woken.
-    ///
-    /// # Errors
-    /// [`PutError`].
     pub fn call_direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::DIRECT, data)?;
         self.wake();
@@ -161,9 +149,6 @@ impl Subscription {
     }
 
     /// The generic call, through the service's socket: waits for the reply.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn call(&mut self, data: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.wake();
         self.client.call(data)

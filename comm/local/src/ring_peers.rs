@@ -87,9 +87,6 @@ fn address(name: &str) -> std::io::Result<(OwnedFd, SocketAddrUnix)> {
 
 impl RingPeers {
     /// Listens by a name of this network namespace's, without rings yet.
-    ///
-    /// # Errors
-    /// [`JoinError`].
     pub fn listen(name: &str) -> Result<Self, JoinError> {
         let failed = |why: std::io::Error| JoinError::Socket { path: format!("@{name}"), why };
         let (socket, at) = address(name).map_err(failed)?;

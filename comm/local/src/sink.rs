@@ -80,9 +80,6 @@ pub struct Sink {
 
 impl Sink {
     /// Joins a channel as a sink; sources that are there already reach it when this returns.
-    ///
-    /// # Errors
-    /// [`JoinError`].
     pub fn join(directory: &Path, name: &str, options: SinkOptions) -> Result<Self, JoinError> {
         Self::check(&options)?;
         let member = Member::join(directory, name, false, Some(options))?;

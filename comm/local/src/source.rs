@@ -81,9 +81,6 @@ pub struct Source {
 
 impl Source {
     /// Joins a channel as a source; it reaches the sinks that are there already when this returns.
-    ///
-    /// # Errors
-    /// [`JoinError`].
     pub fn join(directory: &Path, name: &str, options: SourceOptions) -> Result<Self, JoinError> {
         Ok(Self::of(Arc::new(Member::join(directory, name, true, None)?), options))
     }

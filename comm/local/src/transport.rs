@@ -28,9 +28,6 @@ pub struct LocalTransport {
 impl LocalTransport {
     /// Joins the exchange of this name, called as said when something comes; those who are there already are
     /// reached when this returns.
-    ///
-    /// # Errors
-    /// [`JoinError`].
     pub fn join(
         directory: &Path,
         name: &str,

@@ -88,9 +88,6 @@ impl Listener {
     }
 
     /// How its queue is.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn queue(&self) -> io::Result<Queue> {
         // The beginning of `struct tcp_info`; of a listening socket the kernel puts the queue into
         // tcpi_unacked and tcpi_sacked.
@@ -110,9 +107,6 @@ impl Listener {
 
     /// Changes the length of its queue; those that wait already stay. The kernel's limit
     /// (`net.core.somaxconn`) holds.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn set_length(&self, length: u32) -> io::Result<()> {
         let length = i32::try_from(length).unwrap_or(i32::MAX);
         // SAFETY: takes numbers only.
@@ -240,9 +234,6 @@ impl ListenQueue {
     }
 
     /// Waits for events for at most so long, and does what they call for.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn run(&mut self, at_most: Duration) -> io::Result<()> {
         self.watch.wait(at_most)?;
         while self.watch.poll(now()).is_some() {}

@@ -204,9 +204,6 @@ impl Readiness {
 
     /// Tells once when a socket has room for writing, or a connection that was begun is made or
     /// has failed. One or two system calls; a look makes one more while any waits.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn notify_writable(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         let data = epoll::EventData::new_u64(socket.as_raw_fd() as u64);
@@ -239,9 +236,6 @@ impl Readiness {
 
     /// Looks, and sleeps if there is nothing, until there is or the time is over; a signal ends it
     /// early, with nothing.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<()> {
         self.poll_ready(into);
         if !into.is_empty() || at_most == Some(Duration(0)) {

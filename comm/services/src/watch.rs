@@ -267,9 +267,6 @@ impl Watch {
     }
 
     /// Waits for events; `false` if the time is over, or a signal came.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         if !self.waiting.is_empty() {
             return Ok(true);

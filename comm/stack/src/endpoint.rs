@@ -74,9 +74,6 @@ pub struct Endpoint {
 impl Endpoint {
     /// Listens on an address, port 0 for any; connections can be made from it as well. An IPv6
     /// address serves IPv6 only.
-    ///
-    /// # Errors
-    /// [`BindError`].
     pub fn bind(at: SocketAddr, options: Options) -> Result<Self, BindError> {
         let port = DatagramPort::bind(at, RECEIVE_BUFFER)?;
         let (clock, count) = (Clock::new(), options.elements.clamp(1, 16));
@@ -143,9 +140,6 @@ impl Endpoint {
 
     /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of
     /// what it receives.
-    ///
-    /// # Errors
-    /// [`ConnectError`].
     pub fn connect(
         &self,
         peer: SocketAddr,

@@ -143,9 +143,6 @@ impl Processor {
 
     /// An event for a task comes, to be seen to by `due`: the order among events. The task must
     /// wake for it, if it is asleep. O(E) for E events that wait.
-    ///
-    /// # Errors
-    /// [`EventsFull`].
     pub fn raise(&mut self, sink: TaskId, due: Instant) -> Result<(), EventsFull> {
         let _present = self.task(sink);
         self.events.raise(sink, due)

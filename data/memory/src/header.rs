@@ -114,9 +114,6 @@ impl Header {
     }
 
     /// Checks that it is of this magic and version, and of one of so many kinds.
-    ///
-    /// # Errors
-    /// [`HeaderError`].
     pub fn check(self, magic: [u8; 8], version: u32, kinds: u32) -> Result<Self, HeaderError> {
         if self.magic != magic {
             return Err(HeaderError::Magic { is: self.magic, wanted: magic });

@@ -287,9 +287,6 @@ impl Composition {
     }
 
     /// The modules of one connection's end.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn build<C: Concurrency>(
         &self,
         keys: Option<&Keys>,
@@ -298,9 +295,6 @@ impl Composition {
     }
 
     /// The same, where slaves share the encryption of large messages.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn build_with<C: Concurrency>(
         &self,
         keys: Option<&Keys>,

@@ -109,9 +109,6 @@ impl Traffic {
 
 impl Contract {
     /// The contract if it makes sense.
-    ///
-    /// # Errors
-    /// [`ContractError`].
     pub const fn check(self) -> Result<Self, ContractError> {
         let Traffic { average, minimum, interval, largest } = self.traffic;
         if average.0 == 0 {

@@ -34,9 +34,6 @@ const BUFFERS: usize = 1024;
 
 impl<C: Concurrency> ConnectionModules<C> {
     /// One end of connection `id`.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn new(
         composition: &Composition,
         id: u32,
@@ -46,9 +43,6 @@ impl<C: Concurrency> ConnectionModules<C> {
     }
 
     /// The same, where slaves share the encryption of large messages.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn with_worker_pool(
         composition: &Composition,
         id: u32,
@@ -203,9 +197,6 @@ impl Stack {
     }
 
     /// Takes a message from the application.
-    ///
-    /// # Errors
-    /// [`SendError`].
     pub fn handle_message(&mut self, now: Instant, bytes: &[u8]) -> Result<(), SendError> {
         if let Some(error) = self.line.check_send(bytes.len(), self.next) {
             return Err(error);

@@ -39,9 +39,6 @@ pub enum BenchError {
 }
 
 /// The other side: what it is to do stands before the first colon of the text.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn peer(spec: &str) -> Result<(), BenchError> {
     match spec.split_once(':') {
         Some(("calls", rest)) => calls::peer(rest),

@@ -93,9 +93,6 @@ const FIRM: RealtimeRequest = RealtimeRequest { core: None, lock: false, class: 
 /// The hand-over of a frame of one packet, one way, both sides awake on cores of their own: from
 /// before its room is reserved to when its checked descriptor is in the coprocessor's hands, the
 /// copy of the payload included. Two threads, each with a mapping of its own.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn measure_hand_over(samples: usize, payload: usize) -> Result<Percentiles, BenchError> {
     apart(|| hand_over_here(samples, payload))
 }
@@ -217,9 +214,6 @@ const OFFER: FrameMetadata = FrameMetadata::alone(Kind::Still);
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
 /// which slept, takes it out of its ring.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn wake(samples: usize) -> Result<Percentiles, BenchError> {
     apart(|| wake_here(samples))
 }
@@ -273,9 +267,6 @@ const SAMPLE: u64 = 20_000;
 
 /// Measures inline and coprocessor in turns. Both have a producer's thread and an engine's thread,
 /// both send by GSO over a link without a limit.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let mut link = LinkConfig::new("bench", Bitrate::from_mbps(1_000_000), Discipline::Dwcs);

@@ -219,9 +219,6 @@ impl Drop for ChildProcess {
 /// Measures ways, `rounds` times `events` each, at most [`EVENTS_MAX`]; the floods are `flood` events
 /// long. `start` gives the command that runs [`peer`] with the text that it is handed. Members meet in
 /// `directory`, which must be this user's and exist. Calls `tell` before each round.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn measure(
     directory: &Path,
     start: &dyn Fn(&str) -> Command,

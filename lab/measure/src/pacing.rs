@@ -40,9 +40,6 @@ pub enum PacingError {
 }
 
 /// Offers `percent` of the rate for so long, beside so many endless loops.
-///
-/// # Errors
-/// [`PacingError`].
 pub fn paced(
     link: &LinkConfig,
     percent: u64,

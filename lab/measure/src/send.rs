@@ -86,9 +86,6 @@ pub struct SendComparison {
 impl SendLoop {
     /// Prepares packets of this size for so many streams (at least one each), which are spread
     /// over so many destinations. GSO joins only packets to the same destination.
-    ///
-    /// # Errors
-    /// [`SocketError`].
     pub fn new(
         clock: Clock,
         method: Method,
@@ -154,9 +151,6 @@ impl SendLoop {
 }
 
 /// Measures plain sending, streams in turn, for about `total`.
-///
-/// # Errors
-/// [`SocketError`].
 pub fn send(
     total: Duration,
     method: Method,

@@ -127,9 +127,6 @@ impl Plot {
     }
 
     /// As the bytes of a PNG file.
-    ///
-    /// # Errors
-    /// [`PlotError`].
     pub fn png(&self) -> Result<Vec<u8>, PlotError> {
         let mut pixels = vec![0; SIZE.0 as usize * SIZE.1 as usize * 3];
         self.draw(BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area())?;

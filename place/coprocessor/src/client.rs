@@ -69,9 +69,6 @@ pub struct Attachment {
 
 impl Attachment {
     /// Attaches to the coprocessor that listens at a path, or starts the program first.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn new(
         name: &str,
         socket: PathBuf,
@@ -121,9 +118,6 @@ impl Attachment {
     }
 
     /// Adds a stream; returns its place here and its source's end.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn add(
         &self,
         spec: Spec,
@@ -146,9 +140,6 @@ impl Attachment {
     }
 
     /// Adds a stream that the coprocessor reads from a recording itself; returns its place here.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn read(
         &self,
         spec: Spec,
@@ -180,9 +171,6 @@ impl Attachment {
     }
 
     /// All that the coprocessor tells.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn statistics(&self) -> Result<Statistics, ClientError> {
         self.inner.lock().statistics()
     }
@@ -225,9 +213,6 @@ impl Attachment {
     }
 
     /// Asks for anything that bears no descriptors.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
         let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;

@@ -82,9 +82,6 @@ impl ControlError {
 
 impl Control {
     /// Asks who listens at a path; what is to be printed.
-    ///
-    /// # Errors
-    /// [`ControlError`].
     pub fn ask(self, socket: &Path) -> Result<String, ControlError> {
         let mut connection = Connection::open(socket)?;
         match self {

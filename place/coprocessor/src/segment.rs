@@ -89,9 +89,6 @@ impl StreamSegment {
     }
 
     /// A segment that another process has, or had.
-    ///
-    /// # Errors
-    /// [`SegmentError`].
     pub fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let most = Self::len(Self::RING_MAX, Self::POOL_MAX);
         let mapping = Memfd::open(file, Self::len(2, 128)..=most)?;
@@ -210,9 +207,6 @@ impl Doorbell {
     }
 
     /// One that another process has.
-    ///
-    /// # Errors
-    /// [`SegmentError`].
     pub fn open(file: OwnedFd, event: OwnedFd) -> Result<Self, SegmentError> {
         let mapping = Memfd::open(file, BELL_LEN..=BELL_LEN)?;
         mapping.header(BELL_MAGIC, VERSION, 1).map_err(MemoryError::from)?;

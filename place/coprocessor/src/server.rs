@@ -98,9 +98,6 @@ pub struct Coprocessor {
 
 impl Coprocessor {
     /// Starts the engine and listens.
-    ///
-    /// # Errors
-    /// [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
         let failed = |why| StartError::Listen { at: options.socket.display().to_string(), why };
         let listener = seqpacket::listen_at(&options.socket).map_err(failed)?;
@@ -274,9 +271,6 @@ pub struct LocalCoprocessor {
 
 impl LocalCoprocessor {
     /// Starts it.
-    ///
-    /// # Errors
-    /// [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
         Self::serve(Coprocessor::start(options)?)
     }

@@ -125,9 +125,6 @@ struct Daemon {
 /// Serves until there have been no clients for two seconds, or SIGTERM or SIGINT. If another
 /// daemon of this user serves already, it returns at once. `loads` loads the kernel's scheduler
 /// when it is asked for; it is given up with the daemon.
-///
-/// # Errors
-/// [`DaemonError`].
 pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let folder = folder()?;
     let at = |error| DaemonError::Io(folder.clone(), error);

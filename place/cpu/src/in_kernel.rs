@@ -11,9 +11,6 @@ pub type KernelError = Box<dyn Error + Send + Sync>;
 /// The scheduler in the kernel; it lives as long as this value.
 pub trait InKernel: Send {
     /// Admits a task to a processor, with its process and what that will start.
-    ///
-    /// # Errors
-    /// [`KernelError`].
     fn admit(
         &mut self,
         cpu: usize,

@@ -61,9 +61,6 @@ impl fmt::Display for NoPlacement {
 impl std::error::Error for NoPlacement {}
 
 /// Whether a placement works here.
-///
-/// # Errors
-/// [`Lack`].
 pub fn try_placement(placement: Placement) -> Result<(), Lack> {
     match placement {
         Placement::None => Ok(()),

@@ -129,9 +129,6 @@ impl Clock {
 }
 
 /// Synthesises a part for Virtex I. Seconds to a minute of a core.
-///
-/// # Errors
-/// [`SynthError`].
 pub fn area(part: Part) -> Result<Area, SynthError> {
     let plain = Design::plain(Slots::S4, Routing::WinnerOnly).parameters();
     let (top, parameters): (&str, Vec<(&str, usize)>) = match part {
@@ -163,9 +160,6 @@ pub fn area(part: Part) -> Result<Area, SynthError> {
 /// Places and routes a design for an iCE40 HX8K, once for each seed from 1 on. From 16 slots on
 /// it does not fit. Half a minute of a core and more for each seed, as many at once as there are
 /// processors; half an hour each at most. `tell` hears each seed's clock as it is found.
-///
-/// # Errors
-/// [`SynthError`].
 pub fn clock(
     design: Design,
     compare: Compare,

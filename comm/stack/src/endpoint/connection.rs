@@ -258,9 +258,6 @@ impl Connection {
     }
 
     /// Receives the next message into `into`, which is emptied first; waits for at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError`].
     pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
         self.take(patience)?.take_into(into);
         Ok(())
@@ -287,9 +284,6 @@ impl Connection {
     }
 
     /// The next message without a copy; waits for at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError`].
     pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
         let until = self.shared.clock.now() + patience;
         loop {

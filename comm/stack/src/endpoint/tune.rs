@@ -80,9 +80,6 @@ impl From<ManagerSettings> for MetaView {
 
 impl Tuning {
     /// How a manager decides that decided so, and is tuned.
-    ///
-    /// # Errors
-    /// [`TuneError`].
     pub fn of(&self, before: ManagerSettings) -> Result<ManagerSettings, TuneError> {
         let shown = |text: &str| text.chars().take(40).collect();
         let sampling = self.sampling_ns.map_or(before.sampling, Duration);

@@ -47,9 +47,6 @@ pub fn cached() -> Arc<Profile> {
 }
 
 /// Keeps figures that were measured just now; where, or nothing if there is no such place.
-///
-/// # Errors
-/// What the system says.
 pub fn keep(profile: &Profile) -> std::io::Result<Option<PathBuf>> {
     let Some(place) = place() else { return Ok(None) };
     write(&place, &CachedProfile { of: of(), profile: profile.clone() })?;

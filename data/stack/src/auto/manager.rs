@@ -88,9 +88,6 @@ impl Manager {
     }
 
     /// States new requirements. They hold if they fit; else the old ones go on holding.
-    ///
-    /// # Errors
-    /// [`RenegotiateError`].
     pub fn renegotiate(
         &mut self,
         id: StreamId,

@@ -36,9 +36,6 @@ impl Policer {
     }
 
     /// Whether a message may pass now; if it does, it counts. Constant time.
-    ///
-    /// # Errors
-    /// [`PolicingError`].
     pub fn admit(&mut self, now: Instant, size: Bytes) -> Result<(), PolicingError> {
         if size > self.traffic.largest {
             return Err(PolicingError::TooLarge { size, largest: self.traffic.largest });

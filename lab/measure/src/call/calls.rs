@@ -91,9 +91,6 @@ pub(super) fn peer(directory: &str) -> Result<(), BenchError> {
 
 /// Measures calls, in so many rounds. `start` gives the command that runs `super::peer` with the text that it
 /// is handed; `directory` is this user's alone.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn calls(
     directory: &Path,
     start: &dyn Fn(&str) -> Command,

@@ -160,9 +160,6 @@ impl RunningPath {
 }
 
 /// Times so many frames on each path, in turns. The coprocessor runs on `core`, if one is given.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn paths(samples: usize, core: Option<usize>) -> Result<Vec<PathBench>, BenchError> {
     super::apart(|| paths_here(samples, core))
 }

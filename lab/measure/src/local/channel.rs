@@ -141,9 +141,6 @@ pub(super) fn peer(directory: &Path) -> Result<(), BenchError> {
 }
 
 /// Measures a channel's operations in so many rounds; see [`super::measure`] for the rest.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn channel(
     directory: &Path,
     start: &dyn Fn(&str) -> Command,

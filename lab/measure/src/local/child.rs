@@ -12,9 +12,6 @@ use super::arena::Arena;
 use super::{BATCH, BenchError, BenchPath, TIMEOUT, signal as number};
 
 /// Runs the other side until it is told to end, or nothing was asked for a while.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn peer(spec: &str) -> Result<(), BenchError> {
     if let Some(directory) = spec.strip_prefix("channel:") {
         return super::channel::peer(Path::new(directory));

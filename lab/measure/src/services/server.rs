@@ -48,9 +48,6 @@ const QUEUE: i32 = 4096;
 
 /// A listener for [`serve`], at a free port of the loopback. Its queue is long: where the usual 128 are
 /// full, who connects is passed over, and tries again a second later at the earliest.
-///
-/// # Errors
-/// What the system says.
 pub fn listen() -> io::Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     rustix::net::listen(&listener, QUEUE)?;

@@ -70,9 +70,6 @@ impl Connection {
     }
 
     /// Everything that can be seen of the coprocessor.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         let reply = self.control.ask::<_, Long>(&Request::Statistics {}, &[], &[], ANSWER)?;
         Ok(reply.read(STATISTICS_MAX)?)

@@ -155,9 +155,6 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
     }
 
     /// Replays all slots.
-    ///
-    /// # Errors
-    /// [`UnitSlotError`].
     pub fn run(mut self) -> Result<Outcome, UnitSlotError> {
         let end = Instant(self.trace.ticks);
         let mut turns = 0;
