@@ -10,7 +10,6 @@ mod report;
 mod screen;
 mod state;
 
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
 
@@ -41,48 +40,20 @@ pub(crate) struct TopOptions {
 }
 
 /// Why there is nothing to see.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
     /// The node does not answer, or not as it should.
-    Http(HttpError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// What it answers is not a snapshot.
+    #[error("the answer is not a snapshot of a node ({0}); is it the same version?")]
     Snapshot(serde_json::Error),
     /// Standard output is not a terminal.
+    #[error("the output is not a terminal; use --once for text, or --json")]
     NoTerminal,
     /// The terminal, or standard output, failed.
-    Io(io::Error),
-}
-
-impl fmt::Display for TopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Http(error) => write!(f, "{error}"),
-            Self::Snapshot(error) => {
-                write!(
-                    f,
-                    "the answer is not a snapshot of a node ({error}); is it the same version?"
-                )
-            }
-            Self::NoTerminal => {
-                write!(f, "the output is not a terminal; use --once for text, or --json")
-            }
-            Self::Io(error) => write!(f, "can't write to the terminal: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TopError {}
-
-impl From<HttpError> for TopError {
-    fn from(error: HttpError) -> Self {
-        Self::Http(error)
-    }
-}
-
-impl From<io::Error> for TopError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+    #[error("can't write to the terminal: {0}")]
+    Io(#[from] io::Error),
 }
 
 impl TopError {

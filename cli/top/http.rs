@@ -1,6 +1,5 @@
 //! One request to a node: HTTP/1.1 over plain TCP (RFC 9112), bounded in time and size.
 
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Instant;
@@ -16,15 +15,19 @@ const LINE_MAX: u64 = 4 << 10;
 const PORT: u16 = 7700;
 
 /// Why a question got no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     /// Not an address.
+    #[error("{0:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")]
     Address(String),
     /// An address with `https://`.
+    #[error("https is not spoken here; connect to the node itself, or through ssh -L")]
     Encrypted,
     /// A token that can't stand in a header.
+    #[error("the token holds characters that no token has; copy it again")]
     Token,
     /// No host of that name, or nobody listens.
+    #[error("no node answers at {address} ({error}); is it running, and there?")]
     Connect {
         /// Where.
         address: String,
@@ -32,47 +35,32 @@ pub(crate) enum HttpError {
         error: io::Error,
     },
     /// Not within the time.
+    #[error("the node did not answer within {0}")]
     Timeout(Duration),
     /// An answer, but not 200.
+    #[error("{}", of_status(*.0))]
     Status(u16),
     /// The node refuses, and says why.
+    #[error("{0}")]
     Refused(String),
     /// More than is read.
+    #[error("the answer is longer than {} MiB", BODY_MAX >> 20)]
     TooLarge,
     /// Not HTTP.
+    #[error("the answer is not HTTP: {0}")]
     Malformed(&'static str),
     /// The connection broke.
+    #[error("the connection broke: {0}")]
     Io(io::Error),
 }
 
-impl fmt::Display for HttpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(text) => {
-                write!(f, "{text:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")
-            }
-            Self::Encrypted => {
-                write!(f, "https is not spoken here; connect to the node itself, or through ssh -L")
-            }
-            Self::Token => write!(f, "the token holds characters that no token has; copy it again"),
-            Self::Connect { address, error } => {
-                write!(f, "no node answers at {address} ({error}); is it running, and there?")
-            }
-            Self::Timeout(limit) => write!(f, "the node did not answer within {limit}"),
-            Self::Status(401 | 403) => {
-                write!(f, "the node wants its token; set SELVEDGE_TOKEN or use --token")
-            }
-            Self::Status(404) => write!(f, "there is no node here (status 404); another server?"),
-            Self::Refused(why) => write!(f, "{why}"),
-            Self::Status(status) => write!(f, "the node answered with status {status}"),
-            Self::TooLarge => write!(f, "the answer is longer than {} MiB", BODY_MAX >> 20),
-            Self::Malformed(what) => write!(f, "the answer is not HTTP: {what}"),
-            Self::Io(error) => write!(f, "the connection broke: {error}"),
-        }
+fn of_status(status: u16) -> String {
+    match status {
+        401 | 403 => "the node wants its token; set SELVEDGE_TOKEN or use --token".to_owned(),
+        404 => "there is no node here (status 404); another server?".to_owned(),
+        _ => format!("the node answered with status {status}"),
     }
 }
-
-impl std::error::Error for HttpError {}
 
 impl From<io::Error> for HttpError {
     fn from(error: io::Error) -> Self {

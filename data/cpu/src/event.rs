@@ -4,7 +4,6 @@
 //! "the first event in the event queue" of the thesis (3.3.1).
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use selvedge_units::{Duration, Instant};
 
@@ -44,16 +43,9 @@ impl Rule {
 
 /// The queue holds as many events as it can: one is lost, and its task finds the data when it
 /// runs the next time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} events wait already; the sink is told by its next period")]
 pub struct EventsFull(pub usize);
-
-impl fmt::Display for EventsFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events wait already; the sink is told by its next period", self.0)
-    }
-}
-
-impl core::error::Error for EventsFull {}
 
 /// An event that is being delivered: its sink has begun to run for it.
 #[derive(Clone, Copy, Debug)]

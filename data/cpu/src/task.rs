@@ -1,7 +1,5 @@
 //! What a task asks for, and what it got.
 
-use core::fmt;
-
 use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::Duration;
 
@@ -19,11 +17,16 @@ pub struct Task {
 }
 
 /// Numbers that are no task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// A period of 0 or above 2^62 ns.
+    #[error("a period of {0} is out of range; state 1 ns to 146 years")]
     Period(Duration),
     /// A service time of 0, or longer than its period.
+    #[error(
+        "a service time of {service} in a period of {period}: state more than 0, and no more than \
+        the period"
+    )]
     Service {
         /// The service time.
         service: Duration,
@@ -31,28 +34,9 @@ pub enum TaskError {
         period: Duration,
     },
     /// A window that loses more than it holds.
+    #[error("window {0} would lose more periods than it holds; x must be at most y")]
     Window(Window),
 }
-
-impl fmt::Display for TaskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Period(period) => {
-                write!(f, "a period of {period} is out of range; state 1 ns to 146 years")
-            }
-            Self::Service { service, period } => write!(
-                f,
-                "a service time of {service} in a period of {period}: state more than 0, and no \
-                 more than the period"
-            ),
-            Self::Window(w) => {
-                write!(f, "window {w} would lose more periods than it holds; x must be at most y")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TaskError {}
 
 impl Task {
     /// The longest period.

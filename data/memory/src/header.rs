@@ -11,7 +11,6 @@
 //!
 //! All numbers are native-endian: both sides run on one machine.
 
-use core::fmt;
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,9 +28,14 @@ pub struct Header {
 }
 
 /// Why memory does not hold the layout that it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It begins with other bytes.
+    #[error(
+        "the segment begins with other bytes ({}) than {}; pass the memory that was handed out",
+        .is.escape_ascii(),
+        .wanted.escape_ascii()
+    )]
     Magic {
         /// With these.
         is: [u8; 8],
@@ -39,6 +43,9 @@ pub enum HeaderError {
         wanted: [u8; 8],
     },
     /// It is of another version.
+    #[error(
+        "the segment is of layout version {is}, this program's is {wanted}; use both of one release"
+    )]
     Version {
         /// Its own.
         is: u32,
@@ -46,6 +53,9 @@ pub enum HeaderError {
         wanted: u32,
     },
     /// A number in it is out of range.
+    #[error(
+        "the segment's header is corrupt: {what} is {value}; pass the memory that was handed out"
+    )]
     Number {
         /// Which one.
         what: &'static str,
@@ -53,32 +63,6 @@ pub enum HeaderError {
         value: u64,
     },
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Magic { is, wanted } => write!(
-                f,
-                "the segment begins with other bytes ({}) than {}; pass the memory that was handed out",
-                is.escape_ascii(),
-                wanted.escape_ascii()
-            ),
-            Self::Version { is, wanted } => write!(
-                f,
-                "the segment is of layout version {is}, this program's is {wanted}; use both of one \
-                 release"
-            ),
-            Self::Number { what, value } => {
-                write!(
-                    f,
-                    "the segment's header is corrupt: {what} is {value}; pass the memory that was handed out"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for HeaderError {}
 
 impl Header {
     /// Bytes of a header.

@@ -12,8 +12,6 @@
 //!
 //! A reader that sleeps is called by its [`Bell`](crate::Bell).
 
-use core::fmt;
-
 mod block;
 mod reader;
 mod writer;
@@ -29,11 +27,13 @@ pub use self::writer::MailboxWriter;
 const TRIES: usize = 8;
 
 /// Why a message was not put in, or none can be taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
     /// There is no room, and the mailbox does not overwrite.
+    #[error("the mailbox is full; come again when some was read")]
     Full,
     /// The message can never fit.
+    #[error("a message of {len} bytes does not fit, at most {most}; ask for more room")]
     TooLong {
         /// Its bytes.
         len: usize,
@@ -41,27 +41,9 @@ pub enum MailboxError {
         most: usize,
     },
     /// What the other side wrote makes no sense: believe nothing more.
+    #[error("the other side broke the mailbox; it is not used any more")]
     Corrupt,
 }
-
-impl fmt::Display for MailboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("the mailbox is full; come again when some was read"),
-            Self::TooLong { len, most } => {
-                write!(
-                    f,
-                    "a message of {len} bytes does not fit, at most {most}; ask for more room"
-                )
-            }
-            Self::Corrupt => {
-                f.write_str("the other side broke the mailbox; it is not used any more")
-            }
-        }
-    }
-}
-
-impl core::error::Error for MailboxError {}
 
 /// A mailbox in this process.
 #[must_use]

@@ -43,9 +43,13 @@ pub struct PayloadSpan {
 }
 
 /// Why room could not be reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// Too little is free now; the consumer's next release may change that.
+    #[error(
+        "no room for {wanted}, {free} of the pool are free; release payloads or give the stream a \
+        larger pool"
+    )]
     Full {
         /// Bytes asked for.
         wanted: Bytes,
@@ -53,6 +57,10 @@ pub enum PoolError {
         free: Bytes,
     },
     /// It never fits.
+    #[error(
+        "{wanted} never fit, the pool takes {largest} at once; give the stream a pool of more \
+        than twice the size"
+    )]
     TooLarge {
         /// Bytes asked for.
         wanted: Bytes,
@@ -61,46 +69,24 @@ pub enum PoolError {
     },
 }
 
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { wanted, free } => write!(
-                f,
-                "no room for {wanted}, {free} of the pool are free; release payloads or give the \
-                 stream a larger pool"
-            ),
-            Self::TooLarge { wanted, largest } => write!(
-                f,
-                "{wanted} never fit, the pool takes {largest} at once; give the stream a pool of \
-                 more than twice the size"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PoolError {}
-
 /// Why a span means nothing to a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
     /// No committed payload lies there.
+    #[error(
+        "{} bytes at position {} are no payload of this pool; use spans as `commit` returned them",
+        .0.len,
+        .0.start
+    )]
     Unknown(PayloadSpan),
     /// What lay there has been released.
+    #[error(
+        "{} bytes at position {} were released before; release each payload once, after its use",
+        .0.len,
+        .0.start
+    )]
     Released(PayloadSpan),
 }
-
-impl fmt::Display for SpanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unknown(span) | Self::Released(span)) = self;
-        write!(f, "{} bytes at position {} ", span.len, span.start)?;
-        f.write_str(match self {
-            Self::Unknown(_) => "are no payload of this pool; use spans as `commit` returned them",
-            Self::Released(_) => "were released before; release each payload once, after its use",
-        })
-    }
-}
-
-impl core::error::Error for SpanError {}
 
 /// Makes a pool of `capacity` bytes, rounded up to a multiple of 16, at least 64 B and at most
 /// 1 GiB. A payload takes 16 bytes more than its length, rounded up to a multiple of 16, and at

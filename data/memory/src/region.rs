@@ -40,9 +40,13 @@ unsafe impl Plain for u32 {}
 unsafe impl Plain for u64 {}
 
 /// Why a region does not hold what it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
     /// It is too short for that, or it would begin at no multiple of 128.
+    #[error(
+        "{wanted} bytes at {at} do not lie in a segment of {len}, or not at a multiple of 128; \
+        lay it out as documented"
+    )]
     Bounds {
         /// Where it would begin.
         at: usize,
@@ -53,34 +57,14 @@ pub enum RegionError {
     },
     /// A ring's header states another capacity or slot size than it should, or more items than
     /// slots.
+    #[error(
+        "the ring's header is corrupt; use the segment as it was handed out and let only its own \
+        producer write"
+    )]
     Header,
     /// The layout's header is not what it should be.
-    Layout(HeaderError),
-}
-
-impl core::fmt::Display for RegionError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Bounds { at, wanted, len } => write!(
-                f,
-                "{wanted} bytes at {at} do not lie in a segment of {len}, or not at a multiple of \
-                 128; lay it out as documented"
-            ),
-            Self::Header => f.write_str(
-                "the ring's header is corrupt; use the segment as it was handed out and let only \
-                 its own producer write",
-            ),
-            Self::Layout(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for RegionError {}
-
-impl From<HeaderError> for RegionError {
-    fn from(error: HeaderError) -> Self {
-        Self::Layout(error)
-    }
+    #[error(transparent)]
+    Layout(#[from] HeaderError),
 }
 
 /// A run of bytes of a region, found to lie in it.

@@ -18,30 +18,17 @@ pub struct Window {
 }
 
 /// Why a text or a pair is not a window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// Not two whole numbers with a stroke between, each at most 65535.
+    #[error(
+        "\"{0}\" is not a window; write \"x/y\" with whole numbers up to 65535, such as \"1/5\""
+    )]
     Malformed(String),
     /// More to lose than there are frames.
+    #[error("window {0} would lose more frames than it holds; x must be at most y")]
     LosesTooMany(Window),
 }
-
-impl fmt::Display for WindowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(text) => write!(
-                f,
-                "\"{text}\" is not a window; write \"x/y\" with whole numbers up to 65535, \
-                 such as \"1/5\""
-            ),
-            Self::LosesTooMany(w) => {
-                write!(f, "window {w} would lose more frames than it holds; x must be at most y")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WindowError {}
 
 impl Window {
     /// No window: ordered by deadline alone.

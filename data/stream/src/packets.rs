@@ -1,19 +1,22 @@
 //! The packets of a frame as they lie in its payload: records of a length, `u16` little-endian,
 //! and that many bytes, one behind the other.
 
-use core::fmt;
-
 use selvedge_units::Bytes;
 
 /// Bytes that stand before each packet.
 pub const PACKET_HEADER_LEN: usize = 2;
 
 /// Why a packet could not be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketWriteError {
     /// Longer than 65535 bytes.
+    #[error("a packet of {0} is longer than 65535 bytes; divide the frame further")]
     TooLong(Bytes),
     /// Longer than what is left of the payload.
+    #[error(
+        "a packet takes {wanted}, {left} of the payload are left; reserve its length and \
+        {PACKET_HEADER_LEN} bytes for each packet"
+    )]
     NoRoom {
         /// Bytes it would take, its length included.
         wanted: Bytes,
@@ -21,26 +24,9 @@ pub enum PacketWriteError {
         left: Bytes,
     },
     /// The frame has 65535 packets already.
+    #[error("a frame has at most 65535 packets; use longer ones")]
     TooMany,
 }
-
-impl fmt::Display for PacketWriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(len) => {
-                write!(f, "a packet of {len} is longer than 65535 bytes; divide the frame further")
-            }
-            Self::NoRoom { wanted, left } => write!(
-                f,
-                "a packet takes {wanted}, {left} of the payload are left; reserve its length and \
-                 {PACKET_HEADER_LEN} bytes for each packet"
-            ),
-            Self::TooMany => f.write_str("a frame has at most 65535 packets; use longer ones"),
-        }
-    }
-}
-
-impl core::error::Error for PacketWriteError {}
 
 /// Writes packets into a payload, one behind the other.
 #[derive(Debug)]

@@ -92,30 +92,21 @@ pub struct Packet<'a> {
 }
 
 /// Why bytes are not an RTP packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Shorter than its own headers say, or than any header.
+    #[error("{len} bytes are too few for an RTP packet")]
     Truncated {
         /// Bytes there were.
         len: usize,
     },
     /// Not version 2.
+    #[error("RTP version {0} is not 2")]
     Version(u8),
     /// Its padding is longer than the packet.
+    #[error("padding of {0} bytes is longer than the packet")]
     Padding(u8),
 }
-
-impl core::fmt::Display for PacketError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Truncated { len } => write!(f, "{len} bytes are too few for an RTP packet"),
-            Self::Version(v) => write!(f, "RTP version {v} is not 2"),
-            Self::Padding(n) => write!(f, "padding of {n} bytes is longer than the packet"),
-        }
-    }
-}
-
-impl core::error::Error for PacketError {}
 
 impl<'a> Packet<'a> {
     /// Takes a packet apart. Unknown extensions are skipped.

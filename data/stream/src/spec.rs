@@ -7,7 +7,6 @@
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
-use core::fmt;
 use core::net::SocketAddr;
 
 use selvedge_units::{Bytes, Duration};
@@ -133,9 +132,10 @@ impl Spec {
 }
 
 /// Why a stream can't be what it was asked to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A value out of its range.
+    #[error("{what} is {value}; write {range}")]
     Range {
         /// Which.
         what: &'static str,
@@ -151,15 +151,6 @@ impl SpecError {
         Self::Range { what, value: value.to_string(), range }
     }
 }
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Range { what, value, range } = self;
-        write!(f, "{what} is {value}; write {range}")
-    }
-}
-
-impl core::error::Error for SpecError {}
 
 /// What a key's value may be, and where it goes.
 #[derive(Clone, Copy, Debug)]
