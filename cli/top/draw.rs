@@ -26,13 +26,7 @@ struct Column {
 
 const COLUMNS: [Column; 9] = [
     Column { title: "stream", width: 16, rank: 0, right: false, text: |s, _| s.name.clone() },
-    Column {
-        title: "state",
-        width: 8,
-        rank: 1,
-        right: false,
-        text: |s, _| report::state(s).to_owned(),
-    },
+    Column { title: "state", width: 8, rank: 1, right: false, text: |s, _| s.state.to_string() },
     Column {
         title: "rate",
         width: 11,
@@ -232,7 +226,7 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
             stream.missed,
             figures::drops(&stream.dropped)
         )),
-        Line::from(vec![report::state(stream).into(), " ".into(), Span::raw(&stream.detail)]),
+        Line::from(vec![stream.state.name().into(), " ".into(), Span::raw(&stream.detail)]),
     ])
 }
 

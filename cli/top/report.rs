@@ -1,7 +1,7 @@
 //! A snapshot as plain tables, for `--once`.
 
 use selvedge_cli_terminal::{Align, Table};
-use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot};
+use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot};
 
 use super::figures;
 
@@ -50,7 +50,7 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
         streams.row([
             stream.name.clone(),
             stream.link.clone(),
-            state(stream).to_owned(),
+            stream.state.to_string(),
             figures::rate(stream.sent_bps),
             figures::share(stream.on_time_share),
             figures::share(stream.decodable_share),
@@ -68,20 +68,6 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
 /// The share of a link's rate that is used.
 pub(super) fn used(link: &LinkSnapshot) -> Option<f64> {
     (link.rate_bps > 0).then(|| link.sent_bps as f64 / link.rate_bps as f64)
-}
-
-pub(super) const fn state(stream: &StreamSnapshot) -> &'static str {
-    use selvedge_control_config::view::StreamState::{
-        Ended, Failed, Retrying, Running, Stalled, Starting,
-    };
-    match stream.state {
-        Starting => "starting",
-        Running => "running",
-        Stalled => "stalled",
-        Retrying => "retrying",
-        Ended => "ended",
-        Failed => "failed",
-    }
 }
 
 #[cfg(test)]

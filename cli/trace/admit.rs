@@ -41,7 +41,7 @@ pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
     let trace = read(&args.file, args.discipline.as_deref())?;
     let discipline = trace.discipline;
     let policy = Policy::of(discipline).ok_or_else(|| {
-        let all = Policy::ALL.map(Policy::name).join(", ");
+        let all = Policy::NAMES.join(", ");
         Failure::input(format!("there is no test for \"{discipline}\"; there are {all}"))
     })?;
     let loads: Vec<Load> = trace

@@ -25,34 +25,23 @@ use crate::transmit::opened::{open_xdp, prepare, socket_method};
 use crate::transmit::wait_budget::WaitBudget;
 use crate::transmit::xdp::Xdp;
 
-/// How packets are handed to the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// One system call per packet.
-    SendMsg,
-    /// One system call per up to 64 packets.
-    SendMmsg,
-    /// The same, and packets in a row to the same destination, all of the same size (the last
-    /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO). A local
-    /// queue that has to cut such a run (`tbf`, with runs above its burst) may drop parts of it
-    /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
-    #[default]
-    Gso,
-    /// Whole frames to the device's driver, by AF_XDP in copy mode; the same as [`Method::Gso`] for
-    /// packets that can't go so. One call for some 32 packets, but around the device's qdisc.
-    Xdp,
-}
-
-impl Method {
-    /// The name used in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SendMsg => "sendmsg",
-            Self::SendMmsg => "sendmmsg",
-            Self::Gso => "gso",
-            Self::Xdp => "xdp",
-        }
+selvedge_units::named! {
+    /// How packets are handed to the kernel.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Method {
+        /// One system call per packet.
+        SendMsg = "sendmsg",
+        /// One system call per up to 64 packets.
+        SendMmsg = "sendmmsg",
+        /// The same, and packets in a row to the same destination, all of the same size (the last
+        /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO). A local
+        /// queue that has to cut such a run (`tbf`, with runs above its burst) may drop parts of it
+        /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
+        #[default]
+        Gso = "gso",
+        /// Whole frames to the device's driver, by AF_XDP in copy mode; the same as [`Method::Gso`] for
+        /// packets that can't go so. One call for some 32 packets, but around the device's qdisc.
+        Xdp = "xdp",
     }
 }
 

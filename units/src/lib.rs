@@ -10,6 +10,7 @@
 #[cfg(feature = "nearest")]
 extern crate alloc;
 
+mod named;
 #[cfg(feature = "nearest")]
 mod nearest;
 mod rate;

@@ -185,7 +185,7 @@ impl StreamPast {
                 StreamState::Stalled | StreamState::Retrying => "warn",
                 StreamState::Failed => "bad",
             };
-            let [was, is] = [last.state, stream.state].map(state_word);
+            let [was, is] = [last.state, stream.state];
             let detail = if stream.detail.is_empty() { "" } else { ": " };
             say(tone, format!("{is} (was {was}){detail}{}", stream.detail));
         }
@@ -225,24 +225,13 @@ fn wrong_with(stream: &StreamSnapshot, was: bool) -> Option<String> {
     match stream.state {
         StreamState::Starting | StreamState::Ended => None,
         StreamState::Failed | StreamState::Stalled | StreamState::Retrying => {
-            let (word, detail) = (state_word(stream.state), &stream.detail);
-            Some(if detail.is_empty() { word.to_owned() } else { format!("{word}: {detail}") })
+            let (word, detail) = (stream.state, &stream.detail);
+            Some(if detail.is_empty() { word.to_string() } else { format!("{word}: {detail}") })
         }
         StreamState::Running => stream
             .decodable_share
             .filter(|share| *share < limit)
             .map(|share| format!("{:.0} % of its frames can be decoded", share * 100.0)),
-    }
-}
-
-const fn state_word(state: StreamState) -> &'static str {
-    match state {
-        StreamState::Starting => "starting",
-        StreamState::Running => "running",
-        StreamState::Stalled => "stalled",
-        StreamState::Retrying => "retrying",
-        StreamState::Ended => "ended",
-        StreamState::Failed => "failed",
     }
 }
 

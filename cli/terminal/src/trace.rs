@@ -34,7 +34,7 @@ pub fn read(file: &Path, discipline: Option<&str>) -> Result<Trace, Failure> {
 /// Which there are.
 pub fn named(name: &str) -> Result<Discipline, Failure> {
     Discipline::from_name(name).ok_or_else(|| {
-        let all = Discipline::ALL.map(Discipline::name).join(", ");
+        let all = Discipline::NAMES.join(", ");
         Failure::input(format!("there is no discipline \"{name}\"; there are {all}"))
     })
 }

@@ -11,25 +11,17 @@ use crate::carrier::Carrier;
 /// The longest text of a format that is told with a list.
 const TEXT_MAX: usize = 32 << 10;
 
-/// Where a handler runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// As the filter that chooses among the sinks of the host.
-    In,
-    /// As the filter that chooses among the other hosts.
-    Out,
-    /// Beside the sinks: called with each event, it may send others on.
-    Handler,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Handler => "handler",
-        })
+selvedge_units::named! {
+    /// Where a handler runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Place {
+        /// As the filter that chooses among the sinks of the host.
+        In = "in",
+        /// As the filter that chooses among the other hosts.
+        Out = "out",
+        /// Beside the sinks: called with each event, it may send others on.
+        Handler = "handler",
     }
 }
 
@@ -55,22 +47,15 @@ impl From<SinkCounts> for SinkListing {
     }
 }
 
-/// What carries messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CarriedBy {
-    /// A ring in memory that both processes share.
-    Ring,
-    /// The engine.
-    Zenoh,
-}
-
-impl std::fmt::Display for CarriedBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Ring => "ring",
-            Self::Zenoh => "zenoh",
-        })
+selvedge_units::named! {
+    /// What carries messages.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CarriedBy {
+        /// A ring in memory that both processes share.
+        Ring = "ring",
+        /// The engine.
+        Zenoh = "zenoh",
     }
 }
 

@@ -1,19 +1,20 @@
 //! The services that there are, their kinds of events, and the programs behind each.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// A ready-made service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Service {
-    /// Readiness of sockets.
-    Socket,
-    /// Run-queue delay, placement, deadlines missed.
-    Sched,
-    /// Drops, queues, retransmissions.
-    Net,
-    /// Reclaim, pressure, page faults.
-    Memory,
+selvedge_units::named! {
+    /// A ready-made service.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Service {
+        /// Readiness of sockets.
+        Socket = "socket",
+        /// Run-queue delay, placement, deadlines missed.
+        Sched = "sched",
+        /// Drops, queues, retransmissions.
+        Net = "net",
+        /// Reclaim, pressure, page faults.
+        Memory = "memory",
+    }
 }
 
 /// A kind of event of a service.
@@ -171,19 +172,6 @@ const MEMORY: &[Kind] = &[
 ];
 
 impl Service {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Socket, Self::Sched, Self::Net, Self::Memory];
-
-    /// What it is called.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Socket => "socket",
-            Self::Sched => "sched",
-            Self::Net => "net",
-            Self::Memory => "memory",
-        }
-    }
-
     /// Its kinds; an event's `kind` is the place in this list.
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
@@ -210,12 +198,6 @@ impl Service {
     }
 }
 
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// There is no service of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no service \"{0}\"; there are socket, sched, net and memory")]
@@ -225,8 +207,7 @@ impl FromStr for Service {
     type Err = UnknownService;
 
     fn from_str(text: &str) -> Result<Self, UnknownService> {
-        let found = Self::ALL.into_iter().find(|service| service.name() == text);
-        found.ok_or_else(|| UnknownService(text.to_owned()))
+        Self::from_name(text).ok_or_else(|| UnknownService(text.to_owned()))
     }
 }
 

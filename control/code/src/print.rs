@@ -102,10 +102,10 @@ impl fmt::Display for Expr {
             }
             Kind::Negate(value) => write!(f, "-{value}"),
             Kind::Operate(operator, a, b) => {
-                write!(f, "({a} {}.{} {b})", operator.sign(), short(self.ty))
+                write!(f, "({a} {operator}.{} {b})", short(self.ty))
             }
             Kind::Compare(comparison, a, b) => {
-                write!(f, "({a} {}.{} {b})", comparison.sign(), short(a.ty))
+                write!(f, "({a} {comparison}.{} {b})", short(a.ty))
             }
             Kind::Both(a, b) => write!(f, "({a} && {b})"),
             Kind::Either(a, b) => write!(f, "({a} || {b})"),

@@ -75,46 +75,50 @@ pub(crate) enum Unary {
     Complement,
 }
 
-/// An operator between two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operator {
-    /// `+`
-    Add,
-    /// `-`
-    Subtract,
-    /// `*`
-    Multiply,
-    /// `/`
-    Divide,
-    /// `%`
-    Remainder,
-    /// `<<`
-    ShiftLeft,
-    /// `>>`
-    ShiftRight,
-    /// `&`
-    And,
-    /// `|`
-    Or,
-    /// `^`
-    Xor,
+selvedge_units::named! {
+    /// An operator between two numbers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Operator {
+        /// `+`
+        Add = "+",
+        /// `-`
+        Subtract = "-",
+        /// `*`
+        Multiply = "*",
+        /// `/`
+        Divide = "/",
+        /// `%`
+        Remainder = "%",
+        /// `<<`
+        ShiftLeft = "<<",
+        /// `>>`
+        ShiftRight = ">>",
+        /// `&`
+        And = "&",
+        /// `|`
+        Or = "|",
+        /// `^`
+        Xor = "^",
+    }
 }
 
-/// A comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Comparison {
-    /// `==`
-    Equal,
-    /// `!=`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterEqual,
+selvedge_units::named! {
+    /// A comparison.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Comparison {
+        /// `==`
+        Equal = "==",
+        /// `!=`
+        NotEqual = "!=",
+        /// `<`
+        Less = "<",
+        /// `<=`
+        LessEqual = "<=",
+        /// `>`
+        Greater = ">",
+        /// `>=`
+        GreaterEqual = ">=",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,36 +160,4 @@ pub(crate) enum ExprKind<'a> {
     Then(Box<Expr<'a>>, Box<Expr<'a>>),
     /// `sizeof(TYPE)`
     SizeOf(TypeName<'a>),
-}
-
-impl Operator {
-    /// As C writes it.
-    pub fn sign(self) -> &'static str {
-        match self {
-            Self::Add => "+",
-            Self::Subtract => "-",
-            Self::Multiply => "*",
-            Self::Divide => "/",
-            Self::Remainder => "%",
-            Self::ShiftLeft => "<<",
-            Self::ShiftRight => ">>",
-            Self::And => "&",
-            Self::Or => "|",
-            Self::Xor => "^",
-        }
-    }
-}
-
-impl Comparison {
-    /// As C writes it.
-    pub fn sign(self) -> &'static str {
-        match self {
-            Self::Equal => "==",
-            Self::NotEqual => "!=",
-            Self::Less => "<",
-            Self::LessEqual => "<=",
-            Self::Greater => ">",
-            Self::GreaterEqual => ">=",
-        }
-    }
 }

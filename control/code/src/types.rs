@@ -4,19 +4,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What is calculated with. Smaller stored types become `Int` when read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scalar {
-    /// 32 bits, signed, two's complement.
-    Int,
-    /// 32 bits, unsigned.
-    Unsigned,
-    /// 64 bits, signed.
-    Long,
-    /// 64 bits, unsigned.
-    UnsignedLong,
-    /// IEEE 754 binary64.
-    Double,
+selvedge_units::named! {
+    /// What is calculated with. Smaller stored types become `Int` when read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Scalar {
+        /// 32 bits, signed, two's complement.
+        Int = "int",
+        /// 32 bits, unsigned.
+        Unsigned = "unsigned",
+        /// 64 bits, signed.
+        Long = "long",
+        /// 64 bits, unsigned.
+        UnsignedLong = "unsigned long",
+        /// IEEE 754 binary64.
+        Double = "double",
+    }
 }
 
 impl Scalar {
@@ -37,52 +39,30 @@ impl Scalar {
     }
 }
 
-impl fmt::Display for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Int => "int",
-            Self::Unsigned => "unsigned",
-            Self::Long => "long",
-            Self::UnsignedLong => "unsigned long",
-            Self::Double => "double",
-        })
+selvedge_units::named! {
+    /// What is stored in a variable or member.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Storage {
+        /// 8 bits, 0 to 255 everywhere.
+        Char = "char",
+        /// 16 bits, signed.
+        Short = "short",
+        /// 16 bits, unsigned.
+        UnsignedShort = "unsigned short",
+        /// 32 bits, signed.
+        Int = "int",
+        /// 32 bits, unsigned.
+        Unsigned = "unsigned",
+        /// 64 bits, signed.
+        Long = "long",
+        /// 64 bits, unsigned.
+        UnsignedLong = "unsigned long",
+        /// IEEE 754 binary64.
+        Double = "double",
     }
 }
 
-/// What is stored in a variable or member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Storage {
-    /// 8 bits, 0 to 255 everywhere.
-    Char,
-    /// 16 bits, signed.
-    Short,
-    /// 16 bits, unsigned.
-    UnsignedShort,
-    /// 32 bits, signed.
-    Int,
-    /// 32 bits, unsigned.
-    Unsigned,
-    /// 64 bits, signed.
-    Long,
-    /// 64 bits, unsigned.
-    UnsignedLong,
-    /// IEEE 754 binary64.
-    Double,
-}
-
 impl Storage {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Char,
-        Self::Short,
-        Self::UnsignedShort,
-        Self::Int,
-        Self::Unsigned,
-        Self::Long,
-        Self::UnsignedLong,
-        Self::Double,
-    ];
-
     /// Size and alignment, in bytes.
     pub fn size(self) -> u32 {
         match self {
@@ -101,20 +81,6 @@ impl Storage {
             Self::Long => Scalar::Long,
             Self::UnsignedLong => Scalar::UnsignedLong,
             Self::Double => Scalar::Double,
-        }
-    }
-
-    /// As E-code writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Char => "char",
-            Self::Short => "short",
-            Self::UnsignedShort => "unsigned short",
-            Self::Int => "int",
-            Self::Unsigned => "unsigned",
-            Self::Long => "long",
-            Self::UnsignedLong => "unsigned long",
-            Self::Double => "double",
         }
     }
 }

@@ -112,65 +112,36 @@ pub struct LinkConfig {
     pub secret: Option<String>,
 }
 
-/// How a link's packets are handed to the kernel. Each way falls back to the next simpler one where the
-/// kernel does not have it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sending {
-    /// The best that is known to do: `gso`.
-    #[default]
-    Auto,
-    /// Many packets by one call.
-    Sendmmsg,
-    /// The same, and runs of packets pass through the kernel as one.
-    Gso,
-    /// Whole frames to the device's driver, by AF_XDP.
-    Xdp,
-}
-
-impl Sending {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Sendmmsg, Self::Gso, Self::Xdp];
-
-    /// The name in node files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Sendmmsg => "sendmmsg",
-            Self::Gso => "gso",
-            Self::Xdp => "xdp",
-        }
+selvedge_units::named! {
+    /// How a link's packets are handed to the kernel. Each way falls back to the next simpler one where the
+    /// kernel does not have it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Sending {
+        /// The best that is known to do: `gso`.
+        #[default]
+        Auto = "auto",
+        /// Many packets by one call.
+        Sendmmsg = "sendmmsg",
+        /// The same, and runs of packets pass through the kernel as one.
+        Gso = "gso",
+        /// Whole frames to the device's driver, by AF_XDP.
+        Xdp = "xdp",
     }
 }
 
-/// Where a link is scheduled and sent from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// In a thread of the node's own process.
-    #[default]
-    Inline,
-    /// In a coprocessor's process, fed by the node's through shared memory.
-    Coprocessor,
-    /// The same, and the coprocessor reads the streams' recordings itself.
-    CoprocessorReads,
-    /// In the kernel, by a qdisc of the device.
-    Kernel,
-}
-
-impl Placement {
-    /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Inline, Self::Coprocessor, Self::CoprocessorReads, Self::Kernel];
-
-    /// The name in node files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Inline => "inline",
-            Self::Coprocessor => "coprocessor",
-            Self::CoprocessorReads => "coprocessor-reads",
-            Self::Kernel => "kernel",
-        }
+selvedge_units::named! {
+    /// Where a link is scheduled and sent from.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Placement {
+        /// In a thread of the node's own process.
+        #[default]
+        Inline = "inline",
+        /// In a coprocessor's process, fed by the node's through shared memory.
+        Coprocessor = "coprocessor",
+        /// The same, and the coprocessor reads the streams' recordings itself.
+        CoprocessorReads = "coprocessor-reads",
+        /// In the kernel, by a qdisc of the device.
+        Kernel = "kernel",
     }
 }
 

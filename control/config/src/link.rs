@@ -25,33 +25,6 @@ pub(super) const KNOWN: &[&str] = &[
     "stack",
     "secret",
 ];
-const SENDINGS: &[&str] = &{
-    let mut names = [""; Sending::ALL.len()];
-    let mut n = 0;
-    while n < names.len() {
-        names[n] = Sending::ALL[n].name();
-        n += 1;
-    }
-    names
-};
-const PLACEMENTS: &[&str] = &{
-    let mut names = [""; Placement::ALL.len()];
-    let mut n = 0;
-    while n < names.len() {
-        names[n] = Placement::ALL[n].name();
-        n += 1;
-    }
-    names
-};
-const DISCIPLINES: &[&str] = &{
-    let mut names = [""; Discipline::ALL.len()];
-    let mut n = 0;
-    while n < names.len() {
-        names[n] = Discipline::ALL[n].name();
-        n += 1;
-    }
-    names
-};
 const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_MIN: Bytes = Bytes(576);
 const MTU_MAX: Bytes = Bytes(65_535);
@@ -65,7 +38,8 @@ const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
 pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
     reader.refuse_unknown(section, KNOWN);
     let rate = rate(reader, section);
-    let named = reader.choice(section, "discipline", DISCIPLINES).and_then(Discipline::from_name);
+    let named =
+        reader.choice(section, "discipline", &Discipline::NAMES).and_then(Discipline::from_name);
     let discipline = named.unwrap_or_default();
     let selection = reader.flag(section, "selection");
     let mtu = reader.quantity(section, "mtu", MTU_MIN..=MTU_MAX, "1500 B");
@@ -89,15 +63,15 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
             }
         }
     }
-    let placement = reader.choice(section, "placement", PLACEMENTS);
-    let placement = Placement::ALL.into_iter().find(|one| Some(one.name()) == placement);
+    let placement = reader.choice(section, "placement", &Placement::NAMES);
+    let placement = placement.and_then(Placement::from_name);
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
     let device = device(reader, section);
     let carrier = stack::read(reader, section);
     let secret = stack::secret(reader, section);
-    let sending = reader.choice(section, "send", SENDINGS);
-    let sending = Sending::ALL.into_iter().find(|one| Some(one.name()) == sending);
+    let sending = reader.choice(section, "send", &Sending::NAMES);
+    let sending = sending.and_then(Sending::from_name);
     let in_kernel = placement == Some(Placement::Kernel);
     if in_kernel || (placement.is_none() && !section.has("placement")) {
         for key in ["socket", "core"] {

@@ -64,23 +64,25 @@ pub struct LinkSnapshot {
     pub queued_bytes: u64,
 }
 
-/// How a stream's source is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StreamState {
-    /// Not started yet.
-    #[default]
-    Starting,
-    /// Frames come.
-    Running,
-    /// No frame has come for several periods.
-    Stalled,
-    /// The source failed and will be tried again.
-    Retrying,
-    /// The source came to its end.
-    Ended,
-    /// The source failed for good.
-    Failed,
+selvedge_units::named! {
+    /// How a stream's source is doing.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum StreamState {
+        /// Not started yet.
+        #[default]
+        Starting = "starting",
+        /// Frames come.
+        Running = "running",
+        /// No frame has come for several periods.
+        Stalled = "stalled",
+        /// The source failed and will be tried again.
+        Retrying = "retrying",
+        /// The source came to its end.
+        Ended = "ended",
+        /// The source failed for good.
+        Failed = "failed",
+    }
 }
 
 /// A stream at one moment. Counters count since the start; shares are fractions of 1 over the

@@ -48,73 +48,36 @@ use crate::{Discipline, Tree};
 pub use share::{Ratio, Share};
 pub use text::{Clock, Explanation};
 
-/// A discipline that there is a test for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// Earliest deadline, then window.
-    Dwcs,
-    /// Window first.
-    Dwcs98,
-    /// Virtual deadlines.
-    Vds,
-    /// Earliest deadline first.
-    Edf,
-    /// Static priorities.
-    Priority,
-    /// First come, first served.
-    Fifo,
-    /// Weighted fair queueing.
-    Wfq,
-    /// Start-time fair queueing.
-    Sfq,
-    /// Deficit round robin.
-    Drr,
-    /// A tree of weights.
-    Hwfq,
-    /// Deadlines before priorities before fair shares, as each stream's class says.
-    Mixed,
+selvedge_units::named! {
+    /// A discipline that there is a test for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Policy {
+        /// Earliest deadline, then window.
+        Dwcs = "dwcs",
+        /// Window first.
+        Dwcs98 = "dwcs98",
+        /// Virtual deadlines.
+        Vds = "vds",
+        /// Earliest deadline first.
+        Edf = "edf",
+        /// Static priorities.
+        Priority = "priority",
+        /// First come, first served.
+        Fifo = "fifo",
+        /// Weighted fair queueing.
+        Wfq = "wfq",
+        /// Start-time fair queueing.
+        Sfq = "sfq",
+        /// Deficit round robin.
+        Drr = "drr",
+        /// A tree of weights.
+        Hwfq = "hwfq",
+        /// Deadlines before priorities before fair shares, as each stream's class says.
+        Mixed = "mixed",
+    }
 }
 
 impl Policy {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Dwcs,
-        Self::Dwcs98,
-        Self::Vds,
-        Self::Edf,
-        Self::Priority,
-        Self::Fifo,
-        Self::Wfq,
-        Self::Sfq,
-        Self::Drr,
-        Self::Hwfq,
-        Self::Mixed,
-    ];
-
-    /// The name, that of the discipline.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dwcs => "dwcs",
-            Self::Dwcs98 => "dwcs98",
-            Self::Vds => "vds",
-            Self::Edf => "edf",
-            Self::Priority => "priority",
-            Self::Fifo => "fifo",
-            Self::Wfq => "wfq",
-            Self::Sfq => "sfq",
-            Self::Drr => "drr",
-            Self::Hwfq => "hwfq",
-            Self::Mixed => "mixed",
-        }
-    }
-
-    /// The test of this name, if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-
     /// The test for a discipline, if there is one: not every discipline has a published bound.
     #[must_use]
     pub fn of(discipline: Discipline) -> Option<Self> {
@@ -186,27 +149,17 @@ pub struct Request<'a> {
     pub loads: &'a [Load],
 }
 
-/// How sure it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Proved: the promise holds as long as streams keep their contracts.
-    Guaranteed,
-    /// A necessary condition holds, but there is no proof that it suffices here.
-    Possible,
-    /// The promise breaks: always if the load exceeds the link, else for the worst arrivals that
-    /// the pattern allows.
-    Refused,
-}
-
-impl Verdict {
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "guaranteed",
-            Self::Possible => "possible",
-            Self::Refused => "refused",
-        }
+selvedge_units::named! {
+    /// How sure it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// Proved: the promise holds as long as streams keep their contracts.
+        Guaranteed = "guaranteed",
+        /// A necessary condition holds, but there is no proof that it suffices here.
+        Possible = "possible",
+        /// The promise breaks: always if the load exceeds the link, else for the worst arrivals that
+        /// the pattern allows.
+        Refused = "refused",
     }
 }
 

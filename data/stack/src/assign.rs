@@ -19,37 +19,29 @@ use crate::elements::ElementId;
 use crate::load::Load;
 use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 
-/// Which phase found the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// Phase 1: modules on few elements, one after the other.
-    Pipelined,
-    /// Phase 2: the whole stack on each of several elements.
-    PartlyParallel,
-    /// Phase 3: on all elements, and other streams spread as well.
-    Rebalanced,
-}
-
-impl Phase {
-    /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pipelined => "pipelined",
-            Self::PartlyParallel => "partly message-parallel",
-            Self::Rebalanced => "rebalanced",
-        }
+selvedge_units::named! {
+    /// Which phase found the configuration.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Phase {
+        /// Phase 1: modules on few elements, one after the other.
+        Pipelined = "pipelined",
+        /// Phase 2: the whole stack on each of several elements.
+        PartlyParallel = "partly message-parallel",
+        /// Phase 3: on all elements, and other streams spread as well.
+        Rebalanced = "rebalanced",
     }
 }
 
-/// What decisions look for among acceptable configurations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Goal {
-    /// Short delays: the first phase that fits, as in the paper.
-    #[default]
-    Delay,
-    /// Room for more: the phase with the least time between departures.
-    Bandwidth,
+selvedge_units::named! {
+    /// What decisions look for among acceptable configurations.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Goal {
+        /// Short delays: the first phase that fits, as in the paper.
+        #[default]
+        Delay = "delay",
+        /// Room for more: the phase with the least time between departures.
+        Bandwidth = "bandwidth",
+    }
 }
 
 /// What a stream can rely on in a configuration.

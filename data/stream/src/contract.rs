@@ -96,36 +96,17 @@ pub enum Late {
     Send,
 }
 
-/// How a stream is ordered where streams of several kinds share one scheduler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// By deadline, before the others.
-    Edf,
-    /// By priority, after those by deadline.
-    Priority,
-    /// By weight, of what the others leave.
-    #[default]
-    Fair,
-}
-
-impl Class {
-    /// All of them, the one that goes first before the others.
-    pub const ALL: [Self; 3] = [Self::Edf, Self::Priority, Self::Fair];
-
-    /// The name in node files and traces.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Edf => "edf",
-            Self::Priority => "priority",
-            Self::Fair => "fair",
-        }
-    }
-
-    /// The class of this name, if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.name() == name)
+selvedge_units::named! {
+    /// How a stream is ordered where streams of several kinds share one scheduler.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Class {
+        /// By deadline, before the others.
+        Edf = "edf",
+        /// By priority, after those by deadline.
+        Priority = "priority",
+        /// By weight, of what the others leave.
+        #[default]
+        Fair = "fair",
     }
 }
 

@@ -58,52 +58,25 @@ const _: () = assert!(size_of::<Descriptor>() == 64);
 #[cfg(not(loom))]
 unsafe impl Plain for Descriptor {}
 
-/// Why something that a producer wrote was refused; each is counted apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Refusal {
-    /// The ring's counter claims more items than there are slots.
-    Ring = 0,
-    /// The payload lies outside the pool, in two pieces, or not behind those before it.
-    Duration = 1,
-    /// There is no kind of that number, or a flag that means nothing.
-    Kind = 2,
-    /// The packets are none, or not those that fill the payload.
-    Packets = 3,
-    /// A packet is empty or larger than the link takes.
-    PacketSize = 4,
-    /// The deadline lies before the arrival, or more than an hour after it.
-    Deadline = 5,
-    /// Bytes that are to be zero are not.
-    Reserved = 6,
-}
-
-impl Refusal {
-    /// How many reasons there are.
-    pub const COUNT: usize = 7;
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Ring,
-        Self::Duration,
-        Self::Kind,
-        Self::Packets,
-        Self::PacketSize,
-        Self::Deadline,
-        Self::Reserved,
-    ];
-
-    /// The name used in statistics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ring => "ring",
-            Self::Duration => "span",
-            Self::Kind => "kind",
-            Self::Packets => "packets",
-            Self::PacketSize => "packet-size",
-            Self::Deadline => "deadline",
-            Self::Reserved => "reserved",
-        }
+selvedge_units::named! {
+    /// Why something that a producer wrote was refused; each is counted apart.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Refusal {
+        /// The ring's counter claims more items than there are slots.
+        Ring = "ring",
+        /// The payload lies outside the pool, in two pieces, or not behind those before it.
+        Duration = "span",
+        /// There is no kind of that number, or a flag that means nothing.
+        Kind = "kind",
+        /// The packets are none, or not those that fill the payload.
+        Packets = "packets",
+        /// A packet is empty or larger than the link takes.
+        PacketSize = "packet-size",
+        /// The deadline lies before the arrival, or more than an hour after it.
+        Deadline = "deadline",
+        /// Bytes that are to be zero are not.
+        Reserved = "reserved",
     }
 }
 

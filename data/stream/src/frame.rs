@@ -5,48 +5,31 @@ use selvedge_units::{Bytes, Instant};
 
 use crate::References;
 
-/// What a frame is to those that come after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A picture that refers to no other (I), and begins a group of pictures.
-    Intra = 0,
-    /// A picture predicted from earlier ones (P).
-    Predicted = 1,
-    /// A picture predicted from both sides (B).
-    Bidirectional = 2,
-    /// A picture that stands alone and that no other refers to (JPEG).
-    Still = 3,
-    /// A block of sound; stands alone.
-    Audio = 4,
-    /// Anything else; stands alone.
-    Data = 5,
+selvedge_units::named! {
+    /// What a frame is to those that come after it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Kind {
+        /// A picture that refers to no other (I), and begins a group of pictures.
+        Intra = "I",
+        /// A picture predicted from earlier ones (P).
+        Predicted = "P",
+        /// A picture predicted from both sides (B).
+        Bidirectional = "B",
+        /// A picture that stands alone and that no other refers to (JPEG).
+        Still = "still",
+        /// A block of sound; stands alone.
+        Audio = "audio",
+        /// Anything else; stands alone.
+        Data = "data",
+    }
 }
 
 impl Kind {
-    /// How many kinds there are.
-    pub const COUNT: usize = 6;
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Intra, Self::Predicted, Self::Bidirectional, Self::Still, Self::Audio, Self::Data];
-
     /// The kind with this number, if there is one.
     #[must_use]
     pub fn from_number(n: u8) -> Option<Self> {
         Self::ALL.get(usize::from(n)).copied()
-    }
-
-    /// The name used in node files, tables and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Intra => "I",
-            Self::Predicted => "P",
-            Self::Bidirectional => "B",
-            Self::Still => "still",
-            Self::Audio => "audio",
-            Self::Data => "data",
-        }
     }
 }
 
@@ -73,59 +56,28 @@ pub struct Frame {
     pub payload: PayloadSpan,
 }
 
-/// Why a frame was not delivered. Every drop has one; each is counted apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DropReason {
-    /// Its deadline passed while it waited.
-    Expired = 0,
-    /// It could not have been sent whole by its deadline.
-    TooLate = 1,
-    /// A frame that it refers to was lost, or will be.
-    ReferenceLost = 2,
-    /// Its group was given up as a whole, so that others could be kept.
-    GroupSkipped = 3,
-    /// It was the least loss among frames that could not all make their deadlines.
-    Sacrificed = 4,
-    /// Its stream's ring or pool, or the link's queue, was full.
-    Full = 5,
-    /// It does not fit the pool at all, or its packets are malformed.
-    Unusable = 6,
-    /// Its stream was removed, or its numbers began afresh, while it waited.
-    Removed = 7,
-    /// The socket refused it.
-    SendFailed = 8,
-}
-
-impl DropReason {
-    /// How many reasons there are.
-    pub const COUNT: usize = 9;
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Expired,
-        Self::TooLate,
-        Self::ReferenceLost,
-        Self::GroupSkipped,
-        Self::Sacrificed,
-        Self::Full,
-        Self::Unusable,
-        Self::Removed,
-        Self::SendFailed,
-    ];
-
-    /// The name used in tables and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::TooLate => "too-late",
-            Self::ReferenceLost => "reference-lost",
-            Self::GroupSkipped => "group-skipped",
-            Self::Sacrificed => "sacrificed",
-            Self::Full => "full",
-            Self::Unusable => "unusable",
-            Self::Removed => "removed",
-            Self::SendFailed => "send-failed",
-        }
+selvedge_units::named! {
+    /// Why a frame was not delivered. Every drop has one; each is counted apart.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum DropReason {
+        /// Its deadline passed while it waited.
+        Expired = "expired",
+        /// It could not have been sent whole by its deadline.
+        TooLate = "too-late",
+        /// A frame that it refers to was lost, or will be.
+        ReferenceLost = "reference-lost",
+        /// Its group was given up as a whole, so that others could be kept.
+        GroupSkipped = "group-skipped",
+        /// It was the least loss among frames that could not all make their deadlines.
+        Sacrificed = "sacrificed",
+        /// Its stream's ring or pool, or the link's queue, was full.
+        Full = "full",
+        /// It does not fit the pool at all, or its packets are malformed.
+        Unusable = "unusable",
+        /// Its stream was removed, or its numbers began afresh, while it waited.
+        Removed = "removed",
+        /// The socket refused it.
+        SendFailed = "send-failed",
     }
 }

@@ -70,9 +70,8 @@ impl Discard {
         const EXAMPLE: &str =
             "write {\"kind\": \"B\"}, with \"stream\": NUMBER for one stream only";
         let name = arguments["kind"].as_str().ok_or(EXAMPLE)?;
-        let named = |kind: &Kind| kind.name() == name;
-        let kind = Kind::ALL.into_iter().find(named).ok_or_else(|| {
-            format!("there is no such kind; use one of {}", Kind::ALL.map(Kind::name).join(", "))
+        let kind = Kind::from_name(name).ok_or_else(|| {
+            format!("there is no such kind; use one of {}", Kind::NAMES.join(", "))
         })?;
         let stream = match &arguments["stream"] {
             Value::Null => None,

@@ -111,7 +111,7 @@ enum ArgumentError {
 }
 
 fn discipline(text: &str) -> Result<Discipline, ArgumentError> {
-    let choice = || ArgumentError::Choice(Discipline::ALL.map(Discipline::name).join(", "));
+    let choice = || ArgumentError::Choice(Discipline::NAMES.join(", "));
     Discipline::from_name(text).ok_or_else(choice)
 }
 
@@ -129,8 +129,8 @@ fn tree(text: &str) -> Result<Nodes, ArgumentError> {
 }
 
 fn sending(text: &str) -> Result<Sending, ArgumentError> {
-    let found = Sending::ALL.into_iter().find(|sending| sending.name() == text);
-    found.ok_or_else(|| ArgumentError::Choice(Sending::ALL.map(Sending::name).join(", ")))
+    let choice = || ArgumentError::Choice(Sending::NAMES.join(", "));
+    Sending::from_name(text).ok_or_else(choice)
 }
 
 fn class(text: &str) -> Result<SchedClass, ArgumentError> {

@@ -5,30 +5,19 @@ use selvedge_data_stream::Window;
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// By what a task's time is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Placement {
-    /// The kernel's sched_ext.
-    Scx,
-    /// A dispatcher over SCHED_FIFO.
-    Fifo,
-    /// SCHED_DEADLINE, the kernel's own reservations.
-    Deadline,
-    /// Nothing: only counted.
-    None,
-}
-
-impl Placement {
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scx => "scx",
-            Self::Fifo => "fifo",
-            Self::Deadline => "deadline",
-            Self::None => "none",
-        }
+selvedge_units::named! {
+    /// By what a task's time is kept.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Placement {
+        /// The kernel's sched_ext.
+        Scx = "scx",
+        /// A dispatcher over SCHED_FIFO.
+        Fifo = "fifo",
+        /// SCHED_DEADLINE, the kernel's own reservations.
+        Deadline = "deadline",
+        /// Nothing: only counted.
+        None = "none",
     }
 }
 

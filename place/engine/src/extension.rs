@@ -11,38 +11,18 @@ use selvedge_units::{Duration, Instant};
 
 use selvedge_os::clock::Clock;
 
-/// Where a step may stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// A frame came out of its ring and is not with the link yet.
-    Arrival = 0,
-    /// The link is about to be asked what goes next.
-    Choice = 1,
-    /// Packets of a frame have been handed to the kernel.
-    Dispatch = 2,
-    /// A frame missed its deadline: it was lost to it, or sent late.
-    Miss = 3,
-}
-
-impl Stage {
-    /// All of them, in the order of a frame's way.
-    pub const ALL: [Self; 4] = [Self::Arrival, Self::Choice, Self::Dispatch, Self::Miss];
-
-    /// The name on the control socket and in statistics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Arrival => "arrival",
-            Self::Choice => "choice",
-            Self::Dispatch => "dispatch",
-            Self::Miss => "miss",
-        }
-    }
-
-    /// The point of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|point| point.name() == name)
+selvedge_units::named! {
+    /// Where a step may stand.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Stage {
+        /// A frame came out of its ring and is not with the link yet.
+        Arrival = "arrival",
+        /// The link is about to be asked what goes next.
+        Choice = "choice",
+        /// Packets of a frame have been handed to the kernel.
+        Dispatch = "dispatch",
+        /// A frame missed its deadline: it was lost to it, or sent late.
+        Miss = "miss",
     }
 }
 

@@ -61,34 +61,20 @@ impl fmt::Display for Slots {
     }
 }
 
-/// What the decision blocks hand on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Routing {
-    /// Winners only: the paper's max-finding configuration (WR).
-    WinnerOnly,
-    /// Winners and losers in log2 N passes: the paper's block (BA), of which only the first and
-    /// the last place are sure to be right.
-    PartialBlock,
-    /// Winners and losers in `1 + log2 N (log2 N - 1)` passes: a block that is sorted.
-    FullSort,
-    /// A tree of N - 1 decision blocks, one pass. Not in the paper.
-    Tree,
-}
-
-impl Routing {
-    /// All that there are.
-    pub const ALL: [Self; 4] = [Self::WinnerOnly, Self::PartialBlock, Self::FullSort, Self::Tree];
-
-    /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WinnerOnly => "winner only",
-            Self::PartialBlock => "partial block",
-            Self::FullSort => "full sort",
-            Self::Tree => "winner tree",
-        }
+selvedge_units::named! {
+    /// What the decision blocks hand on.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Routing {
+        /// Winners only: the paper's max-finding configuration (WR).
+        WinnerOnly = "winner only",
+        /// Winners and losers in log2 N passes: the paper's block (BA), of which only the first and
+        /// the last place are sure to be right.
+        PartialBlock = "partial block",
+        /// Winners and losers in `1 + log2 N (log2 N - 1)` passes: a block that is sorted.
+        FullSort = "full sort",
+        /// A tree of N - 1 decision blocks, one pass. Not in the paper.
+        Tree = "winner tree",
     }
 }
 

@@ -123,7 +123,7 @@ fn metrics_are_well_formed_and_complete() {
 
     let odd = [("stream", ODD), ("link", "up\"link")];
     assert_eq!(value("selvedge_stream_sent_total", &odd), Some(960.0), "labels are escaped");
-    for reason in DropReason::ALL.map(DropReason::name) {
+    for reason in DropReason::NAMES {
         let expected = match reason {
             "expired" => 30.0,
             "group-skipped" => 10.0,

@@ -61,19 +61,11 @@ pub enum TuneError {
 
 impl From<ManagerSettings> for MetaView {
     fn from(meta: ManagerSettings) -> Self {
-        let goal = match meta.goal {
-            Goal::Delay => "delay",
-            Goal::Bandwidth => "bandwidth",
-        };
-        let detail = match meta.detail {
-            Detail::Traffic => "traffic",
-            Detail::Full => "full",
-        };
         Self {
             sampling_ns: meta.sampling.0,
             activation_ns: meta.activation.0,
-            goal: goal.to_owned(),
-            detail: detail.to_owned(),
+            goal: meta.goal.to_string(),
+            detail: meta.detail.to_string(),
         }
     }
 }
@@ -92,15 +84,11 @@ impl Tuning {
         }
         let goal = match self.goal.as_deref() {
             None => before.goal,
-            Some("delay") => Goal::Delay,
-            Some("bandwidth") => Goal::Bandwidth,
-            Some(other) => return Err(TuneError::Goal(shown(other))),
+            Some(name) => Goal::from_name(name).ok_or_else(|| TuneError::Goal(shown(name)))?,
         };
         let detail = match self.detail.as_deref() {
             None => before.detail,
-            Some("traffic") => Detail::Traffic,
-            Some("full") => Detail::Full,
-            Some(other) => return Err(TuneError::Detail(shown(other))),
+            Some(name) => Detail::from_name(name).ok_or_else(|| TuneError::Detail(shown(name)))?,
         };
         Ok(ManagerSettings { sampling, activation, goal, detail })
     }

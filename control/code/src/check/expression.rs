@@ -130,8 +130,8 @@ impl<'a> Checker<'a> {
             Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide
         );
         if !exact {
-            a = integer(a, operator.sign(), a_at)?;
-            b = integer(b, operator.sign(), b_at)?;
+            a = integer(a, operator.name(), a_at)?;
+            b = integer(b, operator.name(), b_at)?;
         }
         let shift = matches!(operator, Operator::ShiftLeft | Operator::ShiftRight);
         let ty = if shift { a.ty } else { a.ty.with(b.ty) };

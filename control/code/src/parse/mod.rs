@@ -213,7 +213,7 @@ impl<'a> Parser<'a, '_> {
             () => Some(Storage::Int),
         };
         let storage = storage.ok_or_else(|| {
-            let all = Storage::ALL.map(Storage::name).join(", ");
+            let all = Storage::NAMES.join(", ");
             let what = format!("\"{}\" is no type", words.join(" "));
             Diagnostic::new(start.at.to(last), what, format!("there are {all}"))
         })?;

@@ -154,6 +154,8 @@ macro_rules! disciplines {
         impl Discipline {
             /// All of them.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$name),*];
+            /// Their names, in the same order.
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($text),*];
 
             /// The name in node files, traces and tables.
             #[must_use]

@@ -4,14 +4,16 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::concurrency::{Concurrency, Counter, SingleThreaded};
 
-/// How much is monitored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Detail {
-    /// Inter-arrival times and sizes.
-    Traffic,
-    /// Latencies as well.
-    #[default]
-    Full,
+selvedge_units::named! {
+    /// How much is monitored.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Detail {
+        /// Inter-arrival times and sizes.
+        Traffic = "traffic",
+        /// Latencies as well.
+        #[default]
+        Full = "full",
+    }
 }
 
 /// Counts of one stream. Any call may add to it; each figure is exact, though one that is taken

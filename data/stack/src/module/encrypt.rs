@@ -27,23 +27,14 @@ use crate::message::Message;
 pub const CHUNK: usize = 16_384;
 const TAG: usize = 16;
 
-/// Which cipher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cipher {
-    /// ChaCha20-Poly1305.
-    ChaCha20,
-    /// AES-256-GCM.
-    Aes256,
-}
-
-impl Cipher {
-    /// The name in the line of text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ChaCha20 => "chacha20",
-            Self::Aes256 => "aes256",
-        }
+selvedge_units::named! {
+    /// Which cipher.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Cipher {
+        /// ChaCha20-Poly1305.
+        ChaCha20 = "chacha20",
+        /// AES-256-GCM.
+        Aes256 = "aes256",
     }
 }
 

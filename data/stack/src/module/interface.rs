@@ -130,66 +130,33 @@ impl Outputs {
     }
 }
 
-/// Why a message went no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(usize)]
-pub enum Reason {
-    /// A checksum or a stated length does not agree with the bytes.
-    Corrupt,
-    /// A header makes no sense.
-    Malformed,
-    /// It was received before.
-    Duplicate,
-    /// Newer ones were delivered meanwhile.
-    Late,
-    /// Its nonce was used before.
-    Replayed,
-    /// It does not authenticate.
-    Forged,
-    /// Larger than this stack takes.
-    TooLarge,
-    /// Memory for messages in parts is used up; the oldest goes.
-    NoRoom,
-    /// Beyond the window that was granted.
-    OutOfWindow,
-    /// For another connection.
-    Stranger,
-    /// Held to its contract.
-    Policed,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Corrupt,
-        Self::Malformed,
-        Self::Duplicate,
-        Self::Late,
-        Self::Replayed,
-        Self::Forged,
-        Self::TooLarge,
-        Self::NoRoom,
-        Self::OutOfWindow,
-        Self::Stranger,
-        Self::Policed,
-    ];
-
-    /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Corrupt => "corrupt",
-            Self::Malformed => "malformed",
-            Self::Duplicate => "duplicate",
-            Self::Late => "late",
-            Self::Replayed => "replayed",
-            Self::Forged => "forged",
-            Self::TooLarge => "too large",
-            Self::NoRoom => "no room",
-            Self::OutOfWindow => "out of window",
-            Self::Stranger => "stranger",
-            Self::Policed => "policed",
-        }
+selvedge_units::named! {
+    /// Why a message went no further.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(usize)]
+    pub enum Reason {
+        /// A checksum or a stated length does not agree with the bytes.
+        Corrupt = "corrupt",
+        /// A header makes no sense.
+        Malformed = "malformed",
+        /// It was received before.
+        Duplicate = "duplicate",
+        /// Newer ones were delivered meanwhile.
+        Late = "late",
+        /// Its nonce was used before.
+        Replayed = "replayed",
+        /// It does not authenticate.
+        Forged = "forged",
+        /// Larger than this stack takes.
+        TooLarge = "too large",
+        /// Memory for messages in parts is used up; the oldest goes.
+        NoRoom = "no room",
+        /// Beyond the window that was granted.
+        OutOfWindow = "out of window",
+        /// For another connection.
+        Stranger = "stranger",
+        /// Held to its contract.
+        Policed = "policed",
     }
 }
 
