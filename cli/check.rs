@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde::Serialize;
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::feasibility::Unknown;
 use selvedge_control_config::{LinkSummary, Summary};
 
@@ -96,14 +96,11 @@ fn table(file: &str, summary: &Summary) -> String {
     let unknown = || "?".to_owned();
     let rate = |bps: u64| format!("{:.0} kbit/s", bps as f64 / 1e3);
     let share = |share: Option<f64>| share.map_or_else(unknown, |s| format!("{:.0} %", s * 100.0));
-    let mut links = Table::new(&[
-        ("link", Align::Left),
-        ("rate", Align::Right),
-        ("discipline", Align::Left),
-        ("selection", Align::Left),
-        ("streams", Align::Right),
-        ("needed", Align::Right),
-    ]);
+    let mut links = Table::default()
+        .left(["link"])
+        .right(["rate"])
+        .left(["discipline", "selection"])
+        .right(["streams", "needed"]);
     for link in &summary.links {
         links.row([
             link.name.clone(),
@@ -114,18 +111,11 @@ fn table(file: &str, summary: &Summary) -> String {
             share(link.share),
         ]);
     }
-    let mut streams = Table::new(&[
-        ("stream", Align::Left),
-        ("link", Align::Left),
-        ("source", Align::Left),
-        ("to", Align::Left),
-        ("period", Align::Right),
-        ("window", Align::Left),
-        ("delay", Align::Right),
-        ("needs", Align::Right),
-        ("of link", Align::Right),
-        ("memory", Align::Right),
-    ]);
+    let mut streams = Table::default()
+        .left(["stream", "link", "source", "to"])
+        .right(["period"])
+        .left(["window"])
+        .right(["delay", "needs", "of link", "memory"]);
     for stream in &summary.streams {
         streams.row([
             stream.name.clone(),
@@ -164,13 +154,7 @@ fn tree(link: &LinkSummary) -> Option<String> {
     if link.tree.is_empty() {
         return None;
     }
-    let mut table = Table::new(&[
-        ("shared by", Align::Left),
-        ("", Align::Left),
-        ("below", Align::Left),
-        ("weight", Align::Right),
-        ("owns", Align::Right),
-    ]);
+    let mut table = Table::default().left(["shared by", "", "below"]).right(["weight", "owns"]);
     for owner in &link.tree {
         table.row([
             owner.name.clone(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use clap::Args;
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_os::probe::{self, Outcome, Unavailable};
@@ -247,12 +247,7 @@ fn as_json(trial: &Check) -> TrialJson<'_> {
 }
 
 fn as_text(trials: &[Check]) -> String {
-    let mut table = Table::new(&[
-        ("placement", Align::Left),
-        ("part", Align::Left),
-        ("works", Align::Left),
-        ("found", Align::Left),
-    ]);
+    let mut table = Table::default().left(["placement", "part", "works", "found"]);
     let mut advice = String::new();
     let mut before = "";
     for Check { placement, part, needed, outcome } in trials {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Late, Window, WindowError, Windows};
 use selvedge_place_kernel::{
@@ -377,19 +377,10 @@ fn as_json(report: &Report) -> Value {
 }
 
 fn as_text(report: &Report) -> String {
-    let mut table = Table::new(&[
-        ("stream", Align::Left),
-        ("packets", Align::Left),
-        ("window", Align::Left),
-        ("now", Align::Left),
-        ("sent", Align::Right),
-        ("late", Align::Right),
-        ("missed", Align::Right),
-        ("dropped", Align::Right),
-        ("violations", Align::Right),
-        ("overflow", Align::Right),
-        ("waiting", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["stream", "packets", "window", "now"])
+        .right(["sent", "late", "missed", "dropped"])
+        .right(["violations", "overflow", "waiting"]);
     for stream in &report.streams {
         let filters: Vec<String> = stream.filters.iter().map(|filter| filter.shown()).collect();
         let counters = stream.counters;

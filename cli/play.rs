@@ -14,7 +14,7 @@ use std::time::Instant as StdInstant;
 
 use clap::Args;
 use parking_lot::Mutex;
-use selvedge_cli_terminal::{Align, Failure, Table, input};
+use selvedge_cli_terminal::{Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
@@ -290,18 +290,10 @@ fn progress(seconds: u64, meters: &[MeterSnapshot]) -> String {
 fn table(streams: &[Listen], meters: &[MeterSnapshot]) -> String {
     let percent =
         |share: Option<f64>| share.map_or_else(|| "?".into(), |s| format!("{:.1} %", s * 100.0));
-    let mut table = Table::new(&[
-        ("stream", Align::Left),
-        ("packets", Align::Right),
-        ("lost", Align::Right),
-        ("reordered", Align::Right),
-        ("rate", Align::Right),
-        ("jitter", Align::Right),
-        ("frames", Align::Right),
-        ("whole", Align::Right),
-        ("on time", Align::Right),
-        ("decodable", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["stream"])
+        .right(["packets", "lost", "reordered", "rate", "jitter"])
+        .right(["frames", "whole", "on time", "decodable"]);
     for (stream, m) in streams.iter().zip(meters) {
         table.row([
             stream.name.clone(),

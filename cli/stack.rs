@@ -10,7 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_comm_stack::profile::{self, Profile};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::deliver::Order;
@@ -216,15 +216,9 @@ fn profiled(json: bool) -> Result<(), Failure> {
         writeln!(out, "{both}")?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&[
-        ("module", Align::Left),
-        ("down, ns", Align::Right),
-        ("+1 kB", Align::Right),
-        ("critical", Align::Right),
-        ("up, ns", Align::Right),
-        ("+1 kB", Align::Right),
-        ("critical", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["module"])
+        .right(["down, ns", "+1 kB", "critical", "up, ns", "+1 kB", "critical"]);
     for module in &modules {
         let [down, up] = module.critical;
         let figures = module.down.iter().chain([&down]).chain(&module.up).chain([&up]);
@@ -249,12 +243,8 @@ fn profiled(json: bool) -> Result<(), Failure> {
         ring[1][0],
         ring[1][1]
     )?;
-    let mut table = Table::new(&[
-        ("one message of 64 kB", Align::Left),
-        ("slaves", Align::Right),
-        ("down, us", Align::Right),
-        ("up, us", Align::Right),
-    ]);
+    let mut table =
+        Table::default().left(["one message of 64 kB"]).right(["slaves", "down, us", "up, us"]);
     for one in &sharing {
         let times = [one.down, one.up].map(|ns| format!("{:.1}", ns / 1e3));
         table.row([one.module.clone(), one.slaves.to_string()].into_iter().chain(times));

@@ -1,7 +1,7 @@
 //! What late wake-ups of this machine cost a link, for `check` and `doctor`: measured for a fifth of a
 //! second on a thread that asks for what the engine asks for.
 
-use selvedge_cli_terminal::{Align, Table};
+use selvedge_cli_terminal::Table;
 use selvedge_control_config::{LinkConfig, NodeConfig, Placement};
 use selvedge_data_link::{Paced, default_catch_up};
 use selvedge_os::probe;
@@ -90,15 +90,10 @@ impl Cost {
 
 /// What late wake-ups cost each of some links.
 pub(crate) fn table(costs: &[Cost]) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("wake-ups on a link of", Left),
-        ("late", Right),
-        ("late p99", Right),
-        ("cost", Right),
-        ("with catch_up of", Right),
-        ("cost", Right),
-    ]);
+    let mut table = Table::default()
+        .left(["wake-ups on a link of"])
+        .right(["late", "late p99", "cost"])
+        .right(["with catch_up of", "cost"]);
     for cost in costs {
         table.row([
             cost.link.clone(),

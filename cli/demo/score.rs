@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use selvedge_cli_terminal::{Align, Table};
+use selvedge_cli_terminal::Table;
 use selvedge_data_link::bound::Bound;
 use selvedge_data_stream::Histogram;
 use selvedge_place_engine::measure::MeterSnapshot;
@@ -137,17 +137,10 @@ impl Comparison {
             let (after, rate) = (at.since(self.began).as_secs_f64(), rate.0 as f64 / 1e3);
             let _ = writeln!(text, "After {after:.0} s both links were set to {rate:.0} kbit/s.");
         }
-        let mut table = Table::new(&[
-            ("stream", Align::Left),
-            ("by", Align::Left),
-            ("frames", Align::Right),
-            ("delivered", Align::Right),
-            ("on time", Align::Right),
-            ("decodable", Align::Right),
-            ("violations", Align::Right),
-            ("delay mean", Align::Right),
-            ("p99", Align::Right),
-        ]);
+        let mut table = Table::default()
+            .left(["stream", "by"])
+            .right(["frames", "delivered", "on time", "decodable"])
+            .right(["violations", "delay mean", "p99"]);
         let (dwcs, dwcs_all) = self.dwcs.rows();
         let (fifo, fifo_all) = self.fifo.rows();
         for ((name, d), f) in self.names.iter().zip(&dwcs).zip(&fifo) {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use selvedge_cli_terminal::{Align, Failure, Table, signals};
+use selvedge_cli_terminal::{Failure, Table, signals};
 use selvedge_comm_event::{
     CarriedBy, Listing, MemberListing, ParticipantName, SinkListing, listed,
 };
@@ -50,22 +50,10 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
 }
 
 fn table(all: &[(ParticipantName, Listing)]) -> Table {
-    let mut table = Table::new(&[
-        ("channel", Align::Left),
-        ("host", Align::Left),
-        ("format", Align::Left),
-        ("members", Align::Right),
-        ("by ring", Align::Right),
-        ("sinks", Align::Right),
-        ("published", Align::Right),
-        ("delivered", Align::Right),
-        ("filtered", Align::Right),
-        ("expired", Align::Right),
-        ("overflowed", Align::Right),
-        ("held", Align::Right),
-        ("dropped", Align::Right),
-        ("missed", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["channel", "host", "format"])
+        .right(["members", "by ring", "sinks", "published", "delivered", "filtered"])
+        .right(["expired", "overflowed", "held", "dropped", "missed"]);
     for (host, listing) in sorted(all) {
         let sum = |of: fn(&SinkListing) -> u64| listing.sinks.iter().map(of).sum::<u64>();
         let dropped: u64 = listing.members.iter().map(|member| member.dropped + member.lost).sum();
@@ -101,20 +89,11 @@ fn sorted(all: &[(ParticipantName, Listing)]) -> Vec<&(ParticipantName, Listing)
 
 /// The members of each channel as each host sees them.
 fn members(all: &[(ParticipantName, Listing)]) -> Table {
-    let mut table = Table::new(&[
-        ("channel", Align::Left),
-        ("host", Align::Left),
-        ("member", Align::Left),
-        ("wants", Align::Left),
-        ("to it by", Align::Left),
-        ("sent", Align::Right),
-        ("lost", Align::Right),
-        ("owed", Align::Right),
-        ("dropped", Align::Right),
-        ("from it by", Align::Left),
-        ("received", Align::Right),
-        ("refused", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["channel", "host", "member", "wants", "to it by"])
+        .right(["sent", "lost", "owed", "dropped"])
+        .left(["from it by"])
+        .right(["received", "refused"]);
     for (host, listing) in sorted(all) {
         for member in &listing.members {
             table.row([
@@ -137,18 +116,9 @@ fn members(all: &[(ParticipantName, Listing)]) -> Table {
 }
 
 fn deployed(all: &[(ParticipantName, Listing)]) -> String {
-    let mut table = Table::new(&[
-        ("deployed", Align::Left),
-        ("channel", Align::Left),
-        ("host", Align::Left),
-        ("place", Align::Left),
-        ("by", Align::Left),
-        ("to", Align::Left),
-        ("calls", Align::Right),
-        ("a call, ns", Align::Right),
-        ("refused", Align::Right),
-        ("faults", Align::Right),
-    ]);
+    let mut table = Table::default()
+        .left(["deployed", "channel", "host", "place", "by", "to"])
+        .right(["calls", "a call, ns", "refused", "faults"]);
     let mut is_empty = true;
     for (host, listing) in all {
         for one in &listing.deployed {

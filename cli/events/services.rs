@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
-use selvedge_cli_terminal::{Align, Failure, Table, input, signals};
+use selvedge_cli_terminal::{Failure, Table, input, signals};
 use selvedge_comm_call::Host;
 use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, WatchOptions, now, program,
@@ -167,8 +167,7 @@ fn failure(error: ServiceError) -> Failure {
 
 fn list(as_json: bool) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    let columns = ["service", "kind", "event", "value", "key", "here"].map(|c| (c, Align::Left));
-    let mut table = Table::new(&columns);
+    let mut table = Table::default().left(["service", "kind", "event", "value", "key", "here"]);
     let (mut all, mut way) = (Vec::new(), None);
     for service in Service::ALL {
         // Loads it and takes it out again.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Instant;
 
-use selvedge_cli_terminal::{Align, Table};
+use selvedge_cli_terminal::Table;
 use selvedge_comm_stack::endpoint::{ConnectionView, EndpointView, FlowView};
 
 /// What was drawn last, so that rates can be told.
@@ -79,12 +79,7 @@ impl DrawnBefore {
 }
 
 fn modules(connection: &ConnectionView) -> Table {
-    let mut table = Table::new(&[
-        ("    module", Align::Left),
-        ("down", Align::Left),
-        ("up", Align::Left),
-        ("waiting", Align::Right),
-    ]);
+    let mut table = Table::default().left(["    module", "down", "up"]).right(["waiting"]);
     for module in &connection.modules {
         table.row([
             format!("    {}", module.module),

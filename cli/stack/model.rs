@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use selvedge_cli_terminal::{Align, Failure, Table, input};
+use selvedge_cli_terminal::{Failure, Table, input};
 use selvedge_data_stack::assign::{Goal, assign};
 use selvedge_data_stack::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 use selvedge_units::Duration;
@@ -177,8 +177,7 @@ const fn holds_text(yes: bool) -> &'static str {
 }
 
 fn elements_table(found: &Evaluation<'_>) -> String {
-    let titles = [("", Align::Left), ("Avail", Align::Right), ("U", Align::Right)];
-    let mut table = Table::new(&titles);
+    let mut table = Table::default().left([""]).right(["Avail", "U"]);
     for p in found.elements().iter() {
         let (available, used) = (found.available(p), found.utilization(p));
         table.row([p.to_string(), available.to_string(), used.to_string()]);

@@ -1,25 +1,16 @@
 //! A snapshot as plain tables, for `--once`.
 
-use selvedge_cli_terminal::{Align, Table};
+use selvedge_cli_terminal::Table;
 use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot};
 
 use super::figures;
 
 /// The node in a line, its links and its streams in a table each.
 pub(super) fn tables(node: &NodeSnapshot) -> String {
-    use Align::{Left, Right};
-    let mut links = Table::new(&[
-        ("link", Left),
-        ("discipline", Left),
-        ("rate", Right),
-        ("sent", Right),
-        ("offered", Right),
-        ("use", Right),
-        ("of allowed", Right),
-        ("late", Right),
-        ("late p99", Right),
-        ("waiting", Right),
-    ]);
+    let mut links = Table::default()
+        .left(["link", "discipline"])
+        .right(["rate", "sent", "offered", "use", "of allowed"])
+        .right(["late", "late p99", "waiting"]);
     for link in &node.links {
         links.row([
             link.name.clone(),
@@ -34,18 +25,10 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             link.queued_frames.to_string(),
         ]);
     }
-    let mut streams = Table::new(&[
-        ("stream", Left),
-        ("link", Left),
-        ("state", Left),
-        ("rate", Right),
-        ("on time", Right),
-        ("decodable", Right),
-        ("violations", Right),
-        ("wait", Right),
-        ("wait p99", Right),
-        ("dropped", Left),
-    ]);
+    let mut streams = Table::default()
+        .left(["stream", "link", "state"])
+        .right(["rate", "on time", "decodable", "violations", "wait", "wait p99"])
+        .left(["dropped"]);
     for stream in &node.streams {
         streams.row([
             stream.name.clone(),
@@ -60,7 +43,7 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             figures::drops(&stream.dropped),
         ]);
     }
-    let mut head = Table::new(&[("node", Left), ("up", Right)]);
+    let mut head = Table::default().left(["node"]).right(["up"]);
     head.row([node.name.clone(), figures::uptime(node.uptime_ms)]);
     format!("{head}\n{links}\n{streams}")
 }

@@ -7,7 +7,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use rustix::process::{Signal, kill_process};
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_measure::event::{Kind, PACED, Source, opening as open_channels};
 use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
@@ -207,15 +207,11 @@ pub(crate) fn command(args: &ChannelsArgs) -> Result<(), Failure> {
         writeln!(out, "{report}")?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&[
-        ("sinks", Align::Right),
-        ("", Align::Left),
-        ("publish, us", Align::Right),
-        ("the last has it, us", Align::Right),
-        ("deliveries/s", Align::Right),
-        ("lost", Align::Right),
-        ("why", Align::Left),
-    ]);
+    let mut table = Table::default()
+        .right(["sinks"])
+        .left([""])
+        .right(["publish, us", "the last has it, us", "deliveries/s", "lost"])
+        .left(["why"]);
     for Row { sinks, bare, channel, reliable, engine } in &rows {
         let all = [
             ("bare Zenoh", Some(bare)),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::Args;
-use selvedge_cli_terminal::{Align, Failure, Table, signals};
+use selvedge_cli_terminal::{Failure, Table, signals};
 use selvedge_lab_repro::record::{self, Record};
 use selvedge_lab_repro::{
     EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError, find,
@@ -254,10 +254,11 @@ fn print(experiment: &Experiment, params: &Params, outcome: &Outcome) -> io::Res
         let right = |column: usize| {
             table.rows.iter().filter_map(|row| row.get(column)).all(|cell| cell.is_number())
         };
-        let align = |column| if right(column) { Align::Right } else { Align::Left };
-        let columns: Vec<_> =
-            table.columns.iter().enumerate().map(|(n, name)| (name.as_str(), align(n))).collect();
-        let mut shown = Table::new(&columns);
+        let columns = table.columns.iter().enumerate();
+        let mut shown = columns.fold(Table::default(), |shown, (n, name)| match right(n) {
+            true => shown.right([name]),
+            false => shown.left([name]),
+        });
         for row in &table.rows {
             shown.row(row.iter().map(|cell| cell.shown()));
         }

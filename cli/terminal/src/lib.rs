@@ -10,4 +10,4 @@ pub mod trace;
 
 pub use failure::Failure;
 pub use logging::logging;
-pub use table::{Align, Table};
+pub use table::Table;

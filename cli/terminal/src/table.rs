@@ -4,42 +4,50 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthStr;
 
-/// On which side of its column a cell stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// A table: a line of titles, then rows. Widths count terminal cells, not characters; control
 /// characters are shown escaped, so that a name from outside cannot steer the terminal.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
-    aligns: Vec<Align>,
-    /// The first row is the titles.
+    titles: Vec<String>,
+    /// Whether the cells of a column stand on its right side.
+    is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these columns and no rows.
-    pub fn new(columns: &[(&str, Align)]) -> Self {
-        let titles = columns.iter().map(|&(title, _)| plain(title)).collect();
-        Self { aligns: columns.iter().map(|&(_, align)| align).collect(), rows: vec![titles] }
+    /// Adds columns of words.
+    #[must_use]
+    pub fn left<const N: usize>(self, titles: [&str; N]) -> Self {
+        self.with(titles, false)
+    }
+
+    /// Adds columns of numbers.
+    #[must_use]
+    pub fn right<const N: usize>(self, titles: [&str; N]) -> Self {
+        self.with(titles, true)
+    }
+
+    fn with<const N: usize>(mut self, titles: [&str; N], is_right: bool) -> Self {
+        self.titles.extend(titles.map(plain));
+        self.is_right.extend([is_right; N]);
+        self
     }
 
     /// Adds a row. Cells that are missing are empty; cells beyond the last column are left out.
     pub fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<String> =
-            cells.into_iter().take(self.aligns.len()).map(|cell| plain(cell.as_ref())).collect();
-        row.resize(self.aligns.len(), String::new());
+            cells.into_iter().take(self.titles.len()).map(|cell| plain(cell.as_ref())).collect();
+        row.resize(self.titles.len(), String::new());
         self.rows.push(row);
     }
 
+    fn lines(&self) -> impl Iterator<Item = &Vec<String>> {
+        std::iter::once(&self.titles).chain(&self.rows)
+    }
+
     fn widths(&self) -> Vec<usize> {
-        let width_of = |column: usize| self.rows.iter().map(|row| row[column].width()).max();
-        (0..self.aligns.len()).map(|column| width_of(column).unwrap_or(0)).collect()
+        let width_of = |column: usize| self.lines().map(|row| row[column].width()).max();
+        (0..self.titles.len()).map(|column| width_of(column).unwrap_or(0)).collect()
     }
 }
 
@@ -47,15 +55,13 @@ impl fmt::Display for Table {
     /// Each line ends in a line feed and in no blanks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
-        for row in &self.rows {
+        for row in self.lines() {
             let mut line = String::new();
-            for ((cell, &align), &width) in row.iter().zip(&self.aligns).zip(&widths) {
+            for ((cell, is_right), &width) in row.iter().zip(&self.is_right).zip(&widths) {
                 let blanks = " ".repeat(width.saturating_sub(cell.width()));
                 let gap = if line.is_empty() { "" } else { "  " };
-                let (before, after) = match align {
-                    Align::Left => ("", blanks.as_str()),
-                    Align::Right => (blanks.as_str(), ""),
-                };
+                let blanks = blanks.as_str();
+                let (before, after) = if *is_right { (blanks, "") } else { ("", blanks) };
                 line.extend([gap, before, cell.as_str(), after]);
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&[("stream", Align::Left), ("rate", Align::Right)]);
+        let mut table = Table::default().left(["stream"]).right(["rate"]);
         table.row(["講義", "2.94 Mbit/s"]);
         table.row(["lobby-north", "0"]);
         let expected = "\
@@ -95,10 +101,10 @@ lobby-north            0
 
     #[test]
     fn odd_rows_fit() {
-        let mut table = Table::new(&[("a", Align::Left), ("b", Align::Left)]);
+        let mut table = Table::default().left(["a", "b"]);
         table.row(["\u{1b}[2J"]);
         table.row(["1", "2", "3"]);
         assert_eq!(table.to_string(), "a          b\n\\u{1b}[2J\n1          2\n");
-        assert_eq!(Table::new(&[]).to_string(), "\n");
+        assert_eq!(Table::default().to_string(), "\n");
     }
 }

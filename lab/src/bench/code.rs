@@ -1,7 +1,7 @@
 //! `bench code`: nanoseconds a call of an E-code handler, in each back end, beside the same in Rust;
 //! and microseconds from source to what can be called.
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_measure::code::{Workload, costs, readiness};
 use serde_json::json;
 
@@ -10,16 +10,15 @@ use super::{Measurement, cell, tenths};
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     // A sample of the slowest takes 25 ms.
     let samples = (seconds * 8).clamp(11, 101) as usize;
-    let mut calls = Table::new(&[
-        ("handler", Align::Left),
-        ("Rust ns", Align::Right),
-        ("machine code ns", Align::Right),
-        ("kernel ns", Align::Right),
-        ("empty kernel run ns", Align::Right),
-        ("evaluator ns", Align::Right),
-        ("check us", Align::Right),
-        ("to machine code us", Align::Right),
-        ("to kernel us", Align::Right),
+    let mut calls = Table::default().left(["handler"]).right([
+        "Rust ns",
+        "machine code ns",
+        "kernel ns",
+        "empty kernel run ns",
+        "evaluator ns",
+        "check us",
+        "to machine code us",
+        "to kernel us",
     ]);
     let mut list = Vec::new();
     for work in Workload::ALL {

@@ -1,6 +1,6 @@
 //! `bench coprocessor`: what the placement in a process of its own costs on this machine.
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_measure::coprocessor::{Percentiles, measure_hand_over, throughput, wake};
 use selvedge_units::Duration;
 use serde_json::json;
@@ -13,12 +13,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let woken = wake(100 * scale).map_err(Failure::failed)?;
     let rates = throughput(5 + scale).map_err(Failure::failed)?;
     let us = |span: Duration| span.0 as f64 / 1000.0;
-    let mut table = Table::new(&[
-        ("", Align::Left),
-        ("median", Align::Right),
-        ("p99", Align::Right),
-        ("longest", Align::Right),
-    ]);
+    let mut table = Table::default().left([""]).right(["median", "p99", "longest"]);
     let mut row = |what: &str, spread: &Percentiles| {
         let cell = |span| format!("{:.2} us", us(span));
         let Percentiles { median, p99, longest, .. } = *spread;

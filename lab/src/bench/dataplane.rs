@@ -1,7 +1,7 @@
 //! `bench dataplane`: frames a second through queues, decisions and a sink that takes everything,
 //! on one core; beside DPDK's `rte_sched` where that is installed.
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_data_sched::Discipline;
 use selvedge_lab_measure::Load;
 use selvedge_lab_measure::dataplane::dataplane;
@@ -17,12 +17,11 @@ const DISCIPLINES: [Discipline; 2] = [Discipline::Dwcs, Discipline::Edf];
 pub(super) fn measure(args: &BenchArgs) -> Result<Measurement, Failure> {
     let samples = samples(args.seconds, STREAMS.len() * DISCIPLINES.len() * 2);
     let peer = RteSched::build();
-    let mut table = Table::new(&[
-        ("discipline", Align::Left),
-        ("streams", Align::Right),
-        ("ns a frame", Align::Right),
-        ("million frames/s", Align::Right),
-        ("rte_sched's", Align::Right),
+    let mut table = Table::default().left(["discipline"]).right([
+        "streams",
+        "ns a frame",
+        "million frames/s",
+        "rte_sched's",
     ]);
     let mut list = Vec::new();
     let mut reason = None;

@@ -1,7 +1,7 @@
 //! `bench decide`: nanoseconds and instructions a decision, by discipline and number of streams;
 //! without misses and at twofold overload, beside a binary heap.
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_data_sched::Discipline;
 use selvedge_lab_measure::Load;
 use selvedge_lab_measure::decide::decide;
@@ -19,15 +19,14 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Measurement, Failure> {
     // Ours, the heap's, overload twice.
     let samples = samples(args.seconds, Discipline::ALL.len() * STREAMS.len() * 4);
     let source = Source::new(args.instructions)?;
-    let mut table = Table::new(&[
-        ("discipline", Align::Left),
-        ("streams", Align::Right),
-        ("ns a decision", Align::Right),
-        ("heap's", Align::Right),
-        ("ns an update in overload", Align::Right),
-        ("ratio", Align::Right),
-        ("told apart", Align::Right),
-        ("instructions", Align::Right),
+    let mut table = Table::default().left(["discipline"]).right([
+        "streams",
+        "ns a decision",
+        "heap's",
+        "ns an update in overload",
+        "ratio",
+        "told apart",
+        "instructions",
     ]);
     let mut list = Vec::new();
     for discipline in Discipline::ALL {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_measure::call::{BenchError, calls, preference};
 use selvedge_lab_measure::local::{BATCH, BenchPath, EVENT, measure as run, peer as far};
 use serde_json::{Value, json};
@@ -50,14 +50,13 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let amounts = (rounds, 300, 500_000);
     let found =
         run(&place.0, &start, &BenchPath::ALL, amounts, &mut |_| {}).map_err(Failure::failed)?;
-    let mut table = Table::new(&[
-        ("way", Align::Left),
-        ("median us", Align::Right),
-        ("p99 us", Align::Right),
-        ("longest us", Align::Right),
-        ("of bare", Align::Right),
-        ("ns an event", Align::Right),
-        ("million/s", Align::Right),
+    let mut table = Table::default().left(["way"]).right([
+        "median us",
+        "p99 us",
+        "longest us",
+        "of bare",
+        "ns an event",
+        "million/s",
     ]);
     let cell = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |f| format!("{f:.2}"));
     let mut list = Vec::new();
@@ -83,7 +82,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         }));
     }
     let costs = calls(&place.0, &start, rounds).map_err(Failure::failed)?;
-    let mut call_table = Table::new(&[("call of a service", Align::Left), ("us", Align::Right)]);
+    let mut call_table = Table::default().left(["call of a service"]).right(["us"]);
     for (what, us) in [
         ("a bare system call (getppid)", costs.system_call_ns / 1e3),
         ("fast: nobody is woken", costs.fast_ns / 1e3),
@@ -133,12 +132,11 @@ fn deliveries_under_load(
         }
         Err(error) => return Err(Failure::failed(error)),
     };
-    let mut table = Table::new(&[
-        ("under load the subscriber is", Align::Left),
-        ("median us", Align::Right),
-        ("p99 us", Align::Right),
-        ("p99.9 us", Align::Right),
-        ("worst us", Align::Right),
+    let mut table = Table::default().left(["under load the subscriber is"]).right([
+        "median us",
+        "p99 us",
+        "p99.9 us",
+        "worst us",
     ]);
     let mut list = Vec::new();
     for one in &found {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_measure::services::readiness::{Costs, readiness};
 use serde_json::json;
 
@@ -12,15 +12,13 @@ const SOCKETS: [usize; 2] = [1000, 10_000];
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let samples = (seconds * 100).clamp(100, 2000) as usize;
-    let mut table = Table::new(&[
-        ("sockets", Align::Right),
-        ("way", Align::Left),
-        ("look at nothing ns", Align::Right),
-        ("at one ns", Align::Right),
-        ("at 64, each ns", Align::Right),
-        ("sender pays ns", Align::Right),
-        ("wake-up us", Align::Right),
-        ("p99 us", Align::Right),
+    let mut table = Table::default().right(["sockets"]).left(["way"]).right([
+        "look at nothing ns",
+        "at one ns",
+        "at 64, each ns",
+        "sender pays ns",
+        "wake-up us",
+        "p99 us",
     ]);
     let mut list = Vec::new();
     for sockets in SOCKETS {

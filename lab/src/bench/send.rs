@@ -1,7 +1,7 @@
 //! `bench send`: packets a second through a link's scheduling and selection, against plain sending
 //! of the same packets in the same order by the same system calls, sample by sample in turns.
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
@@ -60,15 +60,13 @@ type Decide = Box<dyn FnMut() -> usize>;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let each = Duration(seconds.saturating_mul(1_000_000_000) / CASES.len() as u64);
-    let mut table = Table::new(&[
-        ("path", Align::Left),
-        ("method", Align::Left),
-        ("streams", Align::Right),
-        ("packets a frame", Align::Right),
-        ("packets a run", Align::Right),
-        ("plain packets/s", Align::Right),
-        ("scheduled packets/s", Align::Right),
-        ("ratio", Align::Right),
+    let mut table = Table::default().left(["path", "method"]).right([
+        "streams",
+        "packets a frame",
+        "packets a run",
+        "plain packets/s",
+        "scheduled packets/s",
+        "ratio",
     ]);
     let mut list = Vec::new();
     for (path, method, streams, packets) in CASES {
@@ -136,12 +134,7 @@ fn over_wire(each: Duration) -> (Vec<serde_json::Value>, String) {
             return (Vec::new(), text);
         }
     };
-    let mut table = Table::new(&[
-        ("method", Align::Left),
-        ("ns a packet", Align::Right),
-        ("packets/s", Align::Right),
-        ("to gso", Align::Right),
-    ]);
+    let mut table = Table::default().left(["method"]).right(["ns a packet", "packets/s", "to gso"]);
     let gso = measured.iter().find(|bench| bench.method == "gso");
     let gso = gso.map_or(f64::NAN, |bench| bench.packets_per_second);
     let mut list = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::time::Duration as StdDuration;
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_peers_stack::{Row, SIZES, rows};
 use serde_json::json;
 
@@ -16,13 +16,8 @@ const EACH: u64 = 28;
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let long = StdDuration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
     let rows = rows(ROUNDS, long, |_| {}).map_err(Failure::failed)?;
-    let mut table = Table::new(&[
-        ("", Align::Left),
-        ("1 kB, MB/s", Align::Right),
-        ("64 kB, MB/s", Align::Right),
-        ("50th, us", Align::Right),
-        ("99th, us", Align::Right),
-    ]);
+    let mut table =
+        Table::default().left([""]).right(["1 kB, MB/s", "64 kB, MB/s", "50th, us", "99th, us"]);
     for row in &rows {
         let rates = row.rates.map(|rate| format!("{:.1}", rate / 1e6));
         let trips = [row.trips.median, row.trips.p99].map(|trip| format!("{:.1}", micros(trip)));

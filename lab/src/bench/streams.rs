@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Spec;
@@ -73,7 +73,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let ms = |span: Option<Duration>| span.map_or(0.0, Duration::as_millis_f64);
     let share = on_time as f64 / total as f64;
     let cpu_share = busy as f64 / lasted.0 as f64;
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
+    let mut table = Table::default().left([""]).right([""]);
     table.row(["streams".to_owned(), STREAMS.to_string()]);
     table.row(["frames offered".to_owned(), total.to_string()]);
     table.row(["sent".to_owned(), sent.to_string()]);

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_repro::record::{self, Record};
 use selvedge_lab_repro::{EXPERIMENTS, Kind};
 use serde_json::{Value, json};
@@ -27,8 +27,7 @@ pub(super) fn print(as_json: bool) -> Result<(), Failure> {
             .collect();
         return Ok(writeln!(out, "{}", json!({ "experiments": all }))?);
     }
-    let columns = ["id", "kind", "claim", "last outcome"].map(|title| (title, Align::Left));
-    let mut table = Table::new(&columns);
+    let mut table = Table::default().left(["id", "kind", "claim", "last outcome"]);
     for experiment in EXPERIMENTS {
         let last = last(experiment.id).map_or_else(|| "-".to_owned(), |last| shown(&last));
         table.row([experiment.id, experiment.kind.letter(), experiment.claim, &last]);
