@@ -14,6 +14,7 @@ use selvedge_cli_terminal::{Failure, Table};
 use selvedge_comm_stack::profile::{self, Profile};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::deliver::Order;
+use selvedge_units::{Bytes, Duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StackCommand {
@@ -84,10 +85,9 @@ pub(crate) struct ShowArgs {
     pub(crate) seconds: Option<u64>,
 }
 
+/// What is said of an end of connections.
 #[derive(Debug, Args)]
-pub(crate) struct ListenArgs {
-    /// Where to listen
-    at: SocketAddr,
+pub(crate) struct EndArgs {
     /// Elements, each a thread
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     elements: u8,
@@ -97,6 +97,14 @@ pub(crate) struct ListenArgs {
     /// The file with the secret that both ends share: 64 hexadecimal digits
     #[arg(long, value_name = "FILE")]
     secret: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// Where to listen
+    at: SocketAddr,
+    #[command(flatten)]
+    end: EndArgs,
     /// How long (default: until SIGINT or SIGTERM)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
@@ -111,43 +119,36 @@ pub(crate) struct SendArgs {
     stack: String,
     /// A message each such time
     #[arg(long, default_value = "1 ms")]
-    every: String,
+    every: Duration,
     /// The least time between two messages of the contract (default: as --every)
     #[arg(long)]
-    minimum: Option<String>,
+    minimum: Option<Duration>,
     /// Over which time --every is the mean (default: as --every)
     #[arg(long)]
-    interval: Option<String>,
+    interval: Option<Duration>,
     /// The largest message, and the size of all
     #[arg(long, default_value = "1 kB")]
-    size: String,
+    size: Bytes,
     /// The longest delay
     #[arg(long, default_value = "10 ms")]
-    delay: String,
+    delay: Duration,
     /// How many messages in a row may be lost
     #[arg(long, default_value_t = 0)]
     loss_burst: u64,
     /// The delay is a condition: refuse the connection if it can't be kept
     #[arg(long)]
     firm: bool,
-    /// Elements, each a thread
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
-    elements: u8,
-    /// Threads that share the encryption of messages above 16 KiB
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
-    slaves: u8,
-    /// The file with the secret that both ends share: 64 hexadecimal digits
-    #[arg(long, value_name = "FILE")]
-    secret: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    end: EndArgs,
     /// After so long send otherwise than agreed
     #[arg(long, value_name = "TIME")]
-    then_after: Option<String>,
+    then_after: Option<Duration>,
     /// From then on a message each such time
     #[arg(long, value_name = "TIME", requires = "then_after")]
-    then_every: Option<String>,
+    then_every: Option<Duration>,
     /// and of this size
     #[arg(long, value_name = "SIZE", requires = "then_after")]
-    then_size: Option<String>,
+    then_size: Option<Bytes>,
     /// but agree on it with the other end first, and go on as before if either refuses
     #[arg(long, requires = "then_after")]
     then_agreed: bool,

@@ -1,10 +1,7 @@
 //! Sending and taking messages to try stacks, with a look at them once a second.
 
-use std::fmt::Display;
 use std::io::Write;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,18 +16,18 @@ use selvedge_node::secret;
 use selvedge_units::{Bytes, Duration};
 
 use super::draw::DrawnBefore;
-use super::{ListenArgs, SendArgs, parsed};
+use super::{EndArgs, ListenArgs, SendArgs, parsed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An endpoint that can be shown from outside.
 fn bound(
     at: SocketAddr,
-    (elements, slaves): (u8, u8),
-    file: Option<&Path>,
+    end: &EndArgs,
     what: &str,
 ) -> Result<(Arc<Endpoint>, StackControlServer), Failure> {
-    let secret = file.map(secret).transpose().map_err(Failure::input)?;
+    let secret = end.secret.as_deref().map(secret).transpose().map_err(Failure::input)?;
+    let (elements, slaves) = (end.elements, end.slaves);
     let options = Options { elements, slaves, secret, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
@@ -39,11 +36,10 @@ fn bound(
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let (hands, file) = ((args.elements, args.slaves), args.secret.as_deref());
-    let (endpoint, _control_server) = bound(args.at, hands, file, "stack listen")?;
+    let (endpoint, _control_server) = bound(args.at, &args.end, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on {at}, {} elements", args.elements)?;
+    writeln!(out, "listening on {at}, {} elements", args.end.elements)?;
     out.flush()?;
     let end = args.seconds.map(|seconds| Instant::now() + (SECOND * seconds).to_std());
     let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
@@ -83,10 +79,6 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn quantity<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|error| Failure::input(format!("{option} \"{text}\": {error}")))
-}
-
 /// How messages are sent at the moment.
 struct Schedule {
     every: Duration,
@@ -101,35 +93,26 @@ type ScheduleChange = (Duration, Option<Duration>, Option<Bytes>);
 impl SendArgs {
     /// When it is sent otherwise than agreed, and how.
     fn schedule_change(&self) -> Result<Option<ScheduleChange>, Failure> {
-        let Some(after) = &self.then_after else { return Ok(None) };
-        let Duration(after) = quantity("--then-after", after)?;
-        let every = self.then_every.as_ref().map(|text| quantity("--then-every", text));
-        let size = self.then_size.as_ref().map(|text| quantity("--then-size", text));
-        let (every, size): (Option<Duration>, Option<Bytes>) =
-            (every.transpose()?, size.transpose()?);
+        let Some(after) = self.then_after else { return Ok(None) };
+        let (every, size) = (self.then_every, self.then_size);
         if every == Some(Duration::ZERO)
             || size.is_some_and(|Bytes(size)| size == 0 || size > 1 << 20)
         {
             return Err(Failure::input("--then-every above 0, and --then-size of 1 B to 1 MiB"));
         }
-        Ok(Some((Duration::from_nanos(after), every, size)))
+        Ok(Some((after, every, size)))
     }
 }
 
 pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let stack = parsed(&args.stack)?;
-    let (every, size): (Duration, Bytes) =
-        (quantity("--every", &args.every)?, quantity("--size", &args.size)?);
-    let delay: Duration = quantity("--delay", &args.delay)?;
+    let SendArgs { every, size, delay, .. } = *args;
     let promise = if args.firm { Promise::Firm } else { Promise::Wanted };
     let quality = Quality { delay, loss_burst: args.loss_burst, promise };
-    let stated = |option: &str, text: &Option<String>| {
-        text.as_ref().map_or(Ok(every), |text| quantity(option, text))
-    };
     let traffic = Traffic {
         average: every,
-        minimum: stated("--minimum", &args.minimum)?,
-        interval: stated("--interval", &args.interval)?,
+        minimum: args.minimum.unwrap_or(every),
+        interval: args.interval.unwrap_or(every),
         largest: size,
     };
     let out_contract = Contract { traffic, quality };
@@ -138,10 +121,11 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         traffic: Traffic::steady(Duration::from_secs(1), Bytes(1000)),
         quality: Quality { delay: Duration::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
-    let file = args.secret.as_deref();
-    let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let (endpoint, _control_server) =
-        bound(quantity("address", any)?, (args.elements, args.slaves), file, "stack send")?;
+    let any: IpAddr = match args.peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let (endpoint, _control_server) = bound((any, 0).into(), &args.end, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),

@@ -1,8 +1,6 @@
 //! `selvedge stack tune`: meta-level control of the stacks of a process that runs.
 
-use std::fmt::Display;
 use std::io::Write;
-use std::str::FromStr;
 
 use clap::Args;
 use selvedge_cli_terminal::Failure;
@@ -17,10 +15,10 @@ pub(crate) struct TuneArgs {
     pid: Option<u32>,
     /// How often streams are looked at, 1 ms to an hour
     #[arg(long, value_name = "TIME")]
-    sampling: Option<String>,
+    sampling: Option<Duration>,
     /// How long something must be wrong before it is acted upon, at most an hour
     #[arg(long, value_name = "TIME")]
-    activation: Option<String>,
+    activation: Option<Duration>,
     /// What decisions look for: short delays, or room for more
     #[arg(long, value_name = "delay|bandwidth")]
     goal: Option<String>,
@@ -32,23 +30,11 @@ pub(crate) struct TuneArgs {
     json: bool,
 }
 
-fn read<T: FromStr<Err: Display>>(
-    option: &str,
-    text: Option<&String>,
-) -> Result<Option<T>, Failure> {
-    let read = |text: &String| {
-        text.parse().map_err(|error| Failure::input(format!("{option} \"{text}\": {error}")))
-    };
-    text.map(read).transpose()
-}
-
 impl TuneArgs {
     fn tuning(&self) -> Result<Tuning, Failure> {
-        let sampling: Option<Duration> = read("--sampling", self.sampling.as_ref())?;
-        let activation: Option<Duration> = read("--activation", self.activation.as_ref())?;
         let tuning = Tuning {
-            sampling_ns: sampling.map(|Duration(ns)| ns),
-            activation_ns: activation.map(|Duration(ns)| ns),
+            sampling_ns: self.sampling.map(|Duration(ns)| ns),
+            activation_ns: self.activation.map(|Duration(ns)| ns),
             goal: self.goal.clone(),
             detail: self.monitor.clone(),
         };
