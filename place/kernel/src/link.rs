@@ -177,15 +177,15 @@ impl KernelLink {
                 ssrc: params.ssrc,
             };
             let account_of = Arc::clone(&account);
-            let descent = KernelFrameQueue::new(
+            let descent = KernelFrameQueue {
                 clock,
                 socket,
-                params.spec.to,
-                params.spec.ring as usize,
-                reader,
-                account_of,
-                Arc::clone(&stop),
-            );
+                to: params.spec.to,
+                ring: params.spec.ring as usize,
+                pool: reader,
+                account: account_of,
+                stop: Arc::clone(&stop),
+            };
             frame_producers.push(FrameProducer::new(
                 &frame_producer,
                 Box::new(descent),

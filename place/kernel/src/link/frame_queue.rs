@@ -49,28 +49,16 @@ pub(super) fn open(stream: &str, to: SocketAddr, pool: Bytes) -> Result<(Socket,
 
 /// The end of a stream's inlet.
 pub(super) struct KernelFrameQueue {
-    clock: Clock,
-    socket: Socket,
-    to: SocketAddr,
-    ring: usize,
-    pool: PoolReader,
-    account: Arc<Mutex<StreamAccount>>,
-    stop: Arc<AtomicBool>,
+    pub(super) clock: Clock,
+    pub(super) socket: Socket,
+    pub(super) to: SocketAddr,
+    pub(super) ring: usize,
+    pub(super) pool: PoolReader,
+    pub(super) account: Arc<Mutex<StreamAccount>>,
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl KernelFrameQueue {
-    pub(super) const fn new(
-        clock: Clock,
-        socket: Socket,
-        to: SocketAddr,
-        ring: usize,
-        pool: PoolReader,
-        account: Arc<Mutex<StreamAccount>>,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
-        Self { clock, socket, to, ring, pool, account, stop }
-    }
-
     /// Hands one packet over.
     fn send(&self, packet: &[u8], deadline: Instant) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(TxTime(1))];
