@@ -4,9 +4,8 @@ use std::io::Write;
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, Table, signals};
-use selvedge_comm_event::{
-    CarriedBy, Listing, MemberListing, ParticipantName, SinkListing, listed,
-};
+use selvedge_comm_event::{CarriedBy, Listing, MemberListing, ParticipantName, listed};
+use selvedge_control_event::SinkCounts;
 use selvedge_units::Duration;
 
 use super::participant::{self, ParticipantArgs};
@@ -55,7 +54,7 @@ fn table(all: &[(ParticipantName, Listing)]) -> Table {
         .right(["members", "by ring", "sinks", "published", "delivered", "filtered"])
         .right(["expired", "overflowed", "held", "dropped", "missed"]);
     for (host, listing) in sorted(all) {
-        let sum = |of: fn(&SinkListing) -> u64| listing.sinks.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&SinkCounts) -> u64| listing.sinks.iter().map(of).sum::<u64>();
         let dropped: u64 = listing.members.iter().map(|member| member.dropped + member.lost).sum();
         let by_ring = |member: &&MemberListing| {
             [member.sent_by, member.received_by].contains(&CarriedBy::Ring)

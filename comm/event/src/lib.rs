@@ -48,9 +48,7 @@ pub use address::{Address, AddressError};
 pub use channel_handle::{Callback, ChannelHandle, DirectCallback};
 pub use handler::{FilterError, Meter};
 pub use keys::ParticipantName;
-pub use listing::{
-    CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing, listed,
-};
+pub use listing::{CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, listed};
 pub use meeting::MeetingError;
 pub use participant::{
     NamedNotice, Notices, Participant, RequestError, StartError, engine_configuration,

@@ -25,28 +25,6 @@ selvedge_units::named! {
     }
 }
 
-/// What became of a sink's events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkListing {
-    /// Given to it.
-    pub delivered: u64,
-    /// Its filter did not want them, or the channel's did not choose it.
-    pub filtered: u64,
-    /// Their deadline passed before.
-    pub expired: u64,
-    /// There was no room.
-    pub overflowed: u64,
-    /// Its filter was ended by a fault.
-    pub faulted: u64,
-}
-
-impl From<SinkCounts> for SinkListing {
-    fn from(sink_counts: SinkCounts) -> Self {
-        let SinkCounts { delivered, filtered, expired, overflowed, faulted } = sink_counts;
-        Self { delivered, filtered, expired, overflowed, faulted }
-    }
-}
-
 selvedge_units::named! {
     /// What carries messages.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +94,7 @@ pub struct Listing {
     /// The format's text; empty if it is very long.
     pub format_text: String,
     /// The sinks there.
-    pub sinks: Vec<SinkListing>,
+    pub sinks: Vec<SinkCounts>,
     /// The members on other hosts.
     pub members: Vec<MemberListing>,
     /// How many events were published there.
@@ -166,7 +144,7 @@ impl Listing {
             channel: view.name.to_owned(),
             format: view.format.id().to_string(),
             format_text: if text.len() <= TEXT_MAX { text.to_owned() } else { String::new() },
-            sinks: view.sinks.iter().map(|(_, sink_counts)| (*sink_counts).into()).collect(),
+            sinks: view.sinks.iter().map(|(_, counts)| *counts).collect(),
             members: view
                 .members
                 .iter()

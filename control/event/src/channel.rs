@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use selvedge_units::{Duration, Instant};
+use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attributes;
 use crate::event::{Delivery, Event, SinkId};
@@ -38,7 +39,7 @@ pub struct Subscription {
 }
 
 /// What became of the events for a sink; each is counted once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkCounts {
     /// Given to it.
     pub delivered: u64,
