@@ -81,8 +81,6 @@ struct Shared {
     wake_event: EventFd,
 }
 
-impl Shared {}
-
 /// A host; its services end when it is dropped.
 pub struct Host {
     directory: PathBuf,

@@ -234,13 +234,11 @@ impl Carrier {
         put
     }
 
-    /// Has events wait to go together even if their source is slow.
     #[cfg(test)]
     pub(crate) fn take_for_fast(&mut self) {
         self.batches.at_once = Duration::from_secs(60);
     }
 
-    /// Whether events wait to go together.
     #[cfg(test)]
     pub(crate) fn has_waiting(&self) -> bool {
         self.batches.due().is_some()
