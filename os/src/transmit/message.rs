@@ -22,55 +22,35 @@ const SEGMENTS_MAX: usize = 64;
 /// Bytes per message under GSO: a datagram's limit with the headers of either family.
 const SEGMENTED_MAX: usize = 65_535 - 60 - 8;
 
-/// The control message that states the size to cut at (`UDP_SEGMENT`). Laid out as the
-/// `CMSG_*` macros would: header, then data at its alignment, padded to the same.
+/// A control message with one value, laid out as the `CMSG_*` macros would: header, then data at its
+/// alignment, padded to the same.
 #[repr(C)]
-struct SegmentSize {
+struct ControlMessage<T> {
     header: libc::cmsghdr,
-    size: u16,
+    value: T,
 }
 
-// SAFETY: CMSG_SPACE and CMSG_LEN only compute from their argument.
-const _: () = assert!(size_of::<SegmentSize>() == unsafe { libc::CMSG_SPACE(2) } as usize);
-// SAFETY: as above.
-const _: () =
-    assert!(std::mem::offset_of!(SegmentSize, size) == unsafe { libc::CMSG_LEN(0) } as usize);
+/// States the size to cut at (`UDP_SEGMENT`).
+type SegmentSize = ControlMessage<u16>;
+/// States when a packet is to leave (`SCM_TXTIME`).
+type Departure = ControlMessage<u64>;
 
-impl SegmentSize {
-    fn new(size: u16) -> Self {
+impl<T> ControlMessage<T> {
+    // SAFETY: CMSG_SPACE only computes from its argument.
+    const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<T>() as u32) } as usize;
+    // SAFETY: as above.
+    const START: usize = unsafe { libc::CMSG_LEN(0) } as usize;
+
+    fn new(level: libc::c_int, kind: libc::c_int, value: T) -> Self {
+        const { assert!(size_of::<Self>() == Self::SPACE) };
+        const { assert!(std::mem::offset_of!(Self, value) == Self::START) };
         // SAFETY: a cmsghdr is plain integers, for which zero bytes are a value; on some
         // libcs it has padding fields that cannot be named here.
         let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: CMSG_LEN only computes from its argument.
-        header.cmsg_len = unsafe { libc::CMSG_LEN(2) } as _;
-        header.cmsg_level = libc::SOL_UDP;
-        header.cmsg_type = libc::UDP_SEGMENT;
-        Self { header, size }
-    }
-}
-
-/// The control message that states when a packet is to leave (`SCM_TXTIME`), laid out likewise.
-#[repr(C)]
-struct Departure {
-    header: libc::cmsghdr,
-    nanos: u64,
-}
-
-// SAFETY: CMSG_SPACE and CMSG_LEN only compute from their argument.
-const _: () = assert!(size_of::<Departure>() == unsafe { libc::CMSG_SPACE(8) } as usize);
-// SAFETY: as above.
-const _: () =
-    assert!(std::mem::offset_of!(Departure, nanos) == unsafe { libc::CMSG_LEN(0) } as usize);
-
-impl Departure {
-    fn new(nanos: u64) -> Self {
-        // SAFETY: as for `SegmentSize`.
-        let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: CMSG_LEN only computes from its argument.
-        header.cmsg_len = unsafe { libc::CMSG_LEN(8) } as _;
-        header.cmsg_level = libc::SOL_SOCKET;
-        header.cmsg_type = libc::SCM_TXTIME;
-        Self { header, nanos }
+        header.cmsg_len = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as _;
+        (header.cmsg_level, header.cmsg_type) = (level, kind);
+        Self { header, value }
     }
 }
 
@@ -178,12 +158,12 @@ fn lay_out<R>(
                 let size = sizes.add(messages);
                 // `joinable` joins only packets of which several fit a datagram.
                 let bytes = u16::try_from(rest[0].bytes.len()).unwrap_or(u16::MAX);
-                size.write(SegmentSize::new(bytes));
+                size.write(SegmentSize::new(libc::SOL_UDP, libc::UDP_SEGMENT, bytes));
                 header.msg_hdr.msg_control = size.cast();
                 header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
             } else if leaves > 0 {
                 let departure = departures.add(messages);
-                departure.write(Departure::new(leaves));
+                departure.write(Departure::new(libc::SOL_SOCKET, libc::SCM_TXTIME, leaves));
                 header.msg_hdr.msg_control = departure.cast();
                 header.msg_hdr.msg_controllen = size_of::<Departure>() as _;
             }
@@ -262,7 +242,7 @@ mod tests {
                         Message {
                             parts: parts.iter().map(|part| part.iov_len).collect(),
                             first_byte: parts[0].iov_base.cast::<u8>().read(),
-                            cut: (!cut.is_null()).then(|| (*cut).size),
+                            cut: (!cut.is_null()).then(|| (*cut).value),
                             port: u16::from_be(name.sin_port),
                         }
                     }
@@ -322,7 +302,7 @@ mod tests {
                 let kind = (!control.is_null()).then(|| unsafe { (*control).cmsg_type });
                 let at = kind.filter(|&kind| kind == libc::SCM_TXTIME).map(|_| {
                     // SAFETY: as above; the header says what it is.
-                    unsafe { (*control.cast::<Departure>()).nanos }
+                    unsafe { (*control.cast::<Departure>()).value }
                 });
                 (header.msg_iovlen, at)
             };
