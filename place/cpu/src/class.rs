@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::process::{Pid, geteuid};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use selvedge_units::Duration;
 
 /// A thread's or process's number; 0 is the caller.
@@ -72,17 +74,13 @@ pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<(
 ///
 /// # Errors
 /// `ESRCH` if the thread is gone, `EINVAL` if there is no such processor for it.
-#[allow(unsafe_code)]
 pub fn confine(thread: Tid, cpu: usize) -> io::Result<()> {
-    // SAFETY: `cpu_set_t` is plain data, for which all bytes zero are a valid value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+    if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: the bit lies within the set, as was just checked.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the kernel reads as many bytes as it is told from `set`, which lives through the call.
-    check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &raw const set) })
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(Pid::from_raw(thread), &set)?)
 }
 
 /// Confines all threads of a process to one processor, and what they will start. Threads that end
@@ -102,18 +100,11 @@ pub fn confine_process(process: Tid, cpu: usize) {
 
 /// The processors that this process may use, lowest first.
 #[must_use]
-#[allow(unsafe_code)]
 pub fn processors() -> Vec<usize> {
-    // SAFETY: `cpu_set_t` is plain data, for which all bytes zero are a valid value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most as many bytes as it is told into `set`.
-    let done = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    if done != 0 {
-        return vec![0];
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => vec![0],
     }
-    // SAFETY: every number lies within the set.
-    let has = |&cpu: &usize| unsafe { libc::CPU_ISSET(cpu, &set) };
-    (0..8 * size_of::<libc::cpu_set_t>()).filter(has).collect()
 }
 
 /// Whose processor time is asked for.
@@ -143,18 +134,14 @@ pub fn time_of(whose: ClockTarget) -> Option<Duration> {
 
 /// This thread's number.
 #[must_use]
-#[allow(unsafe_code)]
 pub fn this_thread() -> Tid {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::gettid() }
+    gettid().as_raw_nonzero().get()
 }
 
 /// This user's number.
 #[must_use]
-#[allow(unsafe_code)]
 pub fn this_user() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() }
+    geteuid().as_raw()
 }
 
 /// Orphans among this process's descendants become its children: nobody leaves a task by forking
