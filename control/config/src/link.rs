@@ -69,7 +69,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let core = reader.integer(section, "core", 0..=1023);
     let device = device(reader, section);
     let carrier = stack::read(reader, section);
-    let secret = stack::secret(reader, section);
+    let secret = reader.path(section, "secret", "secret = \"uplink.secret\"");
     let sending = reader.choice(section, "send", &Sending::NAMES);
     let sending = sending.and_then(Sending::from_name);
     let in_kernel = placement == Some(Placement::Kernel);

@@ -180,6 +180,22 @@ impl<'t> Reader<'t> {
         Some(text)
     }
 
+    /// The path of a file, if the key is there.
+    pub(super) fn path(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        example: &'static str,
+    ) -> Option<String> {
+        let entry = self.entry(section, key)?;
+        let path = self.text(&entry, example)?;
+        if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
+            self.report_value(&entry, ConfigFault::Path { value: quoted(path) });
+            return None;
+        }
+        Some(path.to_owned())
+    }
+
     /// `true` or `false`, if the key is there.
     pub(super) fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
         let entry = self.entry(section, key)?;

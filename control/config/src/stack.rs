@@ -6,7 +6,7 @@ use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_units::Bytes;
 
 use super::section::{Reader, Section};
-use super::{ConfigFault, LinkConfig, Placement, StreamConfig, quoted};
+use super::{ConfigFault, LinkConfig, Placement, StreamConfig};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
 pub const CARRIED_MIN: Bytes = Bytes(256);
@@ -38,17 +38,6 @@ pub(super) fn read<'t>(
             None
         }
     }
-}
-
-/// The path of the file with the secret.
-pub(super) fn secret<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
-    let entry = reader.entry(section, "secret")?;
-    let path = reader.text(&entry, "secret = \"uplink.secret\"")?;
-    if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
-        reader.report_value(&entry, ConfigFault::Path { value: quoted(path) });
-        return None;
-    }
-    Some(path.to_owned())
 }
 
 /// What is wrong with a stream's stack on its link, if anything; and with which key.

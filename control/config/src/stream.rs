@@ -51,7 +51,7 @@ pub(super) fn read<'t>(
     };
     let mut spec = Spec::new(section.name, UNKNOWN);
     KEYS.iter().for_each(|key| read_key(reader, section, key, &mut spec));
-    let sdp = sdp(reader, section);
+    let sdp = reader.path(section, "sdp", "sdp = \"out/lecture.sdp\"");
     let thumbnail = reader.flag(section, "thumbnail");
     let stack = stack::read(reader, section);
 
@@ -190,14 +190,4 @@ fn window<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>) -> Option<Window> {
     };
     reader.report_value(entry, ConfigFault::Window(error));
     None
-}
-
-fn sdp<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
-    let entry = reader.entry(section, "sdp")?;
-    let path = reader.text(&entry, "sdp = \"out/lecture.sdp\"")?;
-    if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
-        reader.report_value(&entry, ConfigFault::Path { value: quoted(path) });
-        return None;
-    }
-    Some(path.to_owned())
 }
