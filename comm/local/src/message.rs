@@ -33,29 +33,8 @@ pub(crate) enum Message {
     Attach {
         #[serde(rename = "waking")]
         wake_method: WakeMethod,
-        full: Full,
+        full: Overflow,
     },
-}
-
-/// [`Overflow`], as it is encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Full {
-    DropOldest,
-    DropNewest,
-    Latest,
-    Block,
-}
-
-impl From<Overflow> for Full {
-    fn from(overflow: Overflow) -> Self {
-        match overflow {
-            Overflow::DropOldest => Self::DropOldest,
-            Overflow::DropNewest => Self::DropNewest,
-            Overflow::Latest => Self::Latest,
-            Overflow::Block => Self::Block,
-        }
-    }
 }
 
 /// Reads bytes as a member does, for fuzzing: whether they are a message. What is one comes back from
@@ -75,7 +54,7 @@ mod tests {
         let wake_method = WakeMethod::Signal { number: -3, every: false };
         for say in [
             Message::Hello { channel: "load".to_owned(), source: true, sink: false },
-            Message::Attach { wake_method, full: Full::Block },
+            Message::Attach { wake_method, full: Overflow::Block },
         ] {
             let bytes = control::encode(&say);
             assert!(is_message(&bytes));

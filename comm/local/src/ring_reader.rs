@@ -55,8 +55,7 @@ impl RingReader {
             WakeMethod::Event => Some(Arc::new(EventFd::new()?)),
             WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
-        let attach =
-            Message::Attach { wake_method: options.wake_method, full: options.full.into() };
+        let attach = Message::Attach { wake_method: options.wake_method, full: options.full };
         let handed = SourceFds { mapping, event: event.clone() };
         let token = token.into();
         Ok((Self { peer, token, reader, event, ended: false }, (attach, handed)))

@@ -5,11 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::process::Pid;
+use selvedge_control_event::Overflow;
 use selvedge_data_memory::{MailboxError, MailboxSpec, MailboxWriter, Region, mailbox_region};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
-use crate::message::{Full, WakeMethod};
+use crate::message::WakeMethod;
 use crate::ring::{PeerId, RingError};
 use crate::waker::Waker;
 
@@ -18,7 +19,7 @@ pub(crate) struct RingWriter {
     pub(crate) peer: PeerId,
     writer: MailboxWriter,
     call: Waker,
-    full: Full,
+    full: Overflow,
     /// Whether something was written that the sink has not been shown.
     is_dirty: bool,
     /// The first bytes of the newest event, for signals.
@@ -36,7 +37,7 @@ impl RingWriter {
         memory: OwnedFd,
         event: Option<OwnedFd>,
         wake_method: WakeMethod,
-        full: Full,
+        full: Overflow,
     ) -> Result<Self, RingError> {
         let least = MailboxSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
         let lens = mailbox_region(least)..=mailbox_region(ROOM_MAX);
@@ -47,7 +48,7 @@ impl RingWriter {
     }
 
     pub(crate) fn blocks(&self) -> bool {
-        self.full == Full::Block
+        self.full == Overflow::Block
     }
 
     /// Whether an event of this length would find room.

@@ -4,9 +4,11 @@
 use std::collections::VecDeque;
 
 use selvedge_units::Instant;
+use serde::{Deserialize, Serialize};
 
 /// What happens to an event that comes when a subscriber's bound is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Overflow {
     /// The oldest that waits is dropped.
     DropOldest,
