@@ -93,12 +93,7 @@ impl BitPatternWriter {
         // Whoever sees anything of what follows sees the odd turn when it looks again.
         fence(Ordering::Release);
         self.memory.atomic(at + 8).store(tag, Ordering::Relaxed);
-        for (n, chunk) in bytes.chunks(8).enumerate() {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let word = u64::from_ne_bytes(word);
-            self.memory.atomic(at + 16 + n * 8).store(word, Ordering::Relaxed);
-        }
+        self.memory.write(at + 16, bytes);
         *turn = turn.wrapping_add(1);
         self.memory.put(at, head(*turn));
         self.bits(entry).fetch_or(1 << (entry % 64), Ordering::Release);
@@ -174,12 +169,8 @@ impl BitPatternReader {
             return None;
         }
         let tag = self.memory.atomic(at + 8).load(Ordering::Relaxed);
-        self.buffer.clear();
-        for n in 0..(len as usize).div_ceil(8) {
-            let word = self.memory.atomic(at + 16 + n * 8).load(Ordering::Relaxed);
-            self.buffer.extend_from_slice(&word.to_ne_bytes());
-        }
-        self.buffer.truncate(len as usize);
+        self.buffer.resize(len as usize, 0);
+        self.memory.read(at + 16, &mut self.buffer);
         fence(Ordering::Acquire);
         if self.memory.atomic(at).load(Ordering::Relaxed) != head {
             return None;
