@@ -6,6 +6,8 @@
 //! better nice value does, and is taken where it is granted. Real-time classes are left to the
 //! coprocessor placement.
 
+use crate::sched::set_attributes;
+
 /// The shortest slice that the kernel grants, in nanoseconds.
 const SLICE_NANOS: u64 = 100_000;
 /// Asked for where it is allowed.
@@ -34,15 +36,10 @@ pub fn ask() -> WakeLatency {
 }
 
 fn set(nice: i32) -> bool {
-    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
-    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attr.size = size_of::<libc::sched_attr>() as u32;
-    attr.sched_policy = libc::SCHED_OTHER as u32;
-    attr.sched_nice = nice;
-    attr.sched_runtime = SLICE_NANOS;
-    // SAFETY: the kernel reads `size` bytes of `attr`, which lives through the call; 0 means this
-    // thread, and there are no flags.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+    let fill = |attributes: &mut libc::sched_attr| {
+        (attributes.sched_nice, attributes.sched_runtime) = (nice, SLICE_NANOS);
+    };
+    set_attributes(0, libc::SCHED_OTHER, fill).is_ok()
 }
 
 #[cfg(test)]

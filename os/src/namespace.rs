@@ -9,7 +9,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::netlink::{ACK, Netlink, Request};
+use crate::netlink::{ACK, Netlink, Request, attribute};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
@@ -97,14 +97,6 @@ impl Veth {
         set_up(DEVICE, NEAR)?;
         self.in_peer_namespace(|| set_up("far0", FAR))?
     }
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 /// Gives a device of this thread's namespace an address, and sets it up, and the loopback too.

@@ -44,13 +44,18 @@ impl Request {
     /// The same with one more attribute.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-        self.0.extend(len.to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.0.extend(attribute(kind, value));
         self
     }
+}
+
+/// An attribute, filled up to a word; others may stand in its value.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    let mut bytes = [len, kind].map(u16::to_ne_bytes).concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 impl Netlink {

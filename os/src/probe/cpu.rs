@@ -1,13 +1,16 @@
 //! Probes of processor and memory: what a placement on a core of its own asks for.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::mm::{MlockAllFlags, mlockall, munlockall};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use selvedge_units::{Duration, Instant};
 
 use super::{Outcome, Unavailable};
-use crate::clock::Clock;
+use crate::clock::{Clock, pin_to_core};
 use crate::latency;
+use crate::memory::{Access, Mapping, Memfd};
+use crate::sched::{set_attributes, set_class};
 use crate::wake::sleeper;
 
 /// `SCHED_EXT`, which libc does not know.
@@ -22,44 +25,27 @@ fn aside(probe: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
 /// A thread on one processor only.
 pub fn pin() -> Outcome {
     aside(|| {
-        // SAFETY: a set of processors is plain bits, for which zero is a valid value.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        let size = size_of_val(&set);
-        // SAFETY: the kernel writes at most `size` bytes to `set`; 0 means this thread.
-        let got = unsafe { libc::sched_getaffinity(0, size, &raw mut set) };
-        // SAFETY: reads the set only; the number is below its bits.
-        let all: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
-            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-            .collect();
-        let Some(&last) = all.last().filter(|_| got == 0) else {
-            return Err(Unavailable::last("allow sched_getaffinity in the sandbox"));
-        };
-        // SAFETY: as above; the number came from the set.
-        unsafe {
-            libc::CPU_ZERO(&mut set);
-            libc::CPU_SET(last, &mut set);
-        }
-        // SAFETY: the kernel reads `size` bytes of `set`; 0 means this thread.
-        if unsafe { libc::sched_setaffinity(0, size, &raw const set) } != 0 {
+        let failed = |why| Unavailable::new(why, "allow sched_getaffinity in the sandbox");
+        let set = sched_getaffinity(None).map_err(failed)?;
+        let count = set.count();
+        let last = (0..CpuSet::MAX_CPU).rfind(|&cpu| set.is_set(cpu)).unwrap_or_default();
+        if !pin_to_core(last) {
             return Err(Unavailable::last("allow sched_setaffinity in the sandbox"));
         }
-        if all.len() < 2 {
+        if count < 2 {
             let why = "there is one processor only, so a core of its own leaves none";
             return Err(Unavailable::new(why, "give the machine or the container two or more"));
         }
-        Ok(format!("{} processors; a thread was pinned to {last}", all.len()))
+        Ok(format!("{count} processors; a thread was pinned to {last}"))
     })
 }
 
 /// All memory of the process locked, without reading it in.
 pub fn lock_memory() -> Outcome {
     const REMEDY: &str = "give it CAP_IPC_LOCK, or raise the limit: ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
-    // SAFETY: no pointers; pages that are locked stay where they are.
-    let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } == 0;
-    let missing = Unavailable::last(REMEDY);
-    // SAFETY: undoes the above.
-    unsafe { libc::munlockall() };
-    if locked { Ok("mlockall granted".to_owned()) } else { Err(missing) }
+    let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT);
+    let _ = munlockall();
+    locked.map(|()| "mlockall granted".to_owned()).map_err(|why| Unavailable::new(why, REMEDY))
 }
 
 /// The first-in first-out class.
@@ -71,27 +57,18 @@ const REAL_TIME: &str = "run as root or with CAP_SYS_NICE (systemd: LimitRTPRIO=
                          version 1 it needs cpu.rt_runtime_us > 0";
 
 fn policy(policy: i32, priority: i32, remedy: &str) -> Result<(), Unavailable> {
-    let param = libc::sched_param { sched_priority: priority };
-    // SAFETY: the kernel reads `param`; 0 means this thread.
-    let set = unsafe { libc::sched_setscheduler(0, policy, &raw const param) } == 0;
-    if set { Ok(()) } else { Err(Unavailable::last(remedy)) }
+    set_class(0, policy, priority).map_err(|why| Unavailable::new(why, remedy))
 }
 
 /// A reservation of 1 ms in 10.
 pub fn deadline() -> Outcome {
     aside(|| {
-        // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
-        let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-        attr.size = size_of::<libc::sched_attr>() as u32;
-        attr.sched_policy = libc::SCHED_DEADLINE as u32;
-        (attr.sched_runtime, attr.sched_deadline) = (1_000_000, 10_000_000);
-        attr.sched_period = attr.sched_deadline;
-        // SAFETY: the kernel reads `size` bytes of `attr`; 0 means this thread; no flags.
-        if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } == 0 {
-            Ok("SCHED_DEADLINE granted, 1 ms in 10 ms".to_owned())
-        } else {
-            Err(Unavailable::last(REAL_TIME))
-        }
+        let granted = set_attributes(0, libc::SCHED_DEADLINE, |attributes| {
+            (attributes.sched_runtime, attributes.sched_deadline) = (1_000_000, 10_000_000);
+            attributes.sched_period = attributes.sched_deadline;
+        });
+        granted.map_err(|why| Unavailable::new(why, REAL_TIME))?;
+        Ok("SCHED_DEADLINE granted, 1 ms in 10 ms".to_owned())
     })
 }
 
@@ -119,35 +96,11 @@ pub fn sched_ext() -> Outcome {
 pub fn shared_memory() -> Outcome {
     const LEN: usize = 4096;
     const REMEDY: &str = "allow memfd_create and mmap in the sandbox";
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"selvedge-probe".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(Unavailable::last(REMEDY));
-    }
-    // SAFETY: just made, and nobody else's.
-    let memory = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: a descriptor and a length.
-    if unsafe { libc::ftruncate(memory.as_raw_fd(), LEN as libc::off_t) } != 0 {
-        return Err(Unavailable::last(REMEDY));
-    }
-    let (write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: new mappings wherever the kernel likes.
-    let map =
-        || unsafe { libc::mmap(std::ptr::null_mut(), LEN, write, shared, memory.as_raw_fd(), 0) };
-    let (one, other) = (map(), map());
-    if one == libc::MAP_FAILED || other == libc::MAP_FAILED {
-        return Err(Unavailable::last(REMEDY));
-    }
-    // SAFETY: both point to LEN bytes that are mapped until below, and that nobody else knows.
-    let same = unsafe {
-        one.cast::<u64>().write_volatile(0x5e1f);
-        other.cast::<u64>().read_volatile() == 0x5e1f
-    };
-    // SAFETY: mapped above, used no more.
-    unsafe {
-        libc::munmap(one, LEN);
-        libc::munmap(other, LEN);
-    }
+    let failed = |why: &dyn std::fmt::Display| Unavailable::new(why, REMEDY);
+    let one = Memfd::create("selvedge-probe", LEN).map_err(|why| failed(&why))?;
+    let other = Mapping::new(one.file(), 0, LEN, Access::Read).map_err(|why| failed(&why))?;
+    one.put(0, 0x5e1f);
+    let same = other.word(0) == 0x5e1f;
     if same {
         Ok("memfd, mapped twice".to_owned())
     } else {

@@ -1,11 +1,12 @@
 //! Asking the kernel to leave the engine's thread alone: a core, no page faults, a real-time class.
 //! What is refused is said, and done without.
 
-use std::fmt;
+use std::{fmt, io};
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use selvedge_os::clock::pin_to_core;
 use selvedge_os::latency;
+use selvedge_os::sched::{set_attributes, set_class};
 
 /// What the thread is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +77,8 @@ pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
         SchedClass::Fair => false,
         SchedClass::Fifo => {
             let remedy = "raise RLIMIT_RTPRIO or grant CAP_SYS_NICE";
-            granted.note(format!("SCHED_FIFO {FIFO_PRIORITY}"), refused(fifo(), remedy))
+            let fifo = set_class(0, libc::SCHED_FIFO, FIFO_PRIORITY);
+            granted.note(format!("SCHED_FIFO {FIFO_PRIORITY}"), refused(fifo, remedy))
         }
         SchedClass::Deadline { runtime, period } => {
             let name = format!("SCHED_DEADLINE {} us of {} us", runtime / 1000, period / 1000);
@@ -101,46 +103,15 @@ impl RealtimeGrant {
     }
 }
 
-fn fifo() -> bool {
-    // SAFETY: a sched_param is plain integers, for which zero bytes are a value.
-    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
-    param.sched_priority = FIFO_PRIORITY;
-    // SAFETY: the pointer is good for the call; 0 means this thread.
-    let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
-    set == 0
+fn deadline(runtime: u64, period: u64) -> io::Result<()> {
+    set_attributes(0, libc::SCHED_DEADLINE, |attributes| {
+        attributes.sched_runtime = runtime;
+        attributes.sched_deadline = period;
+        attributes.sched_period = period;
+    })
 }
 
-fn deadline(runtime: u64, period: u64) -> bool {
-    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a value.
-    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attr.size = size_of::<libc::sched_attr>() as u32;
-    attr.sched_policy = libc::SCHED_DEADLINE as u32;
-    attr.sched_runtime = runtime;
-    attr.sched_deadline = period;
-    attr.sched_period = period;
-    // SAFETY: the kernel reads `size` bytes of `attr`, which lives through the call.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-    set == 0
-}
-
-/// Why the kernel's last call was not done, if it was not.
-fn refused(done: bool, remedy: &str) -> Option<String> {
-    (!done).then(|| format!("{}; {remedy}", std::io::Error::last_os_error()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_refused_is_said_and_the_thread_runs_on() {
-        let granted = std::thread::spawn(|| {
-            ask(RealtimeRequest { core: Some(1 << 20), lock: false, class: SchedClass::Fair })
-        })
-        .join()
-        .unwrap();
-        assert_eq!(granted.refused.len(), 1, "{granted}");
-        assert!(granted.to_string().contains("without core 1048576"), "{granted}");
-        assert!(granted.to_string().contains("fair class"), "{granted}");
-    }
+/// Why the kernel did not do it, if it did not.
+fn refused(done: io::Result<()>, remedy: &str) -> Option<String> {
+    done.err().map(|why| format!("{why}; {remedy}"))
 }

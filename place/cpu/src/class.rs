@@ -4,6 +4,7 @@ use std::io;
 
 use rustix::process::{Pid, geteuid};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use selvedge_os::sched::{set_attributes, set_class};
 use selvedge_units::Duration;
 
 /// A thread's or process's number; 0 is the caller.
@@ -24,16 +25,13 @@ pub enum Class {
 ///
 /// # Errors
 /// `EPERM` without the right, `ESRCH` if the thread is gone.
-#[allow(unsafe_code)]
 pub fn set(thread: Tid, class: Class) -> io::Result<()> {
     let (policy, priority) = match class {
         Class::Fifo(priority) => (libc::SCHED_FIFO, priority),
         Class::Other => (libc::SCHED_OTHER, 0),
         Class::Idle => (libc::SCHED_IDLE, 0),
     };
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the kernel reads `parameters`, which lives through the call.
-    check(unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) })
+    set_class(thread, policy, priority)
 }
 
 /// The policy that a thread has, such as `libc::SCHED_FIFO`.
@@ -53,21 +51,13 @@ pub fn policy(thread: Tid) -> io::Result<i32> {
 /// # Errors
 /// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for
 /// times that it does not take (less than 1024 ns, more than 4 s).
-#[allow(unsafe_code)]
 pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<()> {
-    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = size_of::<libc::sched_attr>() as u32;
-    attributes.sched_policy = libc::SCHED_DEADLINE as u32;
-    attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    attributes.sched_runtime = service.0;
-    attributes.sched_deadline = period.0;
-    attributes.sched_period = period.0;
-    let flags: libc::c_uint = 0;
-    // SAFETY: the kernel reads `size` bytes of `attributes`, which lives through the call.
-    let done =
-        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, flags) };
-    check(done as i32)
+    set_attributes(thread, libc::SCHED_DEADLINE, |attributes| {
+        attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        attributes.sched_runtime = service.0;
+        attributes.sched_deadline = period.0;
+        attributes.sched_period = period.0;
+    })
 }
 
 /// Confines a thread to one processor, and what it will start.

@@ -1,0 +1,33 @@
+//! Scheduling classes of threads, by the calls that rustix does not have: from callers' wishes to the kernel.
+//! In both, thread 0 is the caller.
+
+use std::io;
+
+/// Puts a thread into a class, such as `SCHED_FIFO`, with this priority.
+pub fn set_class(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads `parameters`, which lives through the call.
+    check(unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) })
+}
+
+/// Puts a thread into a class with the attributes that `fill` writes. Allocates nothing.
+pub fn set_attributes(
+    thread: i32,
+    policy: i32,
+    fill: impl FnOnce(&mut libc::sched_attr),
+) -> io::Result<()> {
+    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = policy as u32;
+    fill(&mut attributes);
+    let flags: libc::c_uint = 0;
+    // SAFETY: the kernel reads `size` bytes of `attributes`, which lives through the call.
+    let done =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, flags) };
+    check(done as i32)
+}
+
+fn check(done: i32) -> io::Result<()> {
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
