@@ -159,9 +159,7 @@ export class Channels extends Panel {
       make("td", "filters", filters(one).join("; ") || "–"),
     ];
     cells[2].title = one.members.map(carried).join("\n");
-    const row = make("tr", "");
-    row.append(...cells);
     if (one.held > 0) cells[4].title = `${plural(one.held, "event")} kept for members that are behind`;
-    return row;
+    return make("tr", "", ...cells);
   }
 }

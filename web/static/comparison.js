@@ -16,11 +16,9 @@ export class ComparisonLine {
   constructor(root, set) {
     this.root = root;
     this.scores = ["ours", "other", "bound"].map((kind) => {
-      const box = make("div", `score ${kind}`);
-      const [name, value, bar] = [make("span", "caption"), make("span", "big", "–"), make("span", "bar")];
-      bar.append(make("i", ""));
-      box.append(name, value, bar);
-      return { box, name, value, bar };
+      const [name, value] = [make("span", "caption"), make("span", "big", "–")];
+      const bar = make("span", "bar", make("i", ""));
+      return { box: make("div", `score ${kind}`, name, value, bar), name, value, bar };
     });
     this.scores[2].name.textContent = "Best possible";
     this.scores[2].box.title = "No sender could make more decodable on this link, even one that knew all frames in advance";
@@ -32,8 +30,7 @@ export class ComparisonLine {
       size: 14,
       apply: async (text) => String((await set({ link: this.link, rate: text })).rate),
     });
-    const knob = make("div", "figure-box rate");
-    knob.append(make("span", "caption", "Rate of both links"), this.rate.root);
+    const knob = make("div", "figure-box rate", make("span", "caption", "Rate of both links"), this.rate.root);
     this.root.append(...this.scores.map(({ box }) => box), knob, this.note);
   }
 

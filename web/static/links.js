@@ -18,16 +18,13 @@ class LinkStrip {
     this.name = name;
     this.root = make("div", "card link");
     this.discipline = make("span", "tag");
-    const title = make("h2", "", name);
-    const head = make("div", "title");
-    head.append(title, this.discipline);
+    const head = make("div", "title", make("h2", "", name), this.discipline);
 
-    this.meter = make("div", "meter");
+    this.meter = make("div", "meter", make("i", "offered"), make("i", "used"), make("i", "limit"));
     this.meter.setAttribute("role", "meter");
     this.meter.setAttribute("aria-label", `used of ${name}, in percent of its rate`);
     this.meter.setAttribute("aria-valuemin", "0");
     this.meter.setAttribute("aria-valuemax", "100");
-    this.meter.append(make("i", "offered"), make("i", "used"), make("i", "limit"));
 
     this.used = figure("Used");
     this.offered = figure("Offered");
@@ -41,8 +38,7 @@ class LinkStrip {
       size: 14,
       apply: async (text) => String((await set({ link: name, rate: text })).rate),
     });
-    const knob = make("div", "figure-box rate");
-    knob.append(make("span", "caption", "Rate"), this.rate.root);
+    const knob = make("div", "figure-box rate", make("span", "caption", "Rate"), this.rate.root);
     this.root.append(head, this.meter, this.used.root, this.offered.root, this.queue.root,
       this.late.root, knob);
   }
@@ -69,11 +65,9 @@ class LinkStrip {
 
 /** @param {string} caption */
 function figure(caption) {
-  const root = make("div", "figure-box");
   const [main, more] = [make("span", "value"), make("span", "more")];
-  root.append(make("span", "caption", caption), main, more);
   return {
-    root,
+    root: make("div", "figure-box", make("span", "caption", caption), main, more),
     /** @param {string} value @param {string} extra */
     set(value, extra) {
       main.textContent = value;

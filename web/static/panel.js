@@ -18,15 +18,9 @@ export class Panel {
     this.name = name;
     this.body = make("tbody", "");
     this.shown = make("p", "quiet");
-    const tools = make("div", "tools");
-    tools.append(make("h2", "", title), this.shown);
-    const head = make("tr", "");
-    head.append(...columns.map((column) => make("th", "", column)));
-    const thead = make("thead", "");
-    thead.append(head);
-    const table = make("table", name);
-    table.append(thead, this.body);
-    root.append(tools, table);
+    const tools = make("div", "tools", make("h2", "", title), this.shown);
+    const head = make("tr", "", ...columns.map((column) => make("th", "", column)));
+    root.append(tools, make("table", name, make("thead", "", head), this.body));
     setInterval(() => this.ask(), EVERY_MS);
     this.ask();
   }

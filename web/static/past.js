@@ -31,17 +31,15 @@ export class Past {
     this.events = events;
     this.changed = changed;
     this.list = make("ol", "events");
-    this.more = make("button", "toggle", "");
+    this.more = make("button", "toggle push");
     this.more.type = "button";
     this.more.addEventListener("click", () => {
       this.#all = !this.#all;
       this.#newest = "";
       this.ask();
     });
-    const tools = make("div", "tools");
-    this.more.classList.add("push");
-    tools.append(make("h2", "", "Events"), make("p", "quiet", "since the start, newest first"), this.more);
-    events.append(tools, this.list);
+    const since = make("p", "quiet", "since the start, newest first");
+    events.append(make("div", "tools", make("h2", "", "Events"), since, this.more), this.list);
     setInterval(() => this.ask(), EVERY_MS);
     this.ask();
   }
@@ -76,11 +74,9 @@ export class Past {
     this.#newest = key;
     const shown = events.slice(this.#all ? 0 : -FEW).reverse();
     this.list.replaceChildren(...shown.map(({ at_ms: at, about, tone, text }) => {
-      const item = make("li", "");
       const what = make("span", "what", text);
       what.dataset.tone = tone;
-      item.append(make("time", "quiet", uptime(at)), make("strong", "", about), what);
-      return item;
+      return make("li", "", make("time", "quiet", uptime(at)), make("strong", "", about), what);
     }));
     this.more.hidden = events.length <= FEW;
     this.more.textContent = this.#all ? "Show the newest" : `Show all ${events.length}`;

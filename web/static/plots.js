@@ -87,14 +87,12 @@ class Plot {
   constructor(kind, plots) {
     this.kind = kind;
     this.plots = plots;
-    this.root = make("figure", "card plot");
-    this.caption = make("figcaption", "");
     const title = make("span", "caption", kind.title);
     title.title = kind.meaning;
     this.readout = make("span", "readout");
-    this.caption.append(title, this.readout);
+    this.caption = make("figcaption", "", title, this.readout);
     this.place = make("div", "place");
-    this.root.append(this.caption, this.place);
+    this.root = make("figure", "card plot", this.caption, this.place);
     new ResizeObserver(() => this.#resize()).observe(this.place);
   }
 

@@ -63,10 +63,9 @@ export class Row {
     this.more = third;
     third.hidden = true;
     this.details = make("dl", "details");
-    const place = make("td", "more");
+    const place = make("td", "more", this.details);
     place.setAttribute("role", "cell");
     place.setAttribute("colspan", String(COLUMNS.length));
-    place.append(this.details);
     third.append(place);
 
     /** @type {Record<string, HTMLElement>} */
@@ -98,12 +97,11 @@ export class Row {
     this.pin.setAttribute("aria-pressed", "false");
     this.pin.addEventListener("click", pin);
     this.path = make("span", "path");
-    this.opener = make("button", "opener");
+    this.opener = make("button", "opener", make("strong", "", name));
     this.opener.type = "button";
     this.opener.title = "All that is known of it, since the start";
     this.opener.setAttribute("aria-label", `details of ${name}`);
     this.opener.setAttribute("aria-expanded", "false");
-    this.opener.append(make("strong", "", name));
     this.opener.addEventListener("click", () => {
       third.hidden = !third.hidden;
       this.opener.setAttribute("aria-expanded", String(!third.hidden));
@@ -115,16 +113,14 @@ export class Row {
     this.badge = make("span", "badge");
     this.cells.state.append(this.badge);
     this.decodable = make("span", "big");
-    this.bar = make("span", "bar");
-    this.bar.append(make("i", ""));
+    this.bar = make("span", "bar", make("i", ""));
     this.cells.decodable.append(this.decodable, this.bar);
     this.ontime = make("span", "number");
     this.cells.ontime.append(this.ontime);
     this.rate = [make("span", "number"), make("span", "unit")];
     this.cells.rate.append(...this.rate);
     this.dropTotal = make("span", "number");
-    this.dropBar = make("span", "split");
-    for (const blame of ["chosen", "late", "fault"]) this.dropBar.append(make("i", blame));
+    this.dropBar = make("span", "split", make("i", "chosen"), make("i", "late"), make("i", "fault"));
     this.dropText = make("span", "parts");
     this.cells.drops.append(this.dropTotal, this.dropBar, this.dropText);
 
@@ -281,12 +277,12 @@ function toneOf(share) {
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {string} className
- * @param {string} [text]
+ * @param {(string|Node)[]} content
  * @returns {HTMLElementTagNameMap[T]}
  */
-export function make(tag, className, text) {
+export function make(tag, className, ...content) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
+  element.append(...content);
   return element;
 }

@@ -95,27 +95,22 @@ export class Stacks extends Panel {
     const past = this.before.get(key(endpoint, one));
     const seconds = past ? (at - past.at) / 1000 : 0;
     const since = (/** @type {number} */ now, /** @type {number} */ then) => Math.max(0, now - then) / seconds;
-    const modules = make("td", "modules");
-    modules.append(...one.modules.map((module) => chip(module)));
     const cells = [
       make("td", "", one.peer),
-      modules,
+      make("td", "modules", ...one.modules.map(chip)),
       make("td", "number sent", past && seconds > 0 ? count(Math.round(since(one.out.messages, past.messages))) : "–"),
       make("td", "number", past && seconds > 0 ? rate(since(one.out.bytes, past.bytes) * 8) : "–"),
       make("td", "number", promise(one.out)),
       make("td", "drops", one.dropped.map(([why, n]) => `${why} ${count(n)}`).join(", ") || "none"),
     ];
     cells[0].title = `from ${endpoint.address}, connection ${one.id.toString(16)}`;
-    const row = make("tr", "");
-    row.append(...cells);
-    return row;
+    return make("tr", "", ...cells);
   }
 }
 
 /** @param {Module} one */
 function chip(one) {
-  const all = make("span", "module", one.module);
-  all.append(make("small", "", ` ↓${served(one.down)} ↑${served(one.up)}`));
+  const all = make("span", "module", one.module, make("small", "", ` ↓${served(one.down)} ↑${served(one.up)}`));
   const waiting = one.waiting_down + one.waiting_up;
   if (waiting > 0) all.append(make("small", "waiting", ` ${count(waiting)} wait`));
   all.title = `${one.module}: elements ${served(one.down)} down, ${served(one.up)} up; ${one.waiting_down} and ${one.waiting_up} wait`;

@@ -95,12 +95,9 @@ export class Videos {
     /** @type {Map<string, HTMLElement>} */
     const cards = new Map();
     this.#places = tracks.map((track, n) => {
-      const card = cards.get(track.stream) ?? make("figure", "video card");
-      if (!cards.has(track.stream)) {
-        cards.set(track.stream, card);
-        card.append(make("figcaption", "", track.stream), make("div", "sides"));
-      }
-      const root = make("div", "side");
+      const caption = make("figcaption", "", track.stream);
+      const card = cards.get(track.stream) ?? make("figure", "video card", caption, make("div", "sides"));
+      cards.set(track.stream, card);
       const canvas = make("canvas", "");
       [canvas.width, canvas.height] = [16, 9];
       canvas.setAttribute("role", "img");
@@ -108,7 +105,7 @@ export class Videos {
       const note = make("span", "note");
       const label = make("span", "label", track.by ? `${track.by}, ${track.label}` : track.label);
       label.title = MEANINGS[/** @type {"received"|"sent"} */ (track.label)] ?? "";
-      root.append(canvas, label, note);
+      const root = make("div", "side", canvas, label, note);
       card.lastElementChild?.append(root);
       const player = new Player(canvas, () => {
         this.#places[n].images = true;
