@@ -4,7 +4,8 @@
 const LONGEST: usize = 64;
 
 /// The candidate with the fewest letters to insert, remove, replace or swap with a neighbour, if they are at
-/// most a third of those of `word`. Capitals count as their small letters. The first of equals.
+/// most a third of those of `word`, or if `word` ends with it, as `bitrate` does with `rate`. Capitals
+/// count as their small letters. The first of equals.
 /// O(letters of `word` x letters of all candidates).
 #[must_use]
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
@@ -15,7 +16,8 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     let distance = |candidate: &str| strsim::osa_distance(&word, &candidate.to_lowercase());
     let candidates = candidates.into_iter().filter(|candidate| candidate.len() <= LONGEST);
     let near = candidates.map(|candidate| (distance(candidate), candidate));
-    let near = near.filter(|&(distance, _)| distance <= most);
+    let is_end = |candidate: &str| candidate.len() > 2 && word.ends_with(candidate);
+    let near = near.filter(|&(distance, candidate)| distance <= most || is_end(candidate));
     near.min_by_key(|&(distance, _)| distance).map(|(_, candidate)| candidate)
 }
 
@@ -34,6 +36,8 @@ mod tests {
             ("disciplin", "discipline"),
             ("quque", "queue"),
             ("mut", "mtu"),
+            ("bitrate", "rate"),
+            ("max-Queue", "queue"),
         ] {
             assert_eq!(nearest(typed, KEYS), Some(meant), "{typed}");
         }
