@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 
 use super::{Breach, Cause, Policy, Response, Unproved, Verdict};
 
@@ -34,12 +34,22 @@ impl Response {
     }
 }
 
+/// The next number with at most three digits before its zeros, as people read it: a longer period, a
+/// faster link fit as well.
+fn three_digits(n: u64) -> u64 {
+    let mut unit = 1;
+    while n / unit >= 1000 {
+        unit *= 10;
+    }
+    n.div_ceil(unit).saturating_mul(unit)
+}
+
 struct Time(Duration, Clock);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Clock::Nanoseconds => self.0.fmt(f),
+            Clock::Nanoseconds => Duration(three_digits(self.0.0)).fmt(f),
             Clock::Slots if self.0 == Duration(1) => write!(f, "1 slot"),
             Clock::Slots => write!(f, "{} slots", self.0.0),
         }
@@ -176,8 +186,23 @@ impl<N: Fn(usize) -> S, S: fmt::Display> Explanation<'_, N> {
             offer(f, format_args!("its period {}", Time(period, self.clock)))?;
         }
         if let Some(rate) = fit.rate {
-            offer(f, format_args!("a link of {rate}"))?;
+            offer(f, format_args!("a link of {}", Bitrate(three_digits(rate.0))))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn numbers_are_rounded_up_to_what_people_read() {
+        let shown = |ns| Time(Duration(ns), Clock::Nanoseconds).to_string();
+        assert_eq!(shown(178_556_800), "179 ms");
+        assert_eq!(shown(40_000_001), "40100 us");
+        assert_eq!((shown(999), shown(1001)), ("999 ns".to_string(), "1010 ns".to_string()));
+        assert_eq!(three_digits(u64::MAX), u64::MAX);
     }
 }
