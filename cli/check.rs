@@ -30,9 +30,10 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     let file = node_file::read(&args.file)?;
     let mut summary = file.config.summary();
     let measured = feasible::measured(&file, usize::MAX)?;
-    for (stream, media) in file.config.streams.iter().zip(&measured.media) {
-        if let Some(media) = media {
-            summary.offer(&stream.spec.name, media.rate);
+    for (n, stream) in file.config.streams.iter().enumerate() {
+        let stated = measured.offers[n].map(|offer| offer.mean / offer.period);
+        if let Some(rate) = measured.media[n].map(|media| media.rate).or(stated) {
+            summary.offer(&stream.spec.name, rate);
         }
     }
     let fit = Fit::new(&file, &measured.offers);

@@ -58,6 +58,7 @@ fn infeasible(folder: &Folder, text: &str) -> Vec<Value> {
     let found = said["infeasible"].as_array().expect("a list").clone();
     let words = check(folder, text);
     assert_eq!((words.code, &words.stderr), (Some(1), &ended.stderr), "{words:?}");
+    assert!(!words.stdout.contains("is right") && !words.stdout.contains(" ns"), "{words:?}");
     assert!(words.stdout.contains("node.toml asks for too much: node"), "{words:?}");
     for misfit in &found {
         let shortfall = &misfit["shortfalls"][0];
@@ -184,6 +185,8 @@ fn what_is_not_known_before_is_named() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("door: its rate and the sizes of its frames are known only"));
     assert!(ended.stdout.contains("tone: its encoder is set to 768 kbit/s"), "{ended:?}");
+    let row = ended.stdout.lines().find(|line| line.starts_with("tone ")).expect("a row");
+    assert!(row.contains("768 kbit/s") && row.contains("77 %"), "{row}");
     // What is known of one of them is enough to see that it can't be.
     let text = text.replace("1 Mbit/s", "500 kbit/s");
     let found = every_remedy_holds(&folder, &text, &["uplink"]);
