@@ -49,8 +49,11 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run a node described by a file, until SIGINT or SIGTERM; SIGHUP reloads the file
     #[cfg(feature = "gstreamer")]
-    #[command(after_help = "Example:\n  selvedge run scenarios/studio.toml\n  \
-                            selvedge run scenarios/studio.toml --events")]
+    #[command(
+        alias = "start",
+        after_help = "Example:\n  selvedge run scenarios/studio.toml\n  \
+                            selvedge run scenarios/studio.toml --events"
+    )]
     Run(RunArgs),
     /// Check a node file: everything that can be known before starting
     #[command(

@@ -208,6 +208,11 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
         }
     }
     let cannot = |why: &dyn std::fmt::Display| Failure::input(format!("{source}: {why}"));
+    if source.contains("://") {
+        return Err(cannot(
+            &"not what play receives; write rtp://HOST:PORT, stack://HOST:PORT or an SDP file",
+        ));
+    }
     let text = input::text(Path::new(source), TEXT_MAX as u64).map_err(|e| cannot(&e))?;
     let session = Session::parse(&text).map_err(|e| cannot(&e))?;
     if session.streams.is_empty() {

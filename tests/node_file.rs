@@ -79,6 +79,7 @@ fn values_that_make_no_sense_are_refused_at_their_place() {
         ("1/5", "3/2", ":10:10: stream.lecture.window: ", "window 3/2 would lose more frames than"),
         ("127.0.0.1:0", "0.0.0.0:0", ":3:10: node.token: is missing", "listen at 127.0.0.1"),
         ("rate =", "rat =", ":5:1: link.uplink.rat: unknown key", "did you mean \"rate\"?"),
+        ("rate =", "bitrate =", ":5:1: link.uplink.bitrate: unknown key", "did you mean \"rate\"?"),
         ("[link.uplink]", "[lnk.uplink]", ":4:", "unknown table"),
     ];
     for (good, bad, said, also) in cases {

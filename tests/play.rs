@@ -103,6 +103,10 @@ fn what_can_not_be_played_is_refused() {
     let folder = Folder::new();
     selvedge(["play", "rtp://localhost:5004"]).refused(&["numeric host"]);
     selvedge(["play", "rtp://127.0.0.1"]).refused(&["rtp://HOST:PORT"]);
+    for url in ["http://127.0.0.1/x.m3u8", "rtsp://127.0.0.1/1"] {
+        selvedge(["play", url])
+            .refused(&[url, "write rtp://HOST:PORT, stack://HOST:PORT or an SDP"]);
+    }
     let refused = |path: &Path, words: &[&str]| {
         let name = path.to_str().expect("plain");
         let said = format!("selvedge: {name}: ");

@@ -57,6 +57,9 @@ fn what_makes_no_sense_is_refused() {
     let trace = folder.write("trace.json", OVERFULL.replace("[1, 4]", "[5, 4]"));
     let ended = selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str()]);
     ended.refused(&["trace.json:2: streams[0].window"]);
+    let node = folder.write("studio.toml", "[node]\nname = \"studio\"\n");
+    let ended = selvedge(["trace".as_ref(), "admit".as_ref(), node.as_os_str()]);
+    ended.refused(&["studio.toml", "not JSON", "`selvedge check` reads node files"]);
     let trace = folder
         .write("trace.json", OVERFULL.replace("\"period\": 2", "\"period\": 9223372036854775809"));
     let ended = selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str()]);

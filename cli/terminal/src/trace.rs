@@ -23,7 +23,11 @@ pub fn read(file: &Path, discipline: Option<&str>) -> Result<Trace, Failure> {
     let discipline = discipline.map(named).transpose()?;
     let text =
         input::text(file, TRACE_MAX).map_err(|why| Failure::input(format!("{name}: {why}")))?;
-    let mut trace = Trace::parse(&text, &name).map_err(Failure::input)?;
+    let mut trace = Trace::parse(&text, &name).map_err(|error| {
+        let is_node_file = file.extension().is_some_and(|end| end == "toml");
+        let hint = if is_node_file { "; `selvedge check` reads node files" } else { "" };
+        Failure::input(format!("{error}{hint}"))
+    })?;
     trace.discipline = discipline.unwrap_or(trace.discipline);
     Ok(trace)
 }
