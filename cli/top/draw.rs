@@ -103,7 +103,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     if let Some(stream) = rows.get(state.selected(&rows)) {
         frame.render_widget(Paragraph::new(about(stream)), detail);
     }
-    frame.render_widget(key_line(state), keys);
+    let left_out = COLUMNS.len() - columns_within(frame.area().width).len();
+    frame.render_widget(key_line(state, left_out), keys);
 }
 
 fn title_line(state: &State) -> Line<'_> {
@@ -160,7 +161,13 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[&StreamS
         Row::new(cells).style(Style::new().add_modifier(chosen))
     });
     let titles = columns.iter().map(|column| aligned(column.title.to_owned(), column));
-    let table = Table::new(lines, columns.iter().map(|column| Constraint::Length(column.width)))
+    // The last takes what the others leave: reasons are long.
+    let last = columns.len().saturating_sub(1);
+    let width = |(n, column): (usize, &&Column)| match n == last {
+        true => Constraint::Min(column.width),
+        false => Constraint::Length(column.width),
+    };
+    let table = Table::new(lines, columns.iter().enumerate().map(width))
         .header(Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD)))
         .column_spacing(1);
     frame.render_widget(table, area);
@@ -230,8 +237,12 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
     ])
 }
 
-fn key_line(state: &State) -> Line<'static> {
-    let mut line = Line::from(vec!["q".bold(), " quit  sort:".into()]);
+fn key_line(state: &State, left_out: usize) -> Line<'static> {
+    let mut line = Line::from(vec!["q".bold(), " quit  ".into()]);
+    if left_out > 0 {
+        line.push_span(format!("{left_out} columns if wider  "));
+    }
+    line.push_span("sort:");
     for (key, order, name) in Order::ALL {
         let sign = match (order == state.order, state.reversed) {
             (false, _) => "",

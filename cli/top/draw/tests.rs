@@ -36,7 +36,7 @@ fn a_wide_terminal_shows_all() {
         "speech           running   256 kbit/s 100.0 %   100.0 %          0   10.0 ms \
          █                    0",
         "lobby            running   188 kbit/s  61.0 %    61.0 %         12   45.1 ms \
-         ▅                    49: too-late 40, reference-l",
+         ▅                    49: too-late 40, reference-lost 9",
         "door             starting           0       -         -          0         - \
          ·                    0",
     ];
@@ -59,6 +59,15 @@ fn a_narrow_terminal_keeps_what_matters_most() {
     assert_eq!(titles(80), "stream state rate on time decodable violations");
     assert_eq!(titles(60), "stream state rate on time decodable");
     assert_eq!(titles(30), "stream decodable");
+    let last = |width| picture(&watching(), width, 10)[9].trim().to_owned();
+    assert!(last(60).starts_with("q quit  4 columns if wider  sort: "), "{}", last(60));
+    assert!(last(140).starts_with("q quit  sort: "), "{}", last(140));
+    // Where there is room, all reasons stand there.
+    assert!(
+        picture(&watching(), 120, 10)
+            .iter()
+            .any(|line| line.contains("too-late 40, reference-lost 9"))
+    );
 }
 
 #[test]
