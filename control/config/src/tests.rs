@@ -247,6 +247,9 @@ fn every_key_is_read() {
         }]
     );
     assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
+    let said = ConfigFault::Token.to_string();
+    let (_, form) = said.split_once("write ").unwrap();
+    assert!(include_str!("../../../docs/api.md").contains(form), "docs/api.md: {form}");
 }
 
 #[test]

@@ -120,6 +120,15 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(of_link("selvedge_link_lateness_p99_seconds"), Some(0.000_7));
     assert_eq!(of_link("selvedge_link_lateness_median_seconds"), None);
     assert_eq!(value("selvedge_node_info", &node), Some(1.0));
+    let resident = value("process_resident_memory_bytes", &[]).expect("Linux tells it");
+    assert!((1e6..1e11).contains(&resident), "{resident}");
+    let used = || {
+        let page = get(server.local_addr(), "/metrics").body;
+        parse(&page)["process_cpu_seconds_total"].1[0].1
+    };
+    // What asks for it takes processor time as well.
+    let before = used();
+    selvedge_tests_wait::until("processor time is counted", || used() > before);
 
     let odd = [("stream", ODD), ("link", "up\"link")];
     assert_eq!(value("selvedge_stream_sent_total", &odd), Some(960.0), "labels are escaped");
