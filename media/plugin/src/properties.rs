@@ -5,7 +5,7 @@ use gstreamer::glib;
 use gstreamer::prelude::*;
 use selvedge_units::Duration;
 
-use crate::settings::{PadSettings, SinkSettings};
+use crate::settings::{PadSettings, SinkSettings, disciplines};
 
 /// The properties of the element.
 pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
@@ -19,7 +19,7 @@ pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
             .build(),
         glib::ParamSpecString::builder("discipline")
             .nick("Discipline")
-            .blurb("The order in which pads are served: dwcs, dwcs98, edf, priority or fifo")
+            .blurb(&format!("The order in which pads are served: one of {}", disciplines()))
             .default_value(Some(default.discipline.as_str()))
             .mutable_ready()
             .build(),
@@ -61,7 +61,7 @@ pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
     vec![
                     glib::ParamSpecString::builder("to")
                         .nick("Receiver")
-                        .blurb("Where packets go: HOST:PORT with a numeric host (required)")
+                        .blurb("Where packets go: HOST:PORT or rtp://HOST:PORT with a numeric host (required)")
                         .mutable_ready()
                         .build(),
                     glib::ParamSpecUInt64::builder("period")
@@ -111,4 +111,23 @@ pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
                         .read_only()
                         .build(),
                 ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_data_sched::Discipline;
+
+    #[test]
+    fn every_discipline_is_named() {
+        gst::init().unwrap();
+        let all = of_sink();
+        let blurb =
+            all.iter().find(|spec| spec.name() == "discipline").and_then(|spec| spec.blurb());
+        let manual = include_str!("../../../docs/gstreamer.md");
+        let row = manual.lines().find(|line| line.starts_with("| `discipline`")).unwrap();
+        for name in Discipline::ALL.map(Discipline::name) {
+            assert!(blurb.unwrap().contains(name) && row.contains(&format!("`{name}`")), "{name}");
+        }
+    }
 }

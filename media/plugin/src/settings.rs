@@ -49,7 +49,8 @@ pub(crate) enum SettingError {
     Period { pad: String, ns: u64 },
 }
 
-fn disciplines() -> String {
+/// The names of all disciplines.
+pub(crate) fn disciplines() -> String {
     Discipline::ALL.map(Discipline::name).join(", ")
 }
 
