@@ -246,3 +246,24 @@ fn a_node_may_be_stopped_while_a_source_waits_to_be_tried_again() {
     let last = stop(node);
     assert_eq!(last["streams"][0]["state"], "retrying");
 }
+
+#[test]
+fn a_port_where_nothing_comes_is_silent_since_its_node_began() {
+    let folder = Folder::new();
+    let (_receiver, to) = sink();
+    let source = format!("rtp://{}?encoding=H264", support::free_port());
+    let stream = Stream { name: "door", source, to, more: "" };
+    let (node, page) = run(&folder, node_file(AMPLE, &[stream]));
+    let mut door = Value::Null;
+    support::until("its silence is seen", || {
+        door = http::stream(&page, "door");
+        door["state"] == "stalled"
+    });
+    let up = http::node(&page)["uptime_ms"].as_f64().expect("a number") / 1e3;
+    let detail = door["detail"].as_str().expect("a text");
+    let seconds = detail.strip_prefix("no picture in ").and_then(|rest| rest.split(' ').next());
+    let seconds: f64 = seconds.and_then(|text| text.parse().ok()).expect(detail);
+    assert!(seconds <= up + 1.0, "{detail}, after {up} s");
+    assert!(detail.contains("sdp:FILE"), "{detail}");
+    stop(node);
+}

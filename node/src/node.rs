@@ -95,6 +95,8 @@ pub(crate) struct Stream {
     pub(crate) stack: Option<usize>,
     /// Its number on its link.
     pub(crate) number: usize,
+    /// When it came to the node: its silence begins there.
+    pub(crate) added: Instant,
     pub(crate) counters: Arc<FrameProducerCounters>,
     pub(crate) status: Arc<FeedStatus>,
     /// Its source, until that is started or, if it is the program, its inlet is taken.
@@ -188,7 +190,7 @@ impl Node {
         let streams = started_streams.map(|(n, ((config, opened), end))| {
             let (number, end) = end.expect("every stream has a link");
             let stack = config.stack.is_some().then_some(n);
-            Stream { stack, ..Stream::new(config.clone(), opened, number, end) }
+            Stream { stack, ..Stream::new(config.clone(), opened, number, end, started) }
         });
         let streams: Vec<Stream> = streams.collect();
         for (stream, followed) in streams.iter().zip(followed) {
@@ -284,7 +286,7 @@ impl Node {
             .add(member)
             .map_err(|why| AddError::Link { link: link.name, why })?;
         let mut state = self.state.lock();
-        let added = Stream::new(stream, opened, number, end);
+        let added = Stream::new(stream, opened, number, end, self.clock.now());
         state.links[added.config.link].follow(&added);
         state.streams.push(added);
         drop(state);
@@ -402,7 +404,13 @@ impl Node {
 }
 
 impl Stream {
-    pub(crate) fn new(config: StreamConfig, opened: Opened, number: usize, end: StreamEnd) -> Self {
+    pub(crate) fn new(
+        config: StreamConfig,
+        opened: Opened,
+        number: usize,
+        end: StreamEnd,
+        added: Instant,
+    ) -> Self {
         let terms = contract_of(&config, opened.info.as_ref());
         let status = FeedStatus::default();
         status.set_info(opened.info);
@@ -411,6 +419,7 @@ impl Stream {
             stack: None,
             config,
             number,
+            added,
             counters: end.counters(),
             status: Arc::new(status),
             waiting: Some((opened.source, vec![end])),

@@ -261,7 +261,7 @@ impl Node {
                 _ => {
                     let opened = ready.opened[n].take().expect("new sources were opened");
                     let (number, end) = ready.ends[n].take().expect("links took new streams");
-                    let stream = Stream::new(config, opened, number, end);
+                    let stream = Stream::new(config, opened, number, end, self.clock.now());
                     state.links[stream.config.link].follow(&stream);
                     stream
                 }

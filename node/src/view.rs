@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use selvedge_control_config::SourceUri;
 use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
@@ -98,6 +99,7 @@ impl Node {
         now: Instant,
     ) -> (StreamState, String) {
         let (state, detail) = stream.status.get();
+        let config = &stream.config;
         if state != StreamState::Running {
             return (state, detail);
         }
@@ -105,9 +107,16 @@ impl Node {
             return (state, format!("nothing is carried: {problem}"));
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
-        let silent = now.since(Instant(last));
+        let silent = now.since(Instant(last).max(stream.added));
         if silent > (report.contract.period * 5).max(Duration::from_secs(2)) {
-            let text = format!("no frame for {:.0} s", silent.as_secs_f64());
+            let seconds = silent.as_secs_f64();
+            let text = match (last, &config.source) {
+                (0, SourceUri::Rtp { .. }) => format!(
+                    "no picture in {seconds:.0} s; if packets come, their parameter sets may stand \
+                     only in the sender's SDP: give that as sdp:FILE"
+                ),
+                _ => format!("no frame for {seconds:.0} s"),
+            };
             return (StreamState::Stalled, text);
         }
         (state, detail)
