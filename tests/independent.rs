@@ -7,21 +7,21 @@
 //! that came are a subsequence of the clip's; the few pictures of the clip that equal another one
 //! are next to it, and are told apart by the order.
 
+#[path = "support/decoded.rs"]
+mod decoded;
 #[path = "../place/engine/tests/namespace/mod.rs"]
 mod namespace;
 mod support;
 
-use std::collections::HashMap;
-use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use decoded::{Decoder, pictures, reference, subsequence};
 use namespace::inside_slow_loopback;
 use serde_json::Value;
 use support::{
     CORRIDOR, Folder, Running, Stream, clip, ffmpeg, file_source, http, node_file, skipped,
-    udp_is_bound,
 };
 
 /// Copies of the clip, which together need some 998 kbit/s.
@@ -70,7 +70,7 @@ fn has_ffmpeg() -> bool {
 /// found. Fails if they differ for any stream.
 fn measured(discipline: &str) -> [f64; 2] {
     let folder = Folder::new();
-    let original = pictures(&reference(&folder));
+    let original = pictures(&reference(&folder, "reference", &clip(CORRIDOR)));
     let session = session(&folder);
     let receivers: Vec<Receiver> =
         (0..STREAMS).map(|n| Receiver::start(&folder, &session, n)).collect();
@@ -83,7 +83,7 @@ fn measured(discipline: &str) -> [f64; 2] {
     {
         let count = |name: &str| stream[name].as_u64().unwrap_or_else(|| panic!("no {name}"));
         let name = receiver.name.clone();
-        let came = pictures(&receiver.end());
+        let came = pictures(&receiver.decoder.end());
         let exact = subsequence(&came, &original);
         let share = |n: u64| n as f64 / count("frames") as f64;
         let (node, decoder) = (share(count("decodable")), share(exact));
@@ -136,59 +136,23 @@ fn dropped_by_the_kernel() -> u64 {
     count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {shown}"))
 }
 
-/// An FFmpeg that decodes one stream and writes the MD5 of each picture.
+/// An FFmpeg that decodes one stream.
 struct Receiver {
     name: String,
     at: SocketAddr,
-    out: PathBuf,
-    decoder: Running,
+    decoder: Decoder,
 }
 
 impl Receiver {
-    /// Starts it, and waits until it listens.
     fn start(folder: &Folder, session: &str, n: u16) -> Self {
         // Nobody else is in this namespace.
         let at = SocketAddr::from(([127, 0, 0, 1], 6000 + 2 * n));
         let description = session.replace("m=video 5000 ", &format!("m=video {} ", at.port()));
         let sdp = folder.write(&format!("{n}.sdp"), description);
-        let out = folder.join(&format!("{n}.framemd5"));
-        let mut command = support::program("ffmpeg");
-        command
-            .args(["-nostdin", "-v", "error", "-protocol_whitelist", "file,udp,rtp"])
-            // Nothing overtakes on the loopback: what is missing will not come.
-            .args(["-reorder_queue_size", "0", "-i"])
-            .arg(sdp)
-            .args(["-an", "-threads", "1", "-fps_mode", "passthrough", "-f", "framemd5"])
-            .arg(&out);
-        let mut decoder = Running::start(&mut command);
-        decoder.until("listens", |_| udp_is_bound(at));
-        Self { name: format!("copy-{n}"), at, out, decoder }
+        let name = format!("copy-{n}");
+        let decoder = Decoder::start(folder, &name, &sdp, at);
+        Self { name, at, decoder }
     }
-
-    /// Tells it that the stream is over, behind all that was sent: it then gives the pictures that
-    /// it still holds. Where they are.
-    fn end(self) -> PathBuf {
-        // A sender's report, as every RTCP packet begins with one, and the end (RFC 3550 section 6).
-        let mut bye = [0; 28 + 8];
-        bye[..8].copy_from_slice(&[0x80, 200, 0, 6, 0, 0, 0, 1]);
-        bye[28..].copy_from_slice(&[0x81, 203, 0, 1, 0, 0, 0, 1]);
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        socket.send_to(&bye, self.at).expect("it listens");
-        let ended = self.decoder.end(Duration::from_secs(15));
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        self.out
-    }
-}
-
-/// The pictures of the clip, as far as any may be sent here.
-fn reference(folder: &Folder) -> PathBuf {
-    let out = folder.join("reference.framemd5");
-    let clip = clip(CORRIDOR);
-    let (input, output) = (clip.as_os_str(), out.as_os_str());
-    let head = ["-t", "100", "-i"].map(AsRef::as_ref);
-    let tail = ["-an", "-fps_mode", "passthrough", "-f", "framemd5"].map(AsRef::as_ref);
-    assert!(ffmpeg(head.into_iter().chain([input]).chain(tail).chain([output])), "it was there");
-    out
 }
 
 /// A description of the clip as a stream to port 5000, with the parameter sets: without them a
@@ -206,31 +170,6 @@ fn session(folder: &Folder) -> String {
     let text = std::fs::read_to_string(out).expect("it was written");
     assert!(text.contains("sprop-parameter-sets=") && text.contains("m=video 5000 "), "{text}");
     text
-}
-
-/// The MD5 of each picture that a decoder gave, in order.
-fn pictures(path: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| Some(line.rsplit(',').next()?.trim().to_owned())).collect()
-}
-
-/// How many of `came` are pictures of `original`, each later there than the one before.
-fn subsequence(came: &[String], original: &[String]) -> u64 {
-    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (place, picture) in original.iter().enumerate() {
-        places.entry(picture).or_default().push(place);
-    }
-    let mut next = 0;
-    let mut count = 0;
-    for picture in came {
-        let of_it = places.get(picture.as_str()).into_iter().flatten();
-        if let Some(place) = of_it.copied().find(|&place| place >= next) {
-            next = place + 1;
-            count += 1;
-        }
-    }
-    count
 }
 
 #[test]
