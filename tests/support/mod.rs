@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use selvedge_tests_wait::holds_within;
 pub(crate) use selvedge_tests_wait::until;
@@ -173,6 +173,17 @@ pub(crate) fn sink() -> (UdpSocket, std::net::SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
     let address = socket.local_addr().expect("it is bound");
     (socket, address)
+}
+
+/// How long after `add` was begun the first packet came to this receiver.
+pub(crate) fn first_packet(receiver: &UdpSocket, add: impl FnOnce()) -> Duration {
+    receiver.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let came = scope.spawn(|| receiver.recv(&mut [0; 2048]).map(|_| began.elapsed()));
+        add();
+        came.join().expect("no panic").expect("a packet comes")
+    })
 }
 
 /// A command to start this program, which ends with the thread that started it: a test program
