@@ -27,6 +27,26 @@ cameras() {
     --ignored --nocapture twenty_cameras
 }
 
+# Tests remove their networks themselves, unless they are killed; each network has its test's process
+# number. What runs has a process group of its own (set -m), which is ended whole.
+set -m
+alive() { grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; }
+clean() {
+  trap - EXIT INT TERM HUP
+  kill -TERM %% 2> /dev/null
+  for _ in {1..20}; do
+    local left=''
+    while read -r process network; do
+      if alive "$process"; then left=1; else ip netns del "$network"; fi
+    done < <(ip netns list 2> /dev/null | sed -n 's/^\(selvedge-test-\([0-9]*\)-[^ ]*\).*/\2 \1/p')
+    [ -n "$left" ] || break
+    sleep 0.1
+  done
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
 failed=0
 mkdir -p docs/soak out
 for name in "${names[@]}"; do
@@ -37,7 +57,8 @@ for name in "${names[@]}"; do
     "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ cameras)|gap|panicked|memory'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
-  } | tee "$result"
+  } | tee "$result" &
+  wait $!
   grep -qx passed "$result" || failed=$((failed + 1))
   [ -z "$keep" ] || cp "$result" "docs/soak/$name.txt"
 done
