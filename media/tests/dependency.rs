@@ -4,10 +4,14 @@
 
 mod support;
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use selvedge_control_config::SourceUri;
 use selvedge_data_stream::References;
-use selvedge_media::End;
 use selvedge_media::dependency::DEPENDENCY_URI;
+use selvedge_media::sdp::{Described, Session};
+use selvedge_media::{End, MediaFrame};
 use support::{file, open, take};
 
 /// The extension's local identifier, and the frame that is lost on the way.
@@ -41,12 +45,17 @@ fn descriptor(frame: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A packet with the descriptor in an extension of the two-byte form, framed as RFC 4571 has it.
-fn framed(packet: &[u8], descriptor: &[u8]) -> Vec<u8> {
+/// A packet with the descriptor in an extension of the two-byte form.
+fn extended(packet: &[u8], descriptor: &[u8]) -> Vec<u8> {
     let mut element = [&[ID, descriptor.len() as u8], descriptor].concat();
     element.resize(element.len().next_multiple_of(4), 0);
     let extension = [&[0x10, 0, 0, (element.len() / 4) as u8], &element[..]].concat();
-    let packet = [&[packet[0] | 0x10], &packet[1..12], &extension, &packet[12..]].concat();
+    [&[packet[0] | 0x10], &packet[1..12], &extension, &packet[12..]].concat()
+}
+
+/// The same framed as RFC 4571 has it.
+fn framed(packet: &[u8], descriptor: &[u8]) -> Vec<u8> {
+    let packet = extended(packet, descriptor);
     [&(packet.len() as u16).to_be_bytes()[..], &packet].concat()
 }
 
@@ -93,4 +102,38 @@ fn descriptors_state_the_references_of_received_frames() {
     let others = received(&stream, "rtph264depay", "");
     assert_eq!(others.len(), expected.len());
     assert_ne!(others, expected);
+}
+
+#[test]
+fn a_description_that_names_the_extension_is_enough() {
+    let mut clip = open(&file("one-by-one-person-detection.mp4", false)).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let described = Described { dependency: Some(ID), ..Described::new(clip.info(), free) };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sdp");
+    let text = Session { name: "x".into(), streams: vec![described] }.to_string();
+    std::fs::write(&path, text).unwrap();
+    let mut source = open(&SourceUri::Sdp { path: path.to_str().unwrap().into() }).unwrap();
+    let (mut frame, mut number) = (0, 0_u16);
+    let mut send = |seen: MediaFrame<'_>| {
+        for packet in seen.packets {
+            let mut packet = extended(packet, &descriptor(frame));
+            packet[2..4].copy_from_slice(&number.to_be_bytes());
+            number += 1;
+            socket.send_to(&packet, free).unwrap();
+        }
+        frame += 1;
+    };
+    let stop = AtomicBool::new(false);
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| clip.run(&mut send, &stop));
+        let (received, _) = take(&mut source, FRAMES / 2);
+        stop.store(true, Ordering::Relaxed);
+        received
+    });
+    let refs: Vec<_> = received.iter().map(|frame| frame.picture.refs).collect();
+    let back = |frame| differences(frame).into_iter().map(|back| back as u32);
+    let expected: Vec<_> = (0..FRAMES / 2).map(|f| Some(References::to(back(f)))).collect();
+    assert_eq!(refs, expected);
 }

@@ -12,6 +12,7 @@ use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use super::unit::Format;
+use crate::dependency::DEPENDENCY_URI;
 use crate::error::SourceError;
 use crate::picture::Codec;
 use crate::sdp::{Described, Session, TEXT_MAX};
@@ -29,6 +30,8 @@ pub(super) struct Expected {
     pub(super) payload_type: Option<u8>,
     /// Parameters of the format, as they stand in `a=fmtp`.
     pub(super) fmtp: Option<String>,
+    /// The identifier of the dependency descriptor, if packets carry it.
+    pub(super) dependency: Option<u8>,
 }
 
 impl Expected {
@@ -69,7 +72,7 @@ impl Expected {
             return Err(refuse(encoding, remedy));
         }
         let channels = channels as u8;
-        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp: None })
+        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp: None, dependency: None })
     }
 
     /// What is known before the first packet.
@@ -92,6 +95,9 @@ impl Expected {
         }
         for (name, value) in parameters(self.fmtp.as_deref().unwrap_or_default()) {
             caps = caps.field(name.to_ascii_lowercase(), value);
+        }
+        if let Some(id) = self.dependency {
+            caps = caps.field(format!("extmap-{id}"), DEPENDENCY_URI);
         }
         gst::Caps::builder_full().structure(caps.build()).build()
     }
@@ -126,14 +132,14 @@ pub(super) fn described(path: &Path) -> Result<Expected, SourceError> {
     let text = std::fs::read_to_string(path).map_err(not_found)?;
     let session = Session::parse(&text).map_err(|e| wrong(e.to_string()))?;
     let first = session.streams.iter().min_by_key(|stream| stream.audio);
-    let Described { to, encoding, clock_rate, channels, payload_type, fmtp, .. } =
+    let Described { to, encoding, clock_rate, channels, payload_type, fmtp, dependency, .. } =
         first.ok_or_else(|| wrong("it describes no video and no sound".into()))?;
     let map = match channels {
         Some(channels) => format!("{encoding}/{clock_rate}/{channels}"),
         None => format!("{encoding}/{clock_rate}"),
     };
     let expected = Expected::new(*to, &map, Some(*payload_type))?;
-    Ok(Expected { fmtp: fmtp.clone(), ..expected })
+    Ok(Expected { fmtp: fmtp.clone(), dependency: *dependency, ..expected })
 }
 
 /// The feed of a port.
