@@ -1,6 +1,8 @@
 //! The elements that bring what comes to a pad into the form that is sent.
 
 use gstreamer as gst;
+use gstreamer::prelude::*;
+use selvedge_media::SourceError;
 
 /// What pads take: encoded media by themselves, or sound that is not encoded.
 pub(crate) fn template_caps() -> gst::Caps {
@@ -22,43 +24,16 @@ pub(crate) fn template_caps() -> gst::Caps {
 pub(crate) enum ChainError {
     #[error("{0} can't be sent; link H.264, MPEG-1 or -2 video, JPEG or uncompressed sound")]
     Unknown(String),
-    #[error("GStreamer's {element} is missing; install it with: apt-get install {package}")]
-    Missing { element: String, package: &'static str },
+    #[error(transparent)]
+    Media(#[from] SourceError),
     #[error("can't prepare {caps}: {message}")]
     Wiring { caps: String, message: String },
 }
 
 /// A bin with pads `sink` and `src` for media of these caps.
-///
-/// Parameter sets go in front of every IDR picture, within its access unit, so that a receiver
-/// can begin there, whatever the container did with them.
 pub(crate) fn for_caps(caps: &gst::CapsRef) -> Result<gst::Element, ChainError> {
-    let line = match caps.structure(0).map_or("", |s| s.name().as_str()) {
-        "video/x-h264" => {
-            "h264parse config-interval=-1 ! \
-             capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=au"
-        }
-        "video/mpeg" => "mpegvideoparse",
-        "image/jpeg" => "jpegparse",
-        "audio/x-raw" => {
-            "audioconvert ! audioresample ! capsfilter caps=audio/x-raw,format=S16BE,\
-             layout=interleaved,rate=[8000,96000],channels=[1,2]"
-        }
-        other => return Err(ChainError::Unknown(other.into())),
-    };
-    let mut context = gst::ParseContext::new();
-    let flags = gst::ParseFlags::FATAL_ERRORS;
-    gst::parse::bin_from_description_full(line, true, Some(&mut context), flags).map_err(|error| {
-        match context.missing_elements().first() {
-            Some(element) => ChainError::Missing {
-                element: element.to_string(),
-                package: if element.starts_with("audio") {
-                    "gstreamer1.0-plugins-base"
-                } else {
-                    "gstreamer1.0-plugins-bad"
-                },
-            },
-            None => ChainError::Wiring { caps: caps.to_string(), message: error.message().into() },
-        }
-    })
+    if !template_caps().can_intersect(caps) {
+        return Err(ChainError::Unknown(caps.structure(0).map_or("", |s| s.name()).into()));
+    }
+    Ok(selvedge_media::carrier(caps)?.upcast())
 }

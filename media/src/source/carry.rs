@@ -126,6 +126,14 @@ fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad
     decode.static_pad("sink").ok_or_else(|| wiring("decodebin", "no such pad"))
 }
 
+/// The elements that bring media of these caps into the form that is carried, with pads `sink` and `src`.
+///
+/// # Errors
+/// [`SourceError`] for what is not carried, or where an element is not installed.
+pub fn carrier(caps: &gst::CapsRef) -> Result<gst::Bin, SourceError> {
+    bin(tail_for(caps, "the stream", Wanted::First)?)
+}
+
 /// The launch line that brings media of these caps into the form that is carried.
 fn tail_for(caps: &gst::CapsRef, what: &str, wanted: Wanted) -> Result<&'static str, SourceError> {
     let structure = caps.structure(0);
