@@ -9,7 +9,7 @@
 mod frame;
 mod sequence;
 
-use selvedge_data_stream::{Kind, References};
+use selvedge_data_stream::Kind;
 
 use self::frame::{Frame, FrameType, Header};
 use self::sequence::Sequence;
@@ -90,8 +90,7 @@ impl Av1Reader {
                 self.orders[slot] = order.unwrap_or_default();
             }
         }
-        let from = frame.from.iter().flatten();
-        let refs = References::to(from.map(|&slot| self.slots.distance(slot, number)));
+        let refs = self.slots.references(frame.from.into_iter().flatten(), number);
         let is_key = frame.frame_type == FrameType::Key;
         self.write(&frame, is_key, number);
         Picture {
@@ -111,7 +110,7 @@ impl Av1Reader {
 
     /// A frame of a slot is shown; a key frame takes all other slots then (section 7.21).
     fn existing(&mut self, slot: usize, number: u64) -> Picture {
-        let refs = Some(References::to([self.slots.distance(slot, number)]));
+        let refs = Some(self.slots.references([slot], number));
         let referenced = self.is_key[slot];
         if referenced {
             self.slots.write(u32::MAX, number);

@@ -1,6 +1,22 @@
 //! What a decoder of VP8, VP9 or AV1 keeps: a fixed number of slots, each with what some picture left in
 //! it. Headers say which slots a picture reads and which it writes. Pure.
 
+use selvedge_data_stream::References;
+
+use super::Picture;
+
+/// The picture of a unit of several frames, each of which `read` makes a part; `None` if one can't be read.
+pub(super) fn whole<F>(
+    mut frames: impl Iterator<Item = F>,
+    mut read: impl FnMut(F) -> Option<Picture>,
+) -> Option<Picture> {
+    let join = |whole: Option<Picture>, frame| {
+        let part = read(frame)?;
+        Some(Some(whole.map_or(part, |first| first.joined(part))))
+    };
+    frames.try_fold(None, join)?
+}
+
 /// For each slot the number of the unit that wrote it; `None` before one did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots<const COUNT: usize>([Option<u64>; COUNT]);
@@ -18,6 +34,15 @@ impl<const COUNT: usize> Slots<COUNT> {
         let writer = self.0.get(slot).copied().flatten();
         let back = writer.and_then(|writer| number.checked_sub(writer));
         back.and_then(|back| u32::try_from(back).ok()).unwrap_or(u32::MAX)
+    }
+
+    /// What the unit of this number refers to if it reads these slots.
+    pub(super) fn references(
+        &self,
+        slots: impl IntoIterator<Item = usize>,
+        number: u64,
+    ) -> References {
+        References::to(slots.into_iter().map(|slot| self.distance(slot, number)))
     }
 
     /// The unit of this number writes the slots whose bits are set.

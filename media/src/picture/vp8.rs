@@ -4,7 +4,7 @@
 //! buffers a frame predicts from is only known by macroblock: all three count as referenced. What the
 //! decoder carries from frame to frame beside them (probabilities, segments, filter deltas) counts as well.
 
-use selvedge_data_stream::{Kind, References};
+use selvedge_data_stream::Kind;
 
 use super::slots::Slots;
 use super::{Picture, PictureReader};
@@ -39,8 +39,8 @@ impl PictureReader for Vp8Reader {
         let number = self.next;
         self.next += 1;
         let header = header(unit)?;
-        let reads = header.reads.iter().enumerate().filter(|(_, read)| **read);
-        let refs = References::to(reads.map(|(slot, _)| self.slots.distance(slot, number)));
+        let reads = (0..6).filter(|&slot| header.reads[slot]);
+        let refs = self.slots.references(reads, number);
         let before = self.slots;
         for (copied, to, other) in [
             (header.copy_to_golden, GOLDEN, ALTERNATE),

@@ -6,10 +6,10 @@
 //! its header names, a frame needs who left the probabilities that it loads, and, unless it is resilient to
 //! errors, the frame just before it, whose motion vectors and segments it goes on with.
 
-use selvedge_data_stream::{Kind, References};
+use selvedge_data_stream::Kind;
 
 use super::bits::Bits;
-use super::slots::Slots;
+use super::slots::{Slots, whole};
 use super::{Picture, PictureReader};
 
 const SYNC_CODE: u32 = 0x49_8342;
@@ -57,15 +57,7 @@ impl PictureReader for Vp9Reader {
     fn push(&mut self, unit: &[u8]) -> Option<Picture> {
         let number = self.next;
         self.next += 1;
-        let mut whole: Option<Picture> = None;
-        for frame in frames(unit) {
-            let mut part = self.frame(header(frame)?, number);
-            if let Some(first) = whole {
-                part = first.joined(part);
-            }
-            whole = Some(part);
-        }
-        whole
+        whole(frames(unit), |frame| Some(self.frame(header(frame)?, number)))
     }
 
     fn restart(&mut self) {
@@ -78,7 +70,7 @@ impl Vp9Reader {
         let frame = match header {
             Header::Coded(frame) => frame,
             Header::Existing(slot) => {
-                let refs = Some(References::to([self.frames.distance(slot, number)]));
+                let refs = Some(self.frames.references([slot], number));
                 // Whether the frame before was hidden decides whether its vectors are used.
                 self.previous.write(1, number);
                 return Picture { kind: Kind::Predicted, referenced: true, closes: false, refs };
@@ -95,7 +87,7 @@ impl Vp9Reader {
         }
         // Where all else begins again, the first context is used.
         let context = if frame.from.is_none() || frame.is_resilient { 0 } else { frame.context };
-        let mut refs = References::to([self.contexts.distance(context, number)]);
+        let mut refs = self.contexts.references([context], number);
         if let Some(from) = frame.from {
             refs =
                 from.iter().fold(refs, |refs, &slot| refs.with(self.frames.distance(slot, number)));
