@@ -335,6 +335,31 @@ fn a_camera_that_is_added_sends_its_first_frame_soon() {
 }
 
 #[test]
+fn a_source_that_comes_late_gets_its_own_period() {
+    let name = "a_source_that_comes_late_gets_its_own_period";
+    let folder = Folder::new();
+    let (_sink, to) = sink();
+    let at = free_port();
+    let stream = Stream { name: "door", source: format!("udp://{at}"), to, more: "" };
+    let file = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
+    if !ffmpeg(["-version"]) {
+        return skipped(name, "needs ffmpeg");
+    }
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    assert_eq!(http::stream(&page, "door")["period_ms"], 40.0);
+    let mut sender = support::program("ffmpeg");
+    sender.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    sender.args(["testsrc2=size=160x120:rate=10", "-c:v", "libx264", "-tune", "zerolatency"]);
+    sender.args(["-g", "5", "-f", "mpegts", &format!("udp://{at}?pkt_size=1316")]);
+    let _sender = Running::start(&mut sender);
+    until("it is seen with its period", || {
+        let door = http::stream(&page, "door");
+        door["state"] == "running" && door["period_ms"] == 100.0
+    });
+}
+
+#[test]
 fn a_file_that_is_not_there_is_still_an_error() {
     let folder = Folder::new();
     let (_sink, to) = sink();

@@ -88,7 +88,12 @@ pub(crate) struct Plan {
     pub(crate) status: Arc<FeedStatus>,
     /// Where its frames go: to more than one end where another node sends the same frames.
     pub(crate) ends: Vec<StreamEnd>,
+    /// Is given what the medium is when it is known only now.
+    pub(crate) on_info: OnInfo,
 }
+
+/// Takes what a stream's medium is.
+pub(crate) type OnInfo = Box<dyn Fn(&StreamInfo) + Send>;
 
 /// The threads of a node's sources; dropped, they stop, all at once.
 #[derive(Default)]
@@ -127,7 +132,7 @@ const ASK: Duration = Duration::from_millis(250);
 impl SourceThreads {
     /// Starts one more.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
-        let Plan { source, reopen, status, ends } = plan;
+        let Plan { source, reopen, status, ends, on_info } = plan;
         let mut frame_producers = Vec::new();
         for end in ends {
             match end {
@@ -148,6 +153,7 @@ impl SourceThreads {
                     reopen,
                     status,
                     frame_producers,
+                    on_info,
                 )?);
             }
             // Without an inlet the placement reads it; nobody feeds two from a recording.
@@ -158,7 +164,7 @@ impl SourceThreads {
                     self.recordings.push(Recording { status, reader });
                 }
             }
-            _ => drop(reopen),
+            _ => drop((reopen, on_info)),
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub struct Node {
     /// What it was told to be: its file, or what it was made of. Held while anything is added, removed or
     /// reloaded, so that one comes after the other.
     pub(crate) loaded: Mutex<NodeConfig>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Arc<Mutex<State>>,
     /// Its file, read again by a reload.
     pub(crate) path: Option<PathBuf>,
     pub(crate) events: Mutex<VecDeque<NodeEvent>>,
@@ -64,6 +64,19 @@ pub(crate) struct State {
     pub(crate) links: Vec<NodeLink>,
     /// Those of the file in its order, and behind them those that were added by the program.
     pub(crate) streams: Vec<Stream>,
+}
+
+impl State {
+    /// Gives a stream, found by its status, the period of its medium, which came after its link was started.
+    fn take_period(&mut self, status: &Arc<FeedStatus>, info: &StreamInfo) {
+        let Self { links, streams } = self;
+        let found = streams.iter_mut().find(|stream| Arc::ptr_eq(&stream.status, status));
+        let Some(stream) = found else { return };
+        let period = contract_of(&stream.config, Some(info)).period;
+        let terms = Contract { period, ..stream.terms };
+        links[stream.config.link].placed.set_terms(stream.number, &stream.terms, &terms);
+        stream.terms = terms;
+    }
 }
 
 /// A link of the node.
@@ -206,7 +219,7 @@ impl Node {
             started,
             delivers: AtomicBool::new(false),
             loaded: Mutex::new(config.clone()),
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             path,
             events: Mutex::default(),
             #[cfg(feature = "gstreamer")]
@@ -234,7 +247,13 @@ impl Node {
                 let config = stream.config.clone();
                 let reopen = SourceSpec { stream: config, base: self.base.clone(), payload_max };
                 let status = Arc::clone(&stream.status);
-                source_threads.start(Plan { source, reopen, status, ends })?;
+                let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
+                let on_info = Box::new(move |info: &StreamInfo| {
+                    if let Some(state) = state.upgrade() {
+                        state.lock().take_period(&of, info);
+                    }
+                });
+                source_threads.start(Plan { source, reopen, status, ends, on_info })?;
             }
         }
         Ok(())

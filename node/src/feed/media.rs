@@ -12,7 +12,7 @@ use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
-use super::{FeedStatus, SourceSpec};
+use super::{FeedStatus, OnInfo, SourceSpec};
 use crate::source::{may_be_absent, write_sdp};
 
 /// The first wait before a source is tried again, and the longest.
@@ -37,6 +37,7 @@ impl SourceThread {
         reopen: SourceSpec,
         status: Arc<FeedStatus>,
         mut frame_producers: Vec<FrameProducer>,
+        on_info: OnInfo,
     ) -> std::io::Result<Self> {
         if source.is_none() {
             status.set(StreamState::Retrying, "it did not answer at the start");
@@ -52,6 +53,7 @@ impl SourceThread {
             status: Arc::clone(&status),
             began: Instant::now(),
             info: source.as_ref().map(|source| source.info().clone()),
+            on_info,
         };
         let thread = thread::Builder::new()
             .name(format!("source {}", worker.reopen.stream.spec.name))
@@ -96,6 +98,7 @@ struct Worker {
     began: Instant,
     /// What the stream is, since its source was open for the first time.
     info: Option<StreamInfo>,
+    on_info: OnInfo,
 }
 
 impl Worker {
@@ -149,6 +152,7 @@ impl Worker {
         }
         self.info = Some(info.clone());
         self.status.set_info(Some(info.clone()));
+        (self.on_info)(info);
         let SourceSpec { stream, base, .. } = &self.reopen;
         if let Err((path, error)) = write_sdp(stream, Some(info), base) {
             tracing::warn!(stream = stream.spec.name, path, %error, "no session description");
