@@ -9,13 +9,13 @@ mod support;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use selvedge_control_config::SourceUri;
 use selvedge_data_stream::Kind;
 use selvedge_media::inspect::PAYLOAD_MAX;
-use selvedge_media::{Codec, Source, SourceError};
+use selvedge_media::{Codec, End, MediaFrame, Source, SourceError};
 use selvedge_units::Duration;
 use support::{Seen, open, take};
 
@@ -150,6 +150,34 @@ fn a_transport_stream_in_datagrams_is_taken_by_name_and_by_line() {
         assert_eq!(source.info().codec, Codec::H264);
         assert!(is_whole(&take(&mut source, 20).0, 20));
     }
+}
+
+#[test]
+fn a_source_of_rare_pictures_is_not_given_up_between_two() {
+    let made = Made::new();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let to = format!("udp://127.0.0.1:{port}?pkt_size=1316");
+    let sender = Sender::looped(&made.shown("both.ts"), "mpegts", &to);
+    let mut source = open_soon(&format!("udp://127.0.0.1:{port}"));
+    source.expect_period(Duration::from_secs(4));
+    // Longer than others may be silent.
+    let signal = |name| {
+        let id = sender.0.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    };
+    signal("STOP");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| source.run(&mut |_: MediaFrame<'_>| {}, &stop));
+        let began = Instant::now();
+        selvedge_tests_wait::until("it was silent for 6 s, or gave up", || {
+            began.elapsed().as_secs() >= 6 || runs.is_finished()
+        });
+        assert!(!runs.is_finished(), "{:?}", runs.join());
+        signal("CONT");
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(runs.join().unwrap(), Ok(End::Stopped));
+    });
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub struct Source {
     framing: Framing,
     info: StreamInfo,
     thumbnailer: Option<Thumbnailer>,
+    /// The period that others say it has.
+    expected: Duration,
     /// What it shares with another stream of its file.
     together: Option<Together>,
     /// Units that were read to learn of the stream and are not delivered yet.

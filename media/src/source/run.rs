@@ -68,6 +68,7 @@ impl Source {
         let mut source = Self {
             feed,
             thumbnailer: None,
+            expected: Duration::ZERO,
             together: None,
             ahead: first.into_iter().collect(),
             info: framing.info(),
@@ -82,6 +83,11 @@ impl Source {
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
+    }
+
+    /// A camera or server whose pictures come at this period is not given up between two of them.
+    pub const fn expect_period(&mut self, period: Duration) {
+        self.expected = period;
     }
 
     /// From now on, `give` gets small pictures of the stream while it runs: see
@@ -187,7 +193,8 @@ impl Source {
                 }
                 PullResult::Nothing => {
                     let waited = now().since(heard);
-                    let limit = if from_network { SILENCE } else { TIMEOUT };
+                    let rare = self.info.period.max(self.expected) * 2;
+                    let limit = if from_network { SILENCE.max(rare) } else { TIMEOUT };
                     if waited > limit && (from_network || !self.feed.is_live()) {
                         let what = self.opener.what.clone();
                         return Err(SourceError::Stalled { what, waited });

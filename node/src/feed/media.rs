@@ -138,9 +138,15 @@ impl Worker {
     fn open(&self) -> Result<Source, SourceError> {
         let SourceSpec { stream, base, payload_max } = &self.reopen;
         if may_be_absent(&stream.source) {
-            return Source::open_within(&stream.source, base, *payload_max, OPENING, &self.stop);
+            let limit = OPENING.max(self.written_period() * 2);
+            return Source::open_within(&stream.source, base, *payload_max, limit, &self.stop);
         }
         Source::open(&stream.source, base, *payload_max)
+    }
+
+    /// The period that the node file states; zero if it leaves that to the medium.
+    fn written_period(&self) -> Duration {
+        self.reopen.stream.spec.declared_period().unwrap_or_default()
     }
 
     /// Notes what the stream is when its source is open for the first time; `Err` with what it was
@@ -179,6 +185,7 @@ impl Worker {
                 tracing::warn!(stream = self.reopen.stream.spec.name, %error, "no thumbnails");
             }
         }
+        source.expect_period(self.written_period());
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see
         // them go on.
