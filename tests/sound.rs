@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use support::{Folder, Running, Stream, TIMEOUT, ffmpeg, node_file, selvedge, skipped};
+use support::{Folder, Running, Stream, TIMEOUT, ffmpeg, http, node_file, selvedge, skipped};
 
 /// How far the streams may drift apart, in milliseconds.
 const APART: f64 = 40.0;
@@ -92,6 +92,55 @@ fn picture_and_sound_of_a_file_keep_together_where_they_are_received() {
     let drift = apart.map(|ms| ms - apart[0]);
     println!("apart by {apart:.1?} ms, which changed by {drift:.1?} ms over three loops");
     assert!(apart.iter().all(|ms| ms.abs() < APART), "{apart:?}");
+}
+
+#[test]
+fn sound_that_begins_anew_joins_its_picture() {
+    let name = "sound_that_begins_anew_joins_its_picture";
+    let folder = Folder::new();
+    let Some(path) = clip(&folder) else { return skipped(name, "needs ffmpeg") };
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+    let to = |n: usize| sockets[n].local_addr().expect("it is bound");
+    let source = |option: &str| format!("file:{}?{option}loop", path.display());
+    let write = |of_picture, of_sound| {
+        let streams = [
+            Stream { name: "picture", source: source(""), to: to(0), more: of_picture },
+            Stream { name: "sound", source: source("sound&"), to: to(1), more: of_sound },
+        ];
+        folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &streams))
+    };
+    let file = write("", "");
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    let began = Instant::now();
+    let median = |all: &[f64]| {
+        let mut all = all.to_vec();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    // In the middle of the second pass the sound begins anew, and in the third the picture.
+    for (pass, of_picture, of_sound, restarted) in [
+        (0, "", "", ""),
+        (1, "", "late = \"send\"", "stream.sound"),
+        (2, "late = \"send\"", "late = \"send\"", "stream.picture"),
+    ] {
+        if !restarted.is_empty() {
+            write(of_picture, of_sound);
+            let (status, answer) = http::request(&page, "POST", "/api/v1/reload", "");
+            assert!(status == 200 && answer.contains(restarted), "{answer}");
+        }
+        let lasts = Duration::from_millis(4500 + 4300 * pass);
+        let [shown, heard] = std::thread::scope(|scope| {
+            let sound = scope.spawn(|| delays(&sockets[1], 48_000.0, began, lasts));
+            [delays(&sockets[0], 90_000.0, began, lasts), sound.join().expect("no panic")]
+        });
+        let apart = median(&shown) - median(&heard);
+        println!("pass {pass}: {} and {} frames, apart by {apart:.1} ms", shown.len(), heard.len());
+        assert!(shown.len() > 30 && heard.len() > 60, "{} and {}", shown.len(), heard.len());
+        assert!(apart.abs() < APART, "pass {pass}: {apart} ms");
+    }
+    node.signal("INT");
+    assert_eq!(node.end(TIMEOUT).code, Some(0));
 }
 
 #[test]

@@ -20,6 +20,12 @@ impl Pacer {
         Self { start: None, slack }
     }
 
+    /// The decoding time that is due now; `None` before the first frame.
+    #[must_use]
+    pub fn position(&self, now: Instant) -> Option<Duration> {
+        self.start.map(|start| now.since(start))
+    }
+
     /// When the frame of this decoding time is due. The first frame is due now. Decoding times
     /// must not go back.
     pub fn due(&mut self, now: Instant, decode_time: Duration) -> Instant {

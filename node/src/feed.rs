@@ -11,6 +11,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
+#[cfg(feature = "gstreamer")]
+use selvedge_media::Pair;
 use selvedge_media::StreamInfo;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
 use selvedge_units::Duration;
@@ -32,6 +34,9 @@ pub(crate) struct FeedStatus {
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
     followed: OnceLock<Arc<Followed>>,
+    /// What its source keeps together with, if it is one of a pair.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) pair: OnceLock<Pair>,
 }
 
 impl FeedStatus {

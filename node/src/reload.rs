@@ -128,6 +128,11 @@ impl Node {
         let found = source::open(new, &fresh, &self.base).map_err(StartError::Sources)?;
         let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
         fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
+        #[cfg(feature = "gstreamer")]
+        source::join_others(new, &mut opened, |n| match difference.streams[n] {
+            Step::Kept { old, .. } => self.streams()[old].status.pair.get().cloned(),
+            _ => None,
+        });
         self.write_sdps(difference, new, &opened)?;
         let mut ready = Ready {
             opened,

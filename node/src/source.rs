@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
 use selvedge_data_stream::{Contract, Spec};
-#[cfg(feature = "gstreamer")]
-use selvedge_media::Source;
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
+#[cfg(feature = "gstreamer")]
+use selvedge_media::{Pair, Source};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamParams, payload_max};
@@ -190,6 +190,27 @@ fn keep_together(config: &NodeConfig, which: &[usize], opened: &mut [Opened]) {
             (&mut sound.source, &mut picture.source)
         {
             Source::keep_together(picture, sound);
+        }
+    }
+}
+
+/// Lets the sources of streams that a reload begins join the other stream of their file, which goes on:
+/// `pair_of` has what that one, by its index, keeps together with.
+#[cfg(feature = "gstreamer")]
+pub(crate) fn join_others(
+    config: &NodeConfig,
+    opened: &mut [Option<Opened>],
+    pair_of: impl Fn(usize) -> Option<Pair>,
+) {
+    for (sound, stream) in config.streams.iter().enumerate() {
+        let Some(picture) = picture_of(config, stream) else { continue };
+        for (one, other) in [(sound, picture), (picture, sound)] {
+            if let Some(Opened { source: Medium::Media(Some(source)), .. }) = &mut opened[one]
+                && source.pair().is_none()
+                && let Some(pair) = pair_of(other)
+            {
+                source.join(&pair);
+            }
         }
     }
 }

@@ -40,6 +40,7 @@ use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
+pub use together::Pair;
 use together::Together;
 use unit::{Format, Unit};
 

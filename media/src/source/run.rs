@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gstreamer as gst;
 use selvedge_control_config::SourceUri;
+use selvedge_data_stream::Kind;
 use selvedge_units::{Duration, Instant};
 
 use super::feed::{Feed, PullResult};
 use super::framing::{self, Framing};
 use super::packetizer::Packetizer;
+use super::together::Together;
 use super::unit::Unit;
 use super::{LOOK_AHEAD, PERIOD_DEFAULT, Source, SourceOpener, TIMEOUT, elements};
 use crate::error::SourceError;
-use crate::frame::{End, FrameSink, StreamInfo};
+use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
 use crate::pace::Pacer;
 use crate::picture::{Codec, jpeg};
 use crate::thumbnail::Thumbnailer;
@@ -216,6 +218,10 @@ impl Source {
                 }
             };
             for (unit, at) in frames {
+                let late = |shared: &Together| shared.catches_up && shared.is_past(at.decode);
+                if self.together.as_ref().is_some_and(late) {
+                    continue;
+                }
                 if let Some(pacer) = &mut pacer {
                     let due = match &together {
                         Some(shared) => shared.due(now(), at.decode),
@@ -278,7 +284,18 @@ impl Source {
         at: FrameTimes,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
-        let Some(picture) = self.framing.enqueue(unit, at, sink)? else { return Ok(()) };
+        let mut begins = self.together.as_ref().is_none_or(|shared| !shared.catches_up);
+        let mut beginning = |frame: MediaFrame<'_>| {
+            begins |= !matches!(frame.picture.kind, Kind::Predicted | Kind::Bidirectional);
+            if begins {
+                sink.enqueue(frame);
+            }
+        };
+        let picture = self.framing.enqueue(unit, at, &mut beginning)?;
+        if let Some(shared) = &mut self.together {
+            shared.catches_up &= !begins;
+        }
+        let Some(picture) = picture.filter(|_| begins) else { return Ok(()) };
         if let Some(thumbnailer) = &mut self.thumbnailer {
             thumbnailer.feed_buffer(picture, at.present, unit);
         }

@@ -2,7 +2,8 @@
 //!
 //! Each has a pipeline of its own, which stands at the same place of the same file. Frames are due at the
 //! same distance from the file's beginning in both, over all its loops; pictures that are shown later than
-//! they are decoded are sent so much later. The node makes pairs; [`super::Source::run`] asks when to send.
+//! they are decoded are sent so much later. One that is opened again joins the other where that is. The node
+//! makes pairs; [`super::Source::run`] asks when to send.
 
 use std::sync::Arc;
 
@@ -16,30 +17,51 @@ use crate::pace::Pacer;
 /// How long our time begins before the file does: decoding begins before the first picture is shown.
 const LEAD: Duration = Duration::from_secs(2);
 
+/// The pace of two streams of one file, which outlives both: either may be opened again.
+#[derive(Clone, Debug)]
+pub struct Pair(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    clock: std::time::Instant,
+    pacer: Mutex<Pacer>,
+    /// Where the newest pass of either began, by the clock of the file's frames.
+    newest: Mutex<Duration>,
+}
+
 /// What a stream shares with the other.
 #[derive(Clone, Debug)]
 pub(super) struct Together {
-    clock: std::time::Instant,
-    pacer: Arc<Mutex<Pacer>>,
+    pair: Pair,
     /// How much later than for decoding its frames are sent.
     lag: Duration,
-    /// Where the pass that runs began, by the clock of the file's frames.
+    /// Where the pass that runs began.
     began: Duration,
+    /// Whether it came while the other played: what is past is left out, up to an intra picture.
+    pub(super) catches_up: bool,
 }
 
 impl Together {
     pub(super) fn now(&self) -> Instant {
-        Instant(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Instant(u64::try_from(self.pair.0.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// When a frame is to be sent.
     pub(super) fn due(&self, now: Instant, decode: Duration) -> Instant {
-        self.pacer.lock().due(now, decode + self.lag)
+        self.pair.0.pacer.lock().due(now, decode + self.lag)
+    }
+
+    /// Whether a frame was to be sent before now.
+    pub(super) fn is_past(&self, decode: Duration) -> bool {
+        let position = self.pair.0.pacer.lock().position(self.now());
+        position.is_some_and(|position| decode + self.lag < position)
     }
 
     /// The file begins again; where our zero lies by its clock.
     pub(super) fn next_pass(&mut self, length: Duration) -> i64 {
         self.began += length;
+        let mut newest = self.pair.0.newest.lock();
+        *newest = newest.max(self.began);
         -i64::try_from(self.began.0).unwrap_or(i64::MAX)
     }
 }
@@ -48,14 +70,29 @@ impl Source {
     /// Lets the picture and the sound of one file keep together from their beginning on, within some
     /// milliseconds, as far as their threads wake up in time.
     pub fn keep_together(picture: &mut Self, sound: &mut Self) {
-        let clock = std::time::Instant::now();
-        let pacer = Arc::new(Mutex::new(Pacer::new(SLACK)));
-        for source in [picture, sound] {
-            let lag = source.ahead.front().map(|unit| source.framing.lag(unit)).unwrap_or_default();
-            let mut shared =
-                Together { clock, pacer: Arc::clone(&pacer), lag, began: Duration::ZERO };
-            source.framing.align(shared.next_pass(LEAD));
-            source.together = Some(shared);
-        }
+        let pair = Pair(Arc::new(Shared {
+            clock: std::time::Instant::now(),
+            pacer: Mutex::new(Pacer::new(SLACK)),
+            newest: Mutex::new(LEAD),
+        }));
+        picture.join(&pair);
+        sound.join(&pair);
+    }
+
+    /// What it keeps together with.
+    #[must_use]
+    pub fn pair(&self) -> Option<Pair> {
+        self.together.as_ref().map(|together| together.pair.clone())
+    }
+
+    /// Keeps together with the other stream of a pair; if that plays already, from where it is.
+    pub fn join(&mut self, pair: &Pair) {
+        let lag = self.ahead.front().map(|unit| self.framing.lag(unit)).unwrap_or_default();
+        let began = *pair.0.newest.lock();
+        let mut together =
+            Together { pair: pair.clone(), lag, began: Duration::ZERO, catches_up: false };
+        self.framing.align(together.next_pass(began));
+        together.catches_up = pair.0.pacer.lock().position(together.now()).is_some();
+        self.together = Some(together);
     }
 }

@@ -186,11 +186,16 @@ impl Worker {
             }
         }
         source.expect_period(self.written_period());
+        match (source.pair(), self.status.pair.get()) {
+            (Some(pair), _) => drop(self.status.pair.set(pair)),
+            (None, Some(pair)) => source.join(pair),
+            (None, None) => {}
+        }
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see
-        // them go on.
+        // them go on. Those of a pair go on by themselves.
         let elapsed = self.began.elapsed().as_nanos() * u128::from(info.clock_rate);
-        let base = (elapsed / 1_000_000_000) as u32;
+        let base = if source.pair().is_some() { 0 } else { (elapsed / 1_000_000_000) as u32 };
         let (frame_producers, status) = (&mut self.frame_producers, &self.status);
         let mut sink = |frame: MediaFrame<'_>| {
             let offer = FrameMetadata {
