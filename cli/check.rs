@@ -102,6 +102,13 @@ fn table(file: &str, summary: &Summary) -> String {
         .right(["rate"])
         .left(["discipline", "selection"])
         .right(["streams", "needed"]);
+    // Of a link with streams of which nothing is known, what the others need.
+    let needed = |link: &LinkSummary| {
+        let on_it = summary.streams.iter().filter(|stream| stream.link == link.name);
+        let known: f64 = on_it.filter_map(|stream| stream.share).sum();
+        let sign = if link.share.is_none() && known > 0.0 { "> " } else { "" };
+        format!("{sign}{}", share(link.share.or_else(|| (known > 0.0).then_some(known))))
+    };
     for link in &summary.links {
         links.row([
             link.name.clone(),
@@ -109,7 +116,7 @@ fn table(file: &str, summary: &Summary) -> String {
             link.discipline.clone(),
             if link.selection { "yes" } else { "no" }.to_owned(),
             link.streams.to_string(),
-            share(link.share),
+            needed(link),
         ]);
     }
     let mut streams = Table::default()

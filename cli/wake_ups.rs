@@ -6,7 +6,7 @@ use selvedge_control_config::{LinkConfig, NodeConfig, Placement};
 use selvedge_data_link::{Paced, default_catch_up};
 use selvedge_os::probe;
 use selvedge_place_engine::engine::spin;
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
 
 /// How long is measured.
@@ -77,10 +77,10 @@ impl Cost {
     pub(crate) fn text(&self) -> String {
         let [half, most] = [self.late_p50_ms, self.late_most_ms].map(|ms| format!("{ms:.2} ms"));
         format!(
-            "{}: wake-ups here are {half} late at the median, {most} at worst; at {:.1} Mbit/s that \
+            "{}: wake-ups here are {half} late at the median, {most} at worst; at {} that \
              costs {} of the link without catching up, {} with {:.0} kB of it",
             self.link,
-            self.rate_bps as f64 / 1e6,
+            Bitrate(self.rate_bps),
             percent(self.lost_without_catch_up),
             percent(self.lost),
             self.catch_up_bytes as f64 / 1e3,
@@ -115,7 +115,6 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
     use selvedge_data_sched::Discipline;
-    use selvedge_units::Bitrate;
 
     #[test]
     fn a_link_is_told_what_its_wake_ups_cost() {
@@ -125,7 +124,7 @@ mod tests {
         let text = WakeUps(late.clone()).cost(&link, Some(Duration::from_secs(1))).text();
         assert_eq!(
             text,
-            "up: wake-ups here are 0.10 ms late at the median, 5.00 ms at worst; at 12.0 Mbit/s that \
+            "up: wake-ups here are 0.10 ms late at the median, 5.00 ms at worst; at 12 Mbit/s that \
              costs 13.0 % of the link without catching up, 0.0 % with 30 kB of it"
         );
         // A tenth of 10 ms is made up for.

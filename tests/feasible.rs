@@ -187,6 +187,8 @@ fn what_is_not_known_before_is_named() {
     assert!(ended.stdout.contains("tone: its encoder is set to 768 kbit/s"), "{ended:?}");
     let row = ended.stdout.lines().find(|line| line.starts_with("tone ")).expect("a row");
     assert!(row.contains("768 kbit/s") && row.contains("77 %"), "{row}");
+    let row = ended.stdout.lines().find(|line| line.starts_with("uplink ")).expect("a row");
+    assert!(row.ends_with("> 77 %"), "{row}");
     // What is known of one of them is enough to see that it can't be.
     let text = text.replace("1 Mbit/s", "500 kbit/s");
     let found = every_remedy_holds(&folder, &text, &["uplink"]);

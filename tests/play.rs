@@ -103,6 +103,8 @@ fn what_can_not_be_played_is_refused() {
     let folder = Folder::new();
     selvedge(["play", "rtp://localhost:5004"]).refused(&["numeric host"]);
     selvedge(["play", "rtp://127.0.0.1"]).refused(&["rtp://HOST:PORT"]);
+    // As people call what they want of a node file.
+    selvedge(["start", "no-such.toml"]).refused(&["no-such.toml"]);
     for url in ["http://127.0.0.1/x.m3u8", "rtsp://127.0.0.1/1"] {
         selvedge(["play", url])
             .refused(&[url, "write rtp://HOST:PORT, stack://HOST:PORT or an SDP"]);
