@@ -1,7 +1,9 @@
-//! Sources that are not there when `check` looks: cameras, and what is in the network. A node starts
-//! without them and tries again, so they are no mistakes of the file.
+//! Sources that are not there when `check` looks, cameras and what is in the network; and names of receivers
+//! that do not resolve. A node starts without them and tries again, so they are no mistakes of the file.
 
 use selvedge_cli_terminal::Failure;
+use selvedge_control_config::StreamConfig;
+use selvedge_media::output::resolve;
 use serde::Serialize;
 
 use crate::node_file::NodeFile;
@@ -15,36 +17,45 @@ pub(crate) struct Absent {
     pub(crate) text: String,
 }
 
-/// Looks for all of them at once; as long as a source may take to give its first frame.
-#[cfg(feature = "gstreamer")]
+/// What is absent of a node file: each source of the kind is opened, each name looked up, all at once.
 pub(crate) fn absent(file: &NodeFile) -> Vec<Absent> {
-    use selvedge_control_config::{SourceUri, StreamConfig};
-    use selvedge_media::{Source, inspect::PAYLOAD_MAX};
-
     let fails = |stream: &StreamConfig| {
-        let wanted = matches!(stream.source, SourceUri::Camera { .. } | SourceUri::Network { .. });
-        let opened = wanted.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
-        opened?.err().map(|error| (stream.spec.name.clone(), error.to_string()))
+        let unknown = stream.output.as_ref().and_then(|to| resolve(to).err());
+        let unknown = unknown.map(|error| ("to", error.to_string()));
+        [silent(file, stream).map(|why| ("source", why)), unknown]
     };
+    let streams = &file.config.streams;
     let failures: Vec<_> = std::thread::scope(|scope| {
-        let streams = &file.config.streams;
         let handles: Vec<_> = streams.iter().map(|s| scope.spawn(|| fails(s))).collect();
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
         joined.collect()
     });
-    let located = |(stream, why): (String, String)| {
-        let key = format!("stream.{stream}.source");
+    let located = |(stream, (key, why)): (&StreamConfig, (&str, String))| {
+        let stream = stream.spec.name.clone();
+        let key = format!("stream.{stream}.{key}");
         let at = file.map.at(&key).map_or_else(String::new, |at| format!("{at}: "));
         let text = format!("{}:{at}{key}: {why}; the node starts and tries again", file.name);
         Absent { stream, text }
     };
-    failures.into_iter().flatten().map(located).collect()
+    let failures = streams.iter().zip(failures);
+    let failures = failures.flat_map(|(s, why)| why.into_iter().flatten().map(move |why| (s, why)));
+    failures.map(located).collect()
 }
 
-/// Without GStreamer such sources can't be had at all.
+/// Why a source that may be absent gives nothing, if so.
+#[cfg(feature = "gstreamer")]
+fn silent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
+    use selvedge_control_config::SourceUri;
+    use selvedge_media::{Source, inspect::PAYLOAD_MAX};
+
+    let wanted = matches!(stream.source, SourceUri::Camera { .. } | SourceUri::Network { .. });
+    let opened = wanted.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
+    opened?.err().map(|error| error.to_string())
+}
+
 #[cfg(not(feature = "gstreamer"))]
-pub(crate) fn absent(_file: &NodeFile) -> Vec<Absent> {
-    Vec::new()
+const fn silent(_file: &NodeFile, _stream: &StreamConfig) -> Option<String> {
+    None
 }
 
 /// A failure with all of them, if there are any.

@@ -11,6 +11,7 @@ mod depacketizer;
 pub mod dependency;
 mod error;
 mod frame;
+pub mod output;
 mod pace;
 pub mod picture;
 #[cfg(feature = "gstreamer")]

@@ -1,7 +1,6 @@
 //! Why a node can't start, or take a stream; and which keys of the node file are to be changed.
 
 use std::io;
-use std::net::SocketAddr;
 
 use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap};
 use selvedge_place_coprocessor::feeder::FeederError;
@@ -55,7 +54,7 @@ pub enum AddError {
     #[error("stream \"{other}\" sends to {to} already; give the new one a receiver of its own")]
     ToTaken {
         /// The receiver.
-        to: SocketAddr,
+        to: String,
         /// The stream that has it.
         other: String,
     },
@@ -128,7 +127,11 @@ impl StartError {
         match self {
             Self::Sources(failed) => failed
                 .iter()
-                .map(|f| (format!("stream.{}.source", f.stream), f.error.to_string()))
+                .map(|f| {
+                    let is_output = matches!(f.error, OpenError::Output(_));
+                    let key = if is_output { "to" } else { "source" };
+                    (format!("stream.{}.{key}", f.stream), f.error.to_string())
+                })
                 .collect(),
             Self::Sdp { stream, path, why } => {
                 vec![(format!("stream.{stream}.sdp"), format!("can't write \"{path}\": {why}"))]

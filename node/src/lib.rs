@@ -31,6 +31,7 @@ mod error;
 mod feed;
 mod follow;
 mod node;
+mod output;
 mod placement;
 mod reload;
 mod secret;

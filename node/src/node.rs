@@ -25,6 +25,7 @@ use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
+use crate::output::StreamOutput;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::source::{self, Medium, Opened, contract_of, params, payload_of, write_sdp};
 use crate::stacks::NodeStacks;
@@ -106,6 +107,8 @@ pub(crate) struct Stream {
     pub(crate) terms: Contract,
     /// Its stack's place, if one carries it.
     pub(crate) stack: Option<usize>,
+    /// What carries its packets elsewhere.
+    pub(crate) output: Option<StreamOutput>,
     /// Its number on its link.
     pub(crate) number: usize,
     /// When it came to the node: its silence begins there.
@@ -126,7 +129,7 @@ pub struct Ended {
 }
 
 impl Node {
-    /// Starts a node from the text of a node file. Sources wait up to 1 s for their stacks.
+    /// Starts a node from the text of a node file. Sources wait up to 1 s for their stacks and outputs.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -182,7 +185,7 @@ impl Node {
             let member = |&s: &usize| Member {
                 config: &config.streams[s],
                 params: params(&config.streams[s], opened[s].info.as_ref(), clock),
-                carried: stacks.carried(s),
+                carried: stacks.carried(s).or_else(|| opened[s].carrier()),
                 base: &base,
             };
             let members = streams.iter().map(member).collect();
@@ -285,21 +288,23 @@ impl Node {
         if stream.stack.is_some() {
             return Err(AddError::Stack(stream.spec.name));
         }
-        for Stream { config: StreamConfig { spec: other, .. }, .. } in &*self.streams() {
-            if other.name == stream.spec.name {
+        for Stream { config: other, .. } in &*self.streams() {
+            if other.spec.name == stream.spec.name {
                 return Err(AddError::NameTaken(stream.spec.name));
             }
-            if other.to == stream.spec.to {
-                return Err(AddError::ToTaken { to: other.to, other: other.name.clone() });
+            if other.receiver() == stream.receiver() {
+                let (to, other) = (other.receiver(), other.spec.name.clone());
+                return Err(AddError::ToTaken { to, other });
             }
         }
         let name = || stream.spec.name.clone();
-        let opened = Opened::new(&stream.source, &self.base, payload_of(&stream, &link))
+        let opened = Opened::new(&stream, &link, &self.base)
             .map_err(|why| AddError::Source { stream: name(), why })?;
         write_sdp(&stream, opened.info.as_ref(), &self.base)
             .map_err(|(path, why)| AddError::Sdp { stream: name(), path, why })?;
         let params = params(&stream, opened.info.as_ref(), self.clock);
-        let member = Member { config: &stream, params, carried: None, base: &self.base };
+        let member =
+            Member { config: &stream, params, carried: opened.carrier(), base: &self.base };
         let (number, end) = self.state.lock().links[stream.link]
             .placed
             .add(member)
@@ -379,10 +384,10 @@ impl Node {
         self.delivers.load(Ordering::Acquire) && !programs && self.source_threads.lock().all_ended()
     }
 
-    /// Whether all receivers of stacks are connected.
+    /// Whether all receivers of stacks are connected, and all outputs are open.
     #[must_use]
     pub fn stacks_are_up(&self) -> bool {
-        self.stacks.all_connected()
+        self.stacks.all_connected() && self.streams().iter().all(|s| s.output_problem().is_none())
     }
 
     /// Waits until nothing that was offered before waits any more, or `given_up`; false if that took
@@ -436,6 +441,7 @@ impl Stream {
         Self {
             terms,
             stack: None,
+            output: opened.output,
             config,
             number,
             added,
@@ -443,6 +449,11 @@ impl Stream {
             status: Arc::new(status),
             waiting: Some((opened.source, vec![end])),
         }
+    }
+
+    /// Why its output carries nothing.
+    pub(crate) fn output_problem(&self) -> Option<String> {
+        self.output.as_ref()?.problem()
     }
 
     pub(crate) const fn is_the_programs(&self) -> bool {

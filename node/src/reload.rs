@@ -112,9 +112,9 @@ impl Node {
         let State { links, streams } = &*self.state.lock();
         let own = streams.iter().skip(loaded.streams.len());
         let clash = |own: &&Stream| {
-            let spec = &own.config.spec;
+            let (spec, to) = (&own.config.spec, own.config.receiver());
             let taken =
-                |other: &StreamConfig| other.spec.name == spec.name || other.spec.to == spec.to;
+                |other: &StreamConfig| other.spec.name == spec.name || other.receiver() == to;
             let link = &links[own.config.link].config.name;
             new.streams.iter().any(taken) || !new.links.iter().any(|other| other.name == *link)
         };
@@ -223,8 +223,10 @@ impl Node {
         opened: &[Option<Opened>],
     ) -> Member<'a> {
         let config = &new.streams[stream];
-        let info = opened[stream].as_ref().and_then(|opened| opened.info.as_ref());
-        Member { config, params: params(config, info, self.clock), carried: None, base: &self.base }
+        let opened = opened[stream].as_ref();
+        let info = opened.and_then(|opened| opened.info.as_ref());
+        let carried = opened.and_then(Opened::carrier);
+        Member { config, params: params(config, info, self.clock), carried, base: &self.base }
     }
 
     /// Takes new streams from links that go on; new links end by themselves.

@@ -7,16 +7,19 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
 use selvedge_data_stream::{Contract, Spec};
+use selvedge_media::output::{OutputError, kind};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::{Pair, Source};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
-use selvedge_place_engine::engine::{StreamParams, payload_max};
+use selvedge_place_engine::engine::{StreamCarrier, StreamParams, payload_max};
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 #[cfg(feature = "gstreamer")]
 use selvedge_units::Duration;
+
+use crate::output::StreamOutput;
 
 /// How long a node waits at its start for a source that may be absent; later it has longer.
 #[cfg(feature = "gstreamer")]
@@ -27,6 +30,8 @@ pub(crate) struct Opened {
     pub(crate) source: Medium,
     /// What it says of itself; `None` of the program's own frames.
     pub(crate) info: Option<StreamInfo>,
+    /// What carries its packets, if not the engine's sockets.
+    pub(crate) output: Option<StreamOutput>,
 }
 
 /// Where a stream's frames come from, open.
@@ -55,6 +60,12 @@ pub enum OpenError {
          give a recording (record:)"
     )]
     NoGstreamer(String),
+    /// What its source gives can't go where it is to go.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Its output's thread can't be had.
+    #[error("can't start an output: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 /// A stream whose source can't be opened.
@@ -68,20 +79,38 @@ pub struct SourceFailure {
 }
 
 impl Opened {
-    pub(crate) fn new(uri: &SourceUri, base: &Path, payload_max: usize) -> Result<Self, OpenError> {
-        match uri {
-            SourceUri::Program => Ok(Self { source: Medium::Program, info: None }),
+    /// The source of a stream of this link, and its output.
+    pub(crate) fn new(
+        stream: &StreamConfig,
+        link: &LinkConfig,
+        base: &Path,
+    ) -> Result<Self, OpenError> {
+        let (source, info) = match &stream.source {
+            SourceUri::Program => (Medium::Program, None),
             SourceUri::Record { path, encoding, repeat } => {
                 let recording = Feeder::open(&base.join(path), *repeat)?;
-                let info = Some(recorded(&recording, encoding));
-                Ok(Self { source: Medium::Recording(recording), info })
+                let info = recorded(&recording, encoding);
+                (Medium::Recording(recording), Some(info))
             }
-            uri => Self::media(uri, base, payload_max),
+            uri => Self::media(uri, base, payload_of(stream, link))?,
+        };
+        if let (Some(to), Some(info)) = (&stream.output, &info) {
+            kind(to)?.check(info.codec)?;
         }
+        Ok(Self { source, info, output: StreamOutput::start(stream, link)? })
+    }
+
+    /// What carries its packets.
+    pub(crate) fn carrier(&self) -> Option<StreamCarrier> {
+        self.output.as_ref().map(StreamOutput::carrier)
     }
 
     #[cfg(feature = "gstreamer")]
-    fn media(uri: &SourceUri, base: &Path, payload_max: usize) -> Result<Self, OpenError> {
+    fn media(
+        uri: &SourceUri,
+        base: &Path,
+        payload_max: usize,
+    ) -> Result<(Medium, Option<StreamInfo>), OpenError> {
         let opened = if may_be_absent(uri) {
             let stop = AtomicBool::new(false);
             Source::open_within(uri, base, payload_max, FIRST_LOOK, &stop)
@@ -91,18 +120,22 @@ impl Opened {
         match opened {
             Ok(source) => {
                 let info = Some(source.info().clone());
-                Ok(Self { source: Medium::Media(Some(Box::new(source))), info })
+                Ok((Medium::Media(Some(Box::new(source))), info))
             }
             Err(error) if is_absence(uri, &error) => {
                 tracing::warn!(source = %uri, %error, "a source is not there yet");
-                Ok(Self { source: Medium::Media(None), info: None })
+                Ok((Medium::Media(None), None))
             }
             Err(error) => Err(error.into()),
         }
     }
 
     #[cfg(not(feature = "gstreamer"))]
-    fn media(uri: &SourceUri, _base: &Path, _payload_max: usize) -> Result<Self, OpenError> {
+    fn media(
+        uri: &SourceUri,
+        _base: &Path,
+        _payload_max: usize,
+    ) -> Result<(Medium, Option<StreamInfo>), OpenError> {
         Err(OpenError::NoGstreamer(uri.to_string()))
     }
 }
@@ -150,13 +183,8 @@ pub(crate) fn open(
 ) -> Result<Vec<Opened>, Vec<SourceFailure>> {
     let streams = || which.iter().map(|&stream| &config.streams[stream]);
     let results: Vec<_> = std::thread::scope(|scope| {
-        let open = |stream: &StreamConfig, payload| Opened::new(&stream.source, base, payload);
-        let handles: Vec<_> = streams()
-            .map(|stream| {
-                let payload = payload_of(stream, &config.links[stream.link]);
-                scope.spawn(move || open(stream, payload))
-            })
-            .collect();
+        let open = |stream: &'_ StreamConfig| Opened::new(stream, &config.links[stream.link], base);
+        let handles: Vec<_> = streams().map(|stream| scope.spawn(move || open(stream))).collect();
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
         joined.collect()
     });
@@ -231,7 +259,11 @@ pub(crate) fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
         return payload_max(carried(stack, link.mtu, stream.spec.to).message, 0);
     }
-    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    let overhead = match &stream.output {
+        Some(to) => kind(to).map_or(IPV6_UDP, |kind| kind.headers(to).0),
+        None if stream.spec.to.is_ipv6() => IPV6_UDP,
+        None => IPV4_UDP,
+    };
     payload_max(link.mtu, overhead)
 }
 

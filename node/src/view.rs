@@ -58,7 +58,7 @@ impl Node {
             name: config.spec.name.clone(),
             link: link.to_owned(),
             source: config.source.to_string(),
-            to: format!("rtp://{}", config.spec.to),
+            to: config.receiver(),
             encoding: stream.status.info().map_or("", |info| info.encoding()).to_owned(),
             spec: config.spec.shown.clone(),
             state,
@@ -103,7 +103,8 @@ impl Node {
         if state != StreamState::Running {
             return (state, detail);
         }
-        if let Some(problem) = stream.stack.and_then(|n| self.stacks.problem(n)) {
+        let problem = stream.stack.and_then(|n| self.stacks.problem(n));
+        if let Some(problem) = problem.or_else(|| stream.output_problem()) {
             return (state, format!("nothing is carried: {problem}"));
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);

@@ -112,7 +112,9 @@ fn a_stream_that_can_not_be_added_changes_nothing() {
     let node = running(LINK, vec![stream("first", to)]);
     let add = |stream| node.add_stream(stream).expect_err("it can't be added");
     assert!(matches!(add(stream("first", other)), AddError::NameTaken(name) if name == "first"));
-    assert!(matches!(add(stream("x", to)), AddError::ToTaken { to: taken, .. } if taken == to));
+    assert!(
+        matches!(add(stream("x", to)), AddError::ToTaken { to: taken, .. } if taken == format!("rtp://{to}"))
+    );
     let elsewhere = StreamConfig { link: 3, ..stream("x", other) };
     assert!(matches!(add(elsewhere), AddError::NoLink { index: 3, links: 1 }));
     let (path, encoding) = ("/no/such/recording".to_owned(), "H264".to_owned());

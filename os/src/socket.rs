@@ -2,9 +2,10 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use selvedge_units::Bytes;
 
@@ -53,6 +54,36 @@ pub fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> 
     let socket = open(at.is_ipv6())?;
     let bound = bind_at(&socket, at)?;
     Ok((socket, bound))
+}
+
+/// A non-blocking socket for packets to an address. To a group they go by this device, if one is named, and
+/// through so many routers less one: by default none.
+///
+/// # Errors
+/// [`SocketError`]: no socket, no such device.
+pub fn open_sender(
+    to: SocketAddr,
+    ttl: Option<u8>,
+    device: Option<&str>,
+) -> Result<UdpSocket, SocketError> {
+    let socket = open(to.is_ipv6())?;
+    if to.ip().is_multicast() {
+        let refused =
+            |option| move |e: rustix::io::Errno| SocketError::Option { option, source: e.into() };
+        let (hops, v6) = (u32::from(ttl.unwrap_or(1)), to.is_ipv6());
+        let set = if v6 { sockopt::set_ipv6_multicast_hops } else { sockopt::set_ip_multicast_ttl };
+        set(&socket, hops).map_err(refused("the TTL of groups"))?;
+        if let Some(device) = device {
+            let index = name_to_index(&socket, device).map_err(refused("the device"))?;
+            let none = Ipv4Addr::UNSPECIFIED;
+            let set = match v6 {
+                true => sockopt::set_ipv6_multicast_if(&socket, index),
+                false => sockopt::set_ip_multicast_if_with_ifindex(&socket, &none, &none, index),
+            };
+            set.map_err(refused("the device of groups"))?;
+        }
+    }
+    Ok(socket.into())
 }
 
 /// Gives a socket a port of its own; which.
@@ -178,6 +209,19 @@ impl RawAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_to_groups_go_as_far_as_asked_and_to_others_as_ever() {
+        let sender = |to: &str, ttl| open_sender(to.parse().unwrap(), ttl, Some("lo")).unwrap();
+        assert_eq!(sender("239.1.1.1:9", Some(4)).multicast_ttl_v4().unwrap(), 4);
+        assert_eq!(sender("239.1.1.1:9", None).multicast_ttl_v4().unwrap(), 1);
+        assert!(sender("127.0.0.1:9", Some(1)).ttl().unwrap() > 1);
+        let v6 = sender("[ff15::1]:9", Some(7));
+        assert_eq!(sockopt::ipv6_multicast_hops(&v6).unwrap(), 7);
+        assert_eq!(sockopt::ipv6_multicast_if(&v6).unwrap(), name_to_index(&v6, "lo").unwrap());
+        let absent = open_sender("239.1.1.1:9".parse().unwrap(), None, Some("nosuch"));
+        assert!(matches!(absent, Err(SocketError::Option { option: "the device", .. })));
+    }
 
     #[test]
     fn addresses_survive_the_kernel_form() {

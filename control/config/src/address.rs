@@ -1,6 +1,4 @@
-//! Addresses as node files write them: `rtp://HOST:PORT` with a numeric host.
-//!
-//! Names are not looked up: that would need the network, and a stream would move silently.
+//! Numeric addresses as node files write them: `rtp://HOST:PORT`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -19,7 +17,7 @@ pub enum AddressError {
     #[error("{0} has no port of 1 to 65535; write one, such as \"rtp://127.0.0.1:5004\"")]
     Port(String),
     /// A group.
-    #[error("{0} is a multicast address, which is not supported; write that of one host")]
+    #[error("{0} is a multicast address; write that of one host")]
     Multicast(IpAddr),
     /// Everyone.
     #[error("{0} is the broadcast address; write that of one host")]
@@ -35,7 +33,13 @@ pub enum AddressError {
 /// # Errors
 /// [`AddressError`]: malformed, named host, port 0, multicast, broadcast, or unspecified.
 pub fn receiver(text: &str) -> Result<SocketAddr, AddressError> {
-    let address = rtp(text)?;
+    let rest = text.strip_prefix("rtp://");
+    receiver_at(text, rest.ok_or_else(|| AddressError::Malformed(quoted(text)))?)
+}
+
+/// The same of what stands behind `SCHEME://` in a text.
+pub(super) fn receiver_at(text: &str, host_port: &str) -> Result<SocketAddr, AddressError> {
+    let address = numeric(text, host_port)?;
     match address.ip() {
         ip if ip.is_unspecified() => Err(AddressError::Unspecified(ip)),
         _ => Ok(address),
@@ -44,12 +48,11 @@ pub fn receiver(text: &str) -> Result<SocketAddr, AddressError> {
 
 /// Reads `rtp://HOST:PORT` as an address to receive at; `0.0.0.0` and `[::]` mean any.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, AddressError> {
-    rtp(text)
+    let rest = text.strip_prefix("rtp://");
+    numeric(text, rest.ok_or_else(|| AddressError::Malformed(quoted(text)))?)
 }
 
-fn rtp(text: &str) -> Result<SocketAddr, AddressError> {
-    let malformed = || AddressError::Malformed(quoted(text));
-    let rest = text.strip_prefix("rtp://").ok_or_else(malformed)?;
+fn numeric(text: &str, rest: &str) -> Result<SocketAddr, AddressError> {
     let Ok(address) = rest.parse::<SocketAddr>() else { return Err(reason(text, rest)) };
     let ip = address.ip().to_canonical();
     let address = if ip.is_ipv4() { SocketAddr::new(ip, address.port()) } else { address };

@@ -247,7 +247,7 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
 
 /// The keys that change: in place, and by starting the stream anew.
 fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Vec<&'static str>) {
-    let StreamConfig { spec, source, link: _, sdp, thumbnail, stack } = new;
+    let StreamConfig { spec, source, link: _, sdp, thumbnail, stack, output } = new;
     let Spec { to, contract, period_from_media, ring, pool, full, .. } = spec;
     let Contract {
         period: _,
@@ -283,7 +283,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
     ];
     let anew = [
         ("source", *source == old.source),
-        ("to", *to == old.spec.to),
+        ("to", *to == old.spec.to && *output == old.output),
         ("stack", *stack == old.stack),
         ("thumbnail", *thumbnail == old.thumbnail),
         ("late", *late == was.late),

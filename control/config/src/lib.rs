@@ -5,6 +5,7 @@
 //! with [`ConfigErrors::push_key`] and the [`SourceMap`].
 
 mod address;
+mod destination;
 pub mod difference;
 pub mod edit;
 mod errors;
@@ -35,6 +36,7 @@ use selvedge_data_stream::Spec;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub use address::{AddressError, receiver};
+pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::ConfigFault;
 pub use position::{Position, SourceMap};
@@ -196,13 +198,32 @@ pub struct StreamConfig {
     pub thumbnail: bool,
     /// `stack`, or the link's: what carries its packets. `None`: plain RTP.
     pub stack: Option<Composition>,
+    /// `to`, unless it is the numeric RTP address in `spec`: what carries its packets there.
+    pub output: Option<Destination>,
 }
 
 impl StreamConfig {
     /// A stream from this source to this receiver over the first link, with all defaults.
     #[must_use]
     pub fn new(name: &str, source: SourceUri, to: SocketAddr) -> Self {
-        Self { spec: Spec::new(name, to), source, link: 0, sdp: None, thumbnail: true, stack: None }
+        Self {
+            spec: Spec::new(name, to),
+            source,
+            link: 0,
+            sdp: None,
+            thumbnail: true,
+            stack: None,
+            output: None,
+        }
+    }
+
+    /// Where it goes, as node files write it, without secrets.
+    #[must_use]
+    pub fn receiver(&self) -> String {
+        match &self.output {
+            Some(output) => output.to_string(),
+            None => format!("rtp://{}", self.spec.to),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stream::WindowError;
 use selvedge_units::{Bytes, ParseUnitError};
 
-use super::{AddressError, SourceError};
+use super::{DestinationError, SourceError};
 
 /// One kind of mistake. Text from the file is cut and escaped by [`quoted`](super::quoted) before it comes here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -197,7 +197,7 @@ pub enum ConfigFault {
     },
     /// Not the address of a receiver.
     #[error("{0}")]
-    Address(AddressError),
+    Destination(DestinationError),
     /// Not a source.
     #[error("{0}")]
     Source(SourceError),

@@ -12,7 +12,7 @@ use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{
     ConfigErrors, ConfigFault, LinkConfig, NodeConfig, Placement, Position, SourceMap, SourceUri,
-    StreamConfig, link, quoted, stack, stream, syntax,
+    StreamConfig, destination, link, quoted, stack, stream, syntax,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -87,6 +87,10 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             let table =
                 if inherits { path("link", &link.name) } else { path("stream", &stream.spec.name) };
             reader.errors.push_key(&reader.map, &path(&table, key), mistake);
+        }
+        if let Some((key, error)) = destination::find_conflict(stream, link) {
+            let key = path(&path("stream", &stream.spec.name), key);
+            reader.errors.push_key(&reader.map, &key, ConfigFault::Destination(error));
         }
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
@@ -192,7 +196,7 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
     let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };
     let mut files = TakenName { used: "written by", key: "sdp", by: HashMap::new() };
     for stream in streams {
-        receivers.take(reader, stream.spec.to.to_string(), &stream.spec.name);
+        receivers.take(reader, stream.receiver(), &stream.spec.name);
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }

@@ -2,13 +2,14 @@
 //! their way to logs, errors, the page, metrics and JSON.
 
 /// Options whose values are nobody's business, as they end before the `=`.
-const SECRET: [&str; 10] = [
+const SECRET: [&str; 11] = [
     "user",
     "user-id",
     "username",
     "password",
     "passwd",
     "passphrase",
+    "streamid",
     "pwd",
     "pw",
     "token",

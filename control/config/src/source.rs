@@ -277,7 +277,7 @@ fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
 }
 
 /// What stands behind `?`: names, values, and both as they are written.
-fn options(text: &str) -> Result<Vec<(&str, &str, &str)>, SourceError> {
+pub(super) fn options(text: &str) -> Result<Vec<(&str, &str, &str)>, SourceError> {
     let Some((_, all)) = text.split_once('?') else { return Ok(Vec::new()) };
     let mut options: Vec<(&str, &str, &str)> = Vec::new();
     for option in all.split('&') {
@@ -290,7 +290,7 @@ fn options(text: &str) -> Result<Vec<(&str, &str, &str)>, SourceError> {
     Ok(options)
 }
 
-fn in_range(value: &str, least: u32, most: u32) -> bool {
+pub(super) fn in_range(value: &str, least: u32, most: u32) -> bool {
     let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     digits && value.parse().is_ok_and(|n: u32| (least..=most).contains(&n))
 }

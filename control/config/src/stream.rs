@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
 use toml::de::DeValue;
 
-use super::address;
+use super::destination;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;
-use super::{ConfigFault, LinkConfig, SourceUri, StreamConfig, quoted, stack};
+use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, quoted, stack};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
 const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail"];
@@ -55,7 +55,8 @@ pub(super) fn read<'t>(
     let thumbnail = reader.flag(section, "thumbnail");
     let stack = stack::read(reader, section);
 
-    let default = StreamConfig::new(section.name, source?, to?);
+    let (to, output) = to?;
+    let default = StreamConfig::new(section.name, source?, to);
     let link = link?;
     let links_own = || sound.get(link)?.as_ref()?.stack.clone();
     spec.to = default.spec.to;
@@ -66,6 +67,7 @@ pub(super) fn read<'t>(
         sdp,
         thumbnail: thumbnail.unwrap_or(default.thumbnail),
         stack: stack.unwrap_or_else(links_own),
+        output,
         ..default
     })
 }
@@ -131,12 +133,15 @@ fn source<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<SourceUr
     text.parse().map_err(|error| reader.report_value(&entry, ConfigFault::Source(error))).ok()
 }
 
-fn to<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<std::net::SocketAddr> {
+fn to<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+) -> Option<(SocketAddr, Option<Destination>)> {
     const EXAMPLE: &str = "to = \"rtp://127.0.0.1:5004\"";
     let entry = reader.required(section, "to", EXAMPLE)?;
     let text = reader.text(&entry, EXAMPLE)?;
-    address::receiver(text)
-        .map_err(|error| reader.report_value(&entry, ConfigFault::Address(error)))
+    destination::read(text)
+        .map_err(|error| reader.report_value(&entry, ConfigFault::Destination(error)))
         .ok()
 }
 

@@ -114,7 +114,7 @@ impl NodeConfig {
             name: stream.spec.name.clone(),
             link: link_name(stream),
             source: stream.source.to_string(),
-            to: format!("rtp://{}", stream.spec.to),
+            to: stream.receiver(),
             stack: stream.stack.as_ref().zip(self.links.get(stream.link)).map(|(stack, link)| {
                 let fit = carried(stack, link.mtu, stream.spec.to);
                 StackSummary {

@@ -244,6 +244,7 @@ fn every_key_is_read() {
             sdp: Some("s.sdp".into()),
             thumbnail: false,
             stack: None,
+            output: None,
         }]
     );
     assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));

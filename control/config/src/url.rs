@@ -13,7 +13,7 @@ pub(super) const SCHEMES: [(&str, &str); 4] = [
     ("udp", "udp://0.0.0.0:1234"),
 ];
 
-/// Why a text is not the address of a source in the network.
+/// Why a text is not an address in the network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Spaces, quotes or controls.
@@ -30,7 +30,7 @@ pub enum UrlError {
     Listen(String, &'static str),
 }
 
-/// The address of a source in the network.
+/// The address of a source or an output in the network.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     text: String,
@@ -38,8 +38,20 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads an address of this scheme.
+    /// Reads the address of a source.
     pub(super) fn new(
+        text: &str,
+        (scheme, example): (&'static str, &'static str),
+    ) -> Result<Self, UrlError> {
+        let url = Self::parse(text, (scheme, example))?;
+        match url.host_port().0.parse::<std::net::IpAddr>() {
+            Err(_) if scheme == "udp" => Err(UrlError::Listen(quoted(text), example)),
+            _ => Ok(url),
+        }
+    }
+
+    /// Reads an address of this scheme.
+    pub(super) fn parse(
         text: &str,
         (scheme, example): (&'static str, &'static str),
     ) -> Result<Self, UrlError> {
@@ -57,18 +69,17 @@ impl Url {
         let port = port.map(|port| port.parse::<u16>().ok().filter(|&port| port > 0));
         match (scheme, port) {
             // A caller has a host; a listener of SRT may leave it out.
-            ("rtsp" | "rtmp" | "udp", _) if host.is_empty() => {
+            ("rtsp" | "rtmp" | "udp" | "rtp", _) if host.is_empty() => {
                 Err(UrlError::Host(shown(), example))
             }
-            (_, Some(None)) | ("srt" | "udp", None) => Err(UrlError::Port(shown(), example)),
-            ("udp", _) if host.parse::<std::net::IpAddr>().is_err() => {
-                Err(UrlError::Listen(shown(), example))
+            (_, Some(None)) | ("srt" | "udp" | "rtp", None) => {
+                Err(UrlError::Port(shown(), example))
             }
             _ => Ok(url),
         }
     }
 
-    /// `rtsp`, `srt`, `rtmp` or `udp`.
+    /// `rtsp`, `srt`, `rtmp`, `udp` or `rtp`.
     #[must_use]
     pub const fn scheme(&self) -> &'static str {
         self.scheme
@@ -94,6 +105,14 @@ impl Url {
         let (login, _) = self.authority().rsplit_once('@')?;
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         Some((resolved(user), resolved(password)))
+    }
+
+    /// What an option behind `?` says, `%` sequences resolved. It may be a secret.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<String> {
+        let (_, options) = self.text.split_once('?')?;
+        let mut pairs = options.split('&').filter_map(|option| option.split_once('='));
+        pairs.find_map(|(found, value)| (found == name).then(|| resolved(value)))
     }
 
     /// The address without its login, for who is given that apart. Options may hold secrets still.

@@ -25,6 +25,8 @@ pub(super) struct AttachedStream<O> {
     pub(super) overhead: u64,
     /// What carries its packets in place of the engine's sockets.
     pub(super) carried: Option<StreamCarrier>,
+    /// What its carrier sent beside packets, and the link has not paid for yet.
+    pub(super) extra: Bytes,
     /// Whether its packets are given departure times.
     pub(super) timed: bool,
     /// Frames that may wait at the link.
@@ -94,6 +96,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
             to,
             overhead: overhead(to, carried.as_ref()),
             carried,
+            extra: Bytes(0),
             timed: false,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
@@ -120,6 +123,15 @@ impl<O: FrameConsumer> AttachedStream<O> {
             self.cursor.packet += 1;
             self.cursor.next = walk;
         }
+    }
+
+    /// What a packet of this length takes from the link: its headers as well, and all that its carrier
+    /// sent since the last one.
+    pub(super) fn cost(&mut self, len: usize) -> Bytes {
+        if let Some(carried) = &self.carried {
+            self.extra = self.extra + carried.by.take_extra();
+        }
+        Bytes(len as u64 + self.overhead) + self.extra
     }
 
     /// Hands the packet over, if something else than the sockets carries it.

@@ -14,6 +14,12 @@ pub trait Carrier: Send + Sync + fmt::Debug {
     /// Takes one over; false if it can't. A packet that is not the first of its frame to go is
     /// tried once more; then its frame is dropped, as one that the socket refused.
     fn carry(&self, packet: &[u8]) -> bool;
+
+    /// What it put on the wire since it was asked last beyond the packets and their `overhead`, such as
+    /// what it sent again. The link pays for it with the stream's next packet.
+    fn take_extra(&self) -> Bytes {
+        Bytes(0)
+    }
 }
 
 /// A stream's carrier, and what it makes of packets.

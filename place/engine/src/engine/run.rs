@@ -98,7 +98,7 @@ impl<P: Poller> Worker<P> {
                 None if run.packets > 0 => break,
                 None => return Err(DropReason::Unusable),
             };
-            let with = run.size + Bytes(located.len as u64 + stream.overhead);
+            let with = run.size + stream.cost(located.len);
             let departure = self.link.departure(with);
             let first = run.size == Bytes(0);
             if departure > now || !(first || with <= self.link.params().burst) {
@@ -123,6 +123,7 @@ impl<P: Poller> Worker<P> {
             if let Some(leaves) = located.leaves {
                 self.departures.hold(leaves);
             }
+            stream.extra = Bytes(0);
             self.batch.push(located);
             run.packets += 1;
             run.size = with;

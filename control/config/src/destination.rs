@@ -1,0 +1,236 @@
+//! `to`: where a stream goes. A numeric address of one RTP receiver is the engine's own affair; all else is
+//! a [`Destination`], which an output carries packets to: one line here and one in `media/src/output/`.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use super::address::{AddressError, receiver, receiver_at};
+use super::source::{in_range, options};
+use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quoted};
+
+/// The receiver in the spec of a stream that an output carries: none.
+const NONE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// A kind of output as node files write it.
+struct Kind {
+    scheme: &'static str,
+    example: &'static str,
+    /// Each option, which values it takes, and what to write instead of others.
+    options: &'static [(&'static str, fn(&str) -> bool, &'static str)],
+}
+
+/// The kinds, one a line.
+const KINDS: [Kind; 1] =
+    [Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP }];
+
+/// Options of what may go to a group.
+const GROUP: [(&str, fn(&str) -> bool, &str); 2] = [
+    ("ttl", |ttl| in_range(ttl, 1, 255), "ttl=1 to ttl=255"),
+    ("interface", is_device, "a device's name, such as interface=eth0"),
+];
+
+/// Why a text does not say where a stream can go, or why the stream can't go there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DestinationError {
+    /// Not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Not an address of its kind.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// Unknown, or given twice.
+    #[error("{option} is not an option here, or given twice; for {scheme}:// there is {known}")]
+    Option {
+        /// The option, quoted.
+        option: String,
+        /// The kind of output.
+        scheme: &'static str,
+        /// What it knows.
+        known: String,
+    },
+    /// An option with a wrong value, which is not repeated: it may be a secret.
+    #[error("the value of \"{option}\" will not do; write {instead}")]
+    Value {
+        /// Its name.
+        option: &'static str,
+        /// What it may be.
+        instead: &'static str,
+    },
+    /// Another placement would have to send it.
+    #[error(
+        "{to} is sent by the node itself, and this link's placement is {placement}; \
+         write placement = \"inline\" for it, or a numeric address such as \"rtp://127.0.0.1:5004\""
+    )]
+    Elsewhere {
+        /// Where it was to go.
+        to: String,
+        /// The link's placement.
+        placement: &'static str,
+    },
+    /// Two would carry it.
+    #[error("{0} can't be reached through a stack; write stack = \"none\", or a numeric address")]
+    Stack(String),
+    /// What goes there is not RTP.
+    #[error("{to} does not get RTP: {instead}")]
+    NotRtp {
+        /// Where it was to go.
+        to: String,
+        /// What to write.
+        instead: &'static str,
+    },
+}
+
+/// Where an output carries a stream's packets. Printed, it is without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination(Url);
+
+impl Destination {
+    /// The kind of output, such as `rtp`.
+    #[must_use]
+    pub const fn scheme(&self) -> &'static str {
+        self.0.scheme()
+    }
+
+    /// The host, by name or address; empty for what waits for others.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.0.host_port().0
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.0.host_port().1.and_then(|port| port.parse().ok()).unwrap_or(0)
+    }
+
+    /// What an option says. It may be a secret.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<String> {
+        self.0.option(name)
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Reads `to`: the receiver of RTP packets that the engine sends itself; and what carries them, if that is
+/// an output.
+pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), DestinationError> {
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    let Some(kind) = KINDS.iter().find(|kind| kind.scheme == scheme) else {
+        return Ok((receiver(text)?, None));
+    };
+    let place = text.split_once('?').map_or(text, |(place, _)| place);
+    match receiver_at(text, &place[scheme.len() + 3..]) {
+        Ok(address) if scheme == "rtp" && place == text => return Ok((address, None)),
+        Ok(_) | Err(AddressError::Multicast(_) | AddressError::NamedHost(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let url = Url::parse(text, (kind.scheme, kind.example))?;
+    kind.check_options(text)?;
+    Ok((NONE, Some(Destination(url))))
+}
+
+impl Kind {
+    fn check_options(&self, text: &str) -> Result<(), DestinationError> {
+        let unknown = |option: &str| {
+            let known: Vec<&str> = self.options.iter().map(|(name, ..)| *name).collect();
+            let known = known.join(", ");
+            DestinationError::Option { option: quoted(option), scheme: self.scheme, known }
+        };
+        let given = options(text).map_err(|_twice| unknown("?"))?;
+        for (name, value, _) in given {
+            let known = self.options.iter().find(|(option, ..)| *option == name);
+            let &(option, fits, instead) = known.ok_or_else(|| unknown(name))?;
+            if !fits(value) {
+                return Err(DestinationError::Value { option, instead });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a stream's output can't carry it on this link, if so; and the key that says it.
+pub(super) fn find_conflict(
+    stream: &StreamConfig,
+    link: &LinkConfig,
+) -> Option<(&'static str, DestinationError)> {
+    let to = stream.output.as_ref()?;
+    if link.placement != Placement::Inline {
+        let placement = link.placement.name();
+        return Some(("to", DestinationError::Elsewhere { to: to.to_string(), placement }));
+    }
+    if stream.stack.is_some() {
+        return Some(("to", DestinationError::Stack(to.to_string())));
+    }
+    let conflict = match stream {
+        _ if to.scheme() == "rtp" => return None,
+        StreamConfig { sdp: Some(_), .. } => ("sdp", "leave sdp out"),
+        StreamConfig { source: SourceUri::Record { .. }, .. } => {
+            ("source", "write a source other than record:, or to = \"rtp://HOST:PORT\"")
+        }
+        _ => return None,
+    };
+    let (key, instead) = conflict;
+    Some((key, DestinationError::NotRtp { to: to.to_string(), instead }))
+}
+
+/// Whether Linux may have a device of this name.
+fn is_device(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=15).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Destination {
+        read(text).unwrap_or_else(|e| panic!("{text}: {e}")).1.expect("an output")
+    }
+
+    #[test]
+    fn one_numeric_receiver_of_rtp_is_the_engines() {
+        for text in ["rtp://127.0.0.1:5004", "rtp://[::1]:5004"] {
+            let (address, output) = read(text).unwrap();
+            assert_eq!((format!("rtp://{address}"), output), (text.to_owned(), None));
+        }
+    }
+
+    #[test]
+    fn names_and_groups_are_carried() {
+        for (text, host, port) in [
+            ("rtp://studio.example:5004", "studio.example", 5004),
+            ("rtp://239.1.2.3:5004?ttl=4&interface=eth0", "239.1.2.3", 5004),
+            ("rtp://[ff02::5]:9", "ff02::5", 9),
+            ("rtp://10.0.0.1:9?interface=eth1.7", "10.0.0.1", 9),
+        ] {
+            let to = output(text);
+            assert_eq!((to.host(), to.port(), to.to_string().as_str()), (host, port, text));
+        }
+        let group = output("rtp://239.1.2.3:5004?ttl=4&interface=eth0");
+        assert_eq!(group.option("ttl").as_deref(), Some("4"));
+        assert_eq!(group.option("other"), None);
+    }
+
+    #[test]
+    fn what_is_no_destination_says_what_to_write() {
+        for (text, part) in [
+            ("127.0.0.1:5004", "write \"rtp://HOST:PORT\""),
+            ("rtp://studio.example", "no port of 1 to 65535"),
+            ("rtp://studio.example:70000", "no port of 1 to 65535"),
+            ("rtp://255.255.255.255:9", "broadcast"),
+            ("rtp://0.0.0.0:9?ttl=1", "no host's address"),
+            ("rtp://239.1.1.1:9?ttl=0", "ttl=1 to ttl=255"),
+            ("rtp://239.1.1.1:9?ttl=1&ttl=2", "given twice"),
+            ("rtp://239.1.1.1:9?interface=an/other", "interface=eth0"),
+            ("rtp://239.1.1.1:9?hops=2", "there is ttl, interface"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

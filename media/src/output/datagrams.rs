@@ -1,0 +1,43 @@
+//! RTP over UDP to names and groups: a packet a datagram, from the engine to a socket of the stream's own.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use parking_lot::Mutex;
+use selvedge_control_config::Destination;
+use selvedge_os::socket::open_sender;
+use selvedge_units::Bytes;
+
+use super::{Output, OutputError};
+
+/// A socket, and where its datagrams go.
+#[derive(Debug)]
+struct Datagrams {
+    socket: UdpSocket,
+    to: SocketAddr,
+    /// Why the last packet could not be sent.
+    failed: Mutex<Option<io::Error>>,
+}
+
+/// RTP packets as they are.
+pub(super) fn rtp(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+    let ttl = to.option("ttl").and_then(|ttl| ttl.parse().ok());
+    let socket = open_sender(at, ttl, to.option("interface").as_deref())?;
+    Ok(Box::new(Datagrams { socket, to: at, failed: Mutex::default() }))
+}
+
+impl Output for Datagrams {
+    fn send(&self, packet: &[u8]) -> bool {
+        // Not connected: nobody may be listening yet, which is no reason to refuse packets.
+        let sent = self.socket.send_to(packet, self.to);
+        sent.map_err(|error| *self.failed.lock() = Some(error)).is_ok()
+    }
+
+    fn poll(&self) -> Result<Bytes, OutputError> {
+        match self.failed.lock().take() {
+            // Full buffers empty themselves.
+            Some(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
+            _ => Ok(Bytes(0)),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Outputs: what carries a stream's packets where the engine's own sockets don't. One file for each kind,
+//! and one line in [`KINDS`].
+//!
+//! The engine chooses frames and paces packets; each packet that it hands over goes on at once, so the link's
+//! rate holds on the wire. What an output sends beyond that it reports, and the link pays for it. Opening may
+//! take long and is done in a thread of the stream's own (`node/src/output.rs`), again and again.
+
+mod datagrams;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use selvedge_control_config::Destination;
+use selvedge_os::socket::SocketError;
+use selvedge_units::Bytes;
+
+use crate::picture::Codec;
+
+/// An output that is open.
+pub trait Output: fmt::Debug + Send + Sync {
+    /// Takes a packet in the order in which they leave, in RTP with the frame's tag; false if it can't. The
+    /// engine's thread calls it: it must not wait.
+    fn send(&self, packet: &[u8]) -> bool;
+
+    /// Bytes on the wire since the last call, beyond the packets and the kind's headers on each. Called
+    /// some times a second.
+    ///
+    /// # Errors
+    /// [`OutputError`] if it is broken: it is closed then, and opened again.
+    fn poll(&self) -> Result<Bytes, OutputError> {
+        Ok(Bytes(0))
+    }
+
+    /// Why nothing is sent though nothing is broken, such as that nobody has connected yet.
+    fn waits(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Why an output can't be opened, or has broken off.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// A name that nobody knows, or not now.
+    #[error("\"{host}\" does not resolve: {why}")]
+    Name {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        why: io::Error,
+    },
+    /// The kind does not carry this encoding.
+    #[error(
+        "{scheme}:// does not carry {encoding}, but {takes}; write to = \"rtp://HOST:PORT\", or encode it anew with a launch: line"
+    )]
+    Codec {
+        /// The kind.
+        scheme: &'static str,
+        /// What the stream is.
+        encoding: &'static str,
+        /// What would do.
+        takes: String,
+    },
+    /// No socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The network refuses packets.
+    #[error("packets can't be sent: {0}")]
+    Send(#[from] io::Error),
+    /// Nothing of this name is in this build.
+    #[error("this build has no output for {0}://; build with the feature `gstreamer`")]
+    Absent(&'static str),
+}
+
+/// A kind of output.
+#[derive(Debug)]
+pub struct OutputKind {
+    scheme: &'static str,
+    /// The encodings that it carries.
+    codecs: &'static [Codec],
+    /// Bytes in front of what it sends of each packet, with an IPv4 header.
+    headers: Bytes,
+    open: fn(&Destination, SocketAddr) -> Result<Box<dyn Output>, OutputError>,
+}
+
+/// The kinds, one a line.
+const KINDS: [OutputKind; 1] =
+    [OutputKind { scheme: "rtp", codecs: &Codec::ALL, headers: UDP, open: datagrams::rtp }];
+
+/// IPv4 and UDP headers, and how much longer those of IPv6 are.
+const UDP: Bytes = Bytes(28);
+const IPV6_MORE: Bytes = Bytes(20);
+
+/// The kind of a destination.
+///
+/// # Errors
+/// [`OutputError::Absent`] for what this build lacks.
+pub fn kind(to: &Destination) -> Result<&'static OutputKind, OutputError> {
+    let known = KINDS.iter().find(|kind| kind.scheme == to.scheme());
+    known.ok_or(OutputError::Absent(to.scheme()))
+}
+
+impl OutputKind {
+    /// Whether it carries this encoding.
+    ///
+    /// # Errors
+    /// [`OutputError::Codec`] if not.
+    pub fn check(&self, codec: Codec) -> Result<(), OutputError> {
+        if self.codecs.contains(&codec) {
+            return Ok(());
+        }
+        let takes: Vec<&str> = self.codecs.iter().map(|codec| codec.encoding()).collect();
+        let (scheme, encoding) = (self.scheme, codec.encoding());
+        Err(OutputError::Codec { scheme, encoding, takes: takes.join(", ") })
+    }
+
+    /// What it puts in front of each packet. A name may turn out to be an IPv6 host's.
+    #[must_use]
+    pub fn headers(&self, to: &Destination) -> Bytes {
+        match to.host().parse() {
+            Ok(IpAddr::V4(_)) => self.headers,
+            _ => self.headers + IPV6_MORE,
+        }
+    }
+
+    /// Opens it; may take long.
+    ///
+    /// # Errors
+    /// [`OutputError`]; it may be tried again.
+    pub fn open(&self, to: &Destination) -> Result<Box<dyn Output>, OutputError> {
+        (self.open)(to, resolve(to)?)
+    }
+}
+
+/// The address of a destination; that of a name may take long.
+///
+/// # Errors
+/// [`OutputError::Name`].
+pub fn resolve(to: &Destination) -> Result<SocketAddr, OutputError> {
+    let host = if to.host().is_empty() { "0.0.0.0" } else { to.host() };
+    let unknown = || io::Error::other("it has no address");
+    let found = (host, to.port()).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    // Of a host that has both, which most receivers listen at.
+    let best = |found: Vec<SocketAddr>| found.into_iter().min_by_key(SocketAddr::is_ipv6);
+    found
+        .and_then(|found| best(found).ok_or_else(unknown))
+        .map_err(|why| OutputError::Name { host: host.to_owned(), why })
+}

@@ -1,0 +1,172 @@
+//! Outputs of streams that the engine's own sockets don't send: opened in a thread each, and again whenever
+//! one breaks off.
+//!
+//! The link's engine hands a packet over when it may leave, and pays for what the output reports beyond that.
+//! While an output is not open its stream's frames are dropped as `send-failed`; other streams go on.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
+use selvedge_media::output::{Output, OutputError, OutputKind, kind};
+use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_units::{Bytes, Duration};
+
+/// The first wait before an output is opened again, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+/// How often an output is looked at.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+/// A stream's output. Dropped, it is closed.
+pub(crate) struct StreamOutput {
+    line: Arc<Line>,
+    carrier: StreamCarrier,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What the engine's thread and the output's share.
+#[derive(Debug)]
+struct Line {
+    stream: String,
+    to: Destination,
+    kind: &'static OutputKind,
+    open: Mutex<Option<Arc<dyn Output>>>,
+    /// Why nothing is carried.
+    problem: Mutex<Option<String>>,
+    /// Bytes that the link has yet to pay for.
+    extra: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl StreamOutput {
+    /// Begins to open what a stream's destination needs; `None` if the engine sends it.
+    pub(crate) fn start(stream: &StreamConfig, link: &LinkConfig) -> io::Result<Option<Self>> {
+        let Some(to) = stream.output.clone() else { return Ok(None) };
+        let kind = kind(&to).map_err(io::Error::other)?;
+        let overhead = kind.headers(&to);
+        let line = Arc::new(Line {
+            stream: stream.spec.name.clone(),
+            to,
+            kind,
+            open: Mutex::default(),
+            problem: Mutex::new(Some("not open yet".to_owned())),
+            extra: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let keeper = thread::Builder::new().name(format!("output {}", line.stream));
+        let keeper = Some(keeper.spawn({
+            let line = Arc::clone(&line);
+            move || line.maintain()
+        })?);
+        let packet_max = Bytes(link.mtu.0.saturating_sub(overhead.0));
+        let by = Arc::clone(&line) as Arc<dyn Carrier>;
+        let carrier = StreamCarrier { by, overhead, packet_max };
+        Ok(Some(Self { line, carrier, keeper }))
+    }
+
+    /// What the engine hands packets to.
+    pub(crate) fn carrier(&self) -> StreamCarrier {
+        self.carrier.clone()
+    }
+
+    /// Why its packets are not carried, if they are not.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.line.problem.lock().clone()
+    }
+}
+
+impl Drop for StreamOutput {
+    fn drop(&mut self) {
+        self.line.stop.store(true, Ordering::Release);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            // A panic there has been printed already.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Carrier for Line {
+    fn carry(&self, packet: &[u8]) -> bool {
+        let open = self.open.lock().clone();
+        open.is_some_and(|open| open.send(packet))
+    }
+
+    fn take_extra(&self) -> Bytes {
+        Bytes(self.extra.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Line {
+    /// Opens the output, and opens it again, until it is time to stop.
+    fn maintain(self: &Arc<Self>) {
+        let mut wait = RETRY.0;
+        while !self.stopped() {
+            let ended = match self.open() {
+                Some(Ok(open)) => self.watch(open.into(), &mut wait),
+                Some(Err(error)) => Err(error),
+                None => return,
+            };
+            let Err(error) = ended else { return };
+            let why = error.to_string();
+            if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
+                tracing::warn!(stream = self.stream, to = %self.to, why, "output not open");
+            }
+            let until = std::time::Instant::now() + wait.to_std();
+            while !self.stopped() && std::time::Instant::now() < until {
+                thread::park_timeout(POLL_EVERY.into());
+            }
+            wait = (wait * 2).min(RETRY.1);
+        }
+    }
+
+    /// The output, or why there is none; `None` when it is time to stop. A name may take longer to look up
+    /// than anybody waits for the node to stop, so a thread does it that is left alone then.
+    fn open(self: &Arc<Self>) -> Option<Result<Box<dyn Output>, OutputError>> {
+        let (sender, opened) = mpsc::channel();
+        let line = Arc::clone(self);
+        let opener = thread::Builder::new().name(format!("open {}", self.stream));
+        let opener = opener.spawn(move || sender.send(line.kind.open(&line.to)));
+        if let Err(error) = opener {
+            tracing::error!(stream = self.stream, %error, "no thread for an output");
+        }
+        while !self.stopped() {
+            match opened.recv_timeout(POLL_EVERY.into()) {
+                Ok(result) => return Some(result),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    /// Lends the output to the engine until it breaks off, or until it is time to stop.
+    fn watch(&self, open: Arc<dyn Output>, wait: &mut Duration) -> Result<(), OutputError> {
+        *self.open.lock() = Some(Arc::clone(&open));
+        let mut ended = Ok(());
+        let mut ready = false;
+        while ended.is_ok() && !self.stopped() {
+            let waits = open.waits();
+            *self.problem.lock() = waits.map(str::to_owned);
+            if waits.is_none() && !ready {
+                tracing::info!(stream = self.stream, to = %self.to, "output open");
+                (ready, *wait) = (true, RETRY.0);
+            }
+            thread::park_timeout(POLL_EVERY.into());
+            match open.poll() {
+                Ok(extra) => drop(self.extra.fetch_add(extra.0, Ordering::Relaxed)),
+                Err(error) => ended = Err(error),
+            }
+        }
+        *self.open.lock() = None;
+        ended
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
