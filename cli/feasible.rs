@@ -100,8 +100,9 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
             }
             other => inspect::description(other, &file.base).map_err(|error| error.to_string()),
         };
-        if let Err(why) = looked_at {
-            wrong.push((format!("stream.{}.source", stream.spec.name), why));
+        match looked_at {
+            Err(why) => wrong.push((format!("stream.{}.source", stream.spec.name), why)),
+            Ok(()) => wrong.extend(not_carried(file, stream)),
         }
         let stated = || {
             let (rate, period) = inspect::nominal(&stream.source)?;
@@ -115,6 +116,24 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
         found.media.push(media);
     }
     if wrong.is_empty() { Ok(found) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+}
+
+/// Whether a stream's output carries what is in its file, as key and reason if not. What comes from elsewhere
+/// shows when the node starts.
+#[cfg(feature = "gstreamer")]
+fn not_carried(
+    file: &NodeFile,
+    stream: &selvedge_control_config::StreamConfig,
+) -> Option<(String, String)> {
+    use selvedge_control_config::SourceUri;
+    use selvedge_media::{Source, inspect::PAYLOAD_MAX, output};
+
+    let to = stream.output.as_ref()?;
+    let is_here = matches!(stream.source, SourceUri::File { .. } | SourceUri::Test { .. });
+    let opened = is_here.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
+    let codec = opened?.ok()?.info().codec;
+    let error = output::kind(to).and_then(|kind| kind.check(codec)).err()?;
+    Some((format!("stream.{}.to", stream.spec.name), error.to_string()))
 }
 
 #[cfg(feature = "gstreamer")]

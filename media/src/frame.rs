@@ -45,6 +45,8 @@ pub struct MediaFrame<'a> {
     pub decode_time: Duration,
     /// The RTP timestamp of all its packets, beginning near zero; wraps.
     pub rtp_timestamp: u32,
+    /// The access unit, image or samples that it was made of, as its encoder or parser gave them.
+    pub unit: &'a [u8],
     /// Its packets, at least one: 12 bytes of header (sequence numbers and source identifier are
     /// for the sink to set; marker and payload type are right) and payload.
     pub packets: &'a [&'a [u8]],

@@ -47,7 +47,7 @@ impl StreamOutput {
     pub(crate) fn start(stream: &StreamConfig, link: &LinkConfig) -> io::Result<Option<Self>> {
         let Some(to) = stream.output.clone() else { return Ok(None) };
         let kind = kind(&to).map_err(io::Error::other)?;
-        let overhead = kind.headers(&to);
+        let (overhead, packet_max) = kind.fit(&to, link.mtu);
         let line = Arc::new(Line {
             stream: stream.spec.name.clone(),
             to,
@@ -62,7 +62,6 @@ impl StreamOutput {
             let line = Arc::clone(&line);
             move || line.maintain()
         })?);
-        let packet_max = Bytes(link.mtu.0.saturating_sub(overhead.0));
         let by = Arc::clone(&line) as Arc<dyn Carrier>;
         let carrier = StreamCarrier { by, overhead, packet_max };
         Ok(Some(Self { line, carrier, keeper }))

@@ -259,12 +259,11 @@ pub(crate) fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
         return payload_max(carried(stack, link.mtu, stream.spec.to).message, 0);
     }
-    let overhead = match &stream.output {
-        Some(to) => kind(to).map_or(IPV6_UDP, |kind| kind.headers(to).0),
-        None if stream.spec.to.is_ipv6() => IPV6_UDP,
-        None => IPV4_UDP,
-    };
-    payload_max(link.mtu, overhead)
+    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    match stream.output.as_ref().map(|to| (to, kind(to))) {
+        Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),
+        _ => payload_max(link.mtu, overhead),
+    }
 }
 
 /// A stream as its link needs it, once its medium is known.

@@ -20,8 +20,10 @@ struct Kind {
 }
 
 /// The kinds, one a line.
-const KINDS: [Kind; 1] =
-    [Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP }];
+const KINDS: [Kind; 2] = [
+    Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP },
+    Kind { scheme: "udp", example: "udp://192.0.2.7:1234", options: &GROUP },
+];
 
 /// Options of what may go to a group.
 const GROUP: [(&str, fn(&str) -> bool, &str); 2] = [

@@ -1,4 +1,5 @@
-//! RTP over UDP to names and groups: a packet a datagram, from the engine to a socket of the stream's own.
+//! RTP, or an MPEG transport stream, over UDP: a packet a datagram, from the engine to a socket of the
+//! stream's own.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,6 +9,7 @@ use selvedge_control_config::Destination;
 use selvedge_os::socket::open_sender;
 use selvedge_units::Bytes;
 
+use super::transport_stream::Continuity;
 use super::{Output, OutputError};
 
 /// A socket, and where its datagrams go.
@@ -17,20 +19,41 @@ struct Datagrams {
     to: SocketAddr,
     /// Why the last packet could not be sent.
     failed: Mutex<Option<io::Error>>,
+    /// Of a transport stream.
+    continuity: Option<Mutex<Continuity>>,
 }
 
 /// RTP packets as they are.
 pub(super) fn rtp(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+    open(to, at, None)
+}
+
+/// The transport stream that they carry.
+pub(super) fn udp(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+    open(to, at, Some(Mutex::default()))
+}
+
+fn open(
+    to: &Destination,
+    at: SocketAddr,
+    continuity: Option<Mutex<Continuity>>,
+) -> Result<Box<dyn Output>, OutputError> {
     let ttl = to.option("ttl").and_then(|ttl| ttl.parse().ok());
     let socket = open_sender(at, ttl, to.option("interface").as_deref())?;
-    Ok(Box::new(Datagrams { socket, to: at, failed: Mutex::default() }))
+    Ok(Box::new(Datagrams { socket, to: at, failed: Mutex::default(), continuity }))
 }
 
 impl Output for Datagrams {
     fn send(&self, packet: &[u8]) -> bool {
         // Not connected: nobody may be listening yet, which is no reason to refuse packets.
-        let sent = self.socket.send_to(packet, self.to);
-        sent.map_err(|error| *self.failed.lock() = Some(error)).is_ok()
+        let send = |bytes: &[u8]| {
+            let sent = self.socket.send_to(bytes, self.to);
+            sent.map_err(|error| *self.failed.lock() = Some(error)).is_ok()
+        };
+        match &self.continuity {
+            Some(continuity) => continuity.lock().sent(packet, send),
+            None => send(packet),
+        }
     }
 
     fn poll(&self) -> Result<Bytes, OutputError> {

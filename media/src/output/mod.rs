@@ -6,6 +6,7 @@
 //! take long and is done in a thread of the stream's own (`node/src/output.rs`), again and again.
 
 mod datagrams;
+mod transport_stream;
 
 use std::fmt;
 use std::io;
@@ -13,8 +14,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use selvedge_control_config::Destination;
 use selvedge_os::socket::SocketError;
-use selvedge_units::Bytes;
+use selvedge_units::{Bytes, Duration};
 
+pub use self::transport_stream::TransportStream;
+use crate::frame::StreamInfo;
 use crate::picture::Codec;
 
 /// An output that is open.
@@ -78,14 +81,30 @@ pub struct OutputKind {
     scheme: &'static str,
     /// The encodings that it carries.
     codecs: &'static [Codec],
-    /// Bytes in front of what it sends of each packet, with an IPv4 header.
+    /// What its packets carry.
+    form: Form,
+    /// Bytes of headers on each of them, with those of IPv4.
     headers: Bytes,
-    open: fn(&Destination, SocketAddr) -> Result<Box<dyn Output>, OutputError>,
+    open: Open,
+}
+
+/// Opens an output at the address that its destination has.
+type Open = fn(&Destination, SocketAddr) -> Result<Box<dyn Output>, OutputError>;
+
+/// In what form an output is handed frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// RTP packets of the encoding's own format.
+    Rtp,
+    /// RTP packets of an MPEG transport stream; RTP's headers end here.
+    TransportStream,
 }
 
 /// The kinds, one a line.
-const KINDS: [OutputKind; 1] =
-    [OutputKind { scheme: "rtp", codecs: &Codec::ALL, headers: UDP, open: datagrams::rtp }];
+const KINDS: &[OutputKind] = &[
+    OutputKind::new("rtp", &Codec::ALL, Form::Rtp, UDP, datagrams::rtp),
+    OutputKind::new("udp", &transport_stream::CODECS, Form::TransportStream, UDP, datagrams::udp),
+];
 
 /// IPv4 and UDP headers, and how much longer those of IPv6 are.
 const UDP: Bytes = Bytes(28);
@@ -101,6 +120,16 @@ pub fn kind(to: &Destination) -> Result<&'static OutputKind, OutputError> {
 }
 
 impl OutputKind {
+    const fn new(
+        scheme: &'static str,
+        codecs: &'static [Codec],
+        form: Form,
+        headers: Bytes,
+        open: Open,
+    ) -> Self {
+        Self { scheme, codecs, form, headers, open }
+    }
+
     /// Whether it carries this encoding.
     ///
     /// # Errors
@@ -114,13 +143,34 @@ impl OutputKind {
         Err(OutputError::Codec { scheme, encoding, takes: takes.join(", ") })
     }
 
-    /// What it puts in front of each packet. A name may turn out to be an IPv6 host's.
+    /// What each of the engine's packets takes on the wire beside its own bytes; and the largest that may be
+    /// handed over where IP packets may have `mtu` bytes. A name may turn out to be an IPv6 host's.
     #[must_use]
-    pub fn headers(&self, to: &Destination) -> Bytes {
-        match to.host().parse() {
+    pub fn fit(&self, to: &Destination, mtu: Bytes) -> (Bytes, Bytes) {
+        let headers = match to.host().parse() {
             Ok(IpAddr::V4(_)) => self.headers,
             _ => self.headers + IPV6_MORE,
+        };
+        let room = Bytes(mtu.0.saturating_sub(headers.0));
+        if self.form == Form::Rtp {
+            return (headers, room);
         }
+        let inner = Bytes(transport_stream::RTP_LEN as u64);
+        let most = room.min(Bytes(transport_stream::DATAGRAM_LEN as u64));
+        (Bytes(headers.0.saturating_sub(inner.0)), most + inner)
+    }
+
+    /// What makes packets of its frames, where that are not RTP's own: of frames that may wait for `lead`,
+    /// of at most so many bytes behind the headers of RTP.
+    #[must_use]
+    pub fn packets(
+        &self,
+        info: &StreamInfo,
+        lead: Duration,
+        payload_max: usize,
+    ) -> Option<TransportStream> {
+        let is_stream = self.form == Form::TransportStream;
+        is_stream.then(|| TransportStream::new(info, lead, payload_max))
     }
 
     /// Opens it; may take long.

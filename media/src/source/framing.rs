@@ -175,6 +175,7 @@ impl Framing {
             media_time: at.present,
             decode_time: at.decode,
             rtp_timestamp,
+            unit: bytes,
             packets: &packets,
         });
         Ok(Some(picture))

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
+use selvedge_media::output::{TransportStream, kind};
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
@@ -54,6 +55,7 @@ impl SourceThread {
             began: Instant::now(),
             info: source.as_ref().map(|source| source.info().clone()),
             on_info,
+            packets: None,
         };
         let thread = thread::Builder::new()
             .name(format!("source {}", worker.reopen.stream.spec.name))
@@ -99,6 +101,8 @@ struct Worker {
     /// What the stream is, since its source was open for the first time.
     info: Option<StreamInfo>,
     on_info: OnInfo,
+    /// What makes packets of frames where the stream's output takes others than RTP's.
+    packets: Option<TransportStream>,
 }
 
 impl Worker {
@@ -194,9 +198,21 @@ impl Worker {
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see
         // them go on. Those of a pair go on by themselves.
-        let elapsed = self.began.elapsed().as_nanos() * u128::from(info.clock_rate);
-        let base = if source.pair().is_some() { 0 } else { (elapsed / 1_000_000_000) as u32 };
+        let since = if source.pair().is_some() { 0 } else { self.began.elapsed().as_nanos() };
+        let base = (since * u128::from(info.clock_rate) / 1_000_000_000) as u32;
+        let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
+        if self.packets.is_none()
+            && let Some(kind) = self.reopen.stream.output.as_ref().and_then(|to| kind(to).ok())
+        {
+            if let Err(error) = kind.check(info.codec) {
+                self.status.set(StreamState::Failed, error.to_string());
+                return Ok(End::Stopped);
+            }
+            let lead = self.reopen.stream.spec.contract.delay.unwrap_or_default();
+            self.packets = kind.packets(&info, lead, self.reopen.payload_max);
+        }
         let (frame_producers, status) = (&mut self.frame_producers, &self.status);
+        let others = &mut self.packets;
         let mut sink = |frame: MediaFrame<'_>| {
             let offer = FrameMetadata {
                 kind: frame.picture.kind,
@@ -205,10 +221,12 @@ impl Worker {
                 refs: frame.picture.refs,
                 timestamp: base.wrapping_add(frame.rtp_timestamp),
             };
+            let packets = others.as_mut().map(|others| others.packets(&frame, since));
+            let packets = packets.as_deref().unwrap_or(frame.packets);
             let sent = status.followed().and_then(|followed| followed.sent.as_deref());
             for (n, frame_producer) in frame_producers.iter_mut().enumerate() {
                 // A refused frame is counted by the inlet, and by the link as a gap.
-                let mut enqueue = || frame_producer.enqueue(offer, frame.packets).ok();
+                let mut enqueue = || frame_producer.enqueue(offer, packets).ok();
                 match sent.filter(|_| n == 0) {
                     Some(sent) => sent.offer(frame.packets, enqueue),
                     None => drop(enqueue()),

@@ -1,0 +1,228 @@
+//! Outputs on the wire: received by FFmpeg over the loopback and counted, each datagram with the kernel's
+//! stamp, while the stream needs more than its link carries.
+
+#![cfg(feature = "gstreamer")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use selvedge_node::{Node, NodeOptions, StartError, wait_until};
+use selvedge_os::batch::{BATCH, Batch};
+use selvedge_os::socket::{Buffer, open_bound, set_buffer, set_int};
+use selvedge_units::{Bitrate, Bytes, Duration};
+
+/// No slowness of the machine takes so long.
+const SOON: Duration = Duration::from_secs(60);
+/// What the link carries, and what may leave at once: a burst of one packet, and `catch_up`.
+const RATE: Bitrate = Bitrate::from_kbps(800);
+const AT_ONCE: Bytes = Bytes(1500 + 3000);
+/// How long the wire is watched.
+const WATCHED: Duration = Duration::from_secs(4);
+/// IPv4 and UDP headers.
+const HEADERS: u64 = 28;
+
+/// A datagram on the wire: when, in nanoseconds, and how large with its headers.
+type Seen = (u64, u64);
+/// All of them, and what was in them.
+type Noted = Arc<Mutex<(Vec<Seen>, Vec<u8>)>>;
+
+/// A socket on the loopback that notes what comes, and passes it on to another as from itself. Of what comes
+/// from the node, each datagram whose number `loses` names is lost.
+struct Wire {
+    at: SocketAddr,
+    noted: Noted,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    fn to(receiver: SocketAddr, loses: fn(usize) -> bool) -> Self {
+        let open = || {
+            let (socket, at) = open_bound(([127, 0, 0, 1], 0).into()).unwrap();
+            set_buffer(&socket, Buffer::Receive, Bytes(4_000_000));
+            set_int(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).unwrap();
+            (socket, at)
+        };
+        let ((front, at), (back, _)) = (open(), open());
+        let (noted, stop) = (Noted::default(), Arc::new(AtomicBool::new(false)));
+        let thread = std::thread::spawn({
+            let (noted, stop) = (noted.clone(), Arc::clone(&stop));
+            move || pass_on([&front, &back], receiver, loses, &noted, &stop)
+        });
+        Self { at, noted, stop, thread: Some(thread) }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.noted.lock().unwrap().0.clone()
+    }
+
+    /// Waits until it has seen so long a time of traffic, and returns all.
+    fn watched(&self) -> Vec<Seen> {
+        let span = |seen: &[Seen]| Duration(seen.last().map_or(0, |last| last.0 - seen[0].0));
+        assert!(wait_until(SOON, || span(&self.seen()) >= WATCHED), "{:?}", span(&self.seen()));
+        self.seen()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn pass_on(
+    [front, back]: [&OwnedFd; 2],
+    receiver: SocketAddr,
+    loses: fn(usize) -> bool,
+    noted: &Noted,
+    stop: &AtomicBool,
+) {
+    let mut batch = Batch::of(BATCH, true);
+    let mut sender = None;
+    let senders = [front, back].map(|socket| UdpSocket::from(socket.try_clone().unwrap()));
+    let [to_sender, to_receiver] = &senders;
+    while !stop.load(Ordering::Relaxed) {
+        let count = batch.receive(front);
+        for datagram in batch.datagrams(count) {
+            sender = datagram.from;
+            let (seen, bytes) = &mut *noted.lock().unwrap();
+            bytes.extend(datagram.bytes);
+            seen.push((datagram.stamp.expect("asked for"), datagram.bytes.len() as u64 + HEADERS));
+            if !loses(seen.len()) {
+                let _ = to_receiver.send_to(datagram.bytes, receiver);
+            }
+        }
+        let answers = batch.receive(back);
+        for answer in batch.datagrams(answers) {
+            if let Some(sender) = sender {
+                let _ = to_sender.send_to(answer.bytes, sender);
+            }
+        }
+        if count + answers == 0 {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+/// The most by which any span exceeds what the rate allows for it, in bytes; and the rate of the whole.
+fn measure(seen: &[Seen]) -> (u64, Bitrate) {
+    let (mut level, mut most, mut last) = (0.0, 0.0_f64, seen[0].0);
+    for &(at, size) in seen {
+        let allowed = RATE.0 as f64 / 8e9 * at.saturating_sub(last) as f64;
+        level = f64::max(level - allowed, 0.0) + size as f64;
+        (most, last) = (most.max(level), at);
+    }
+    let all: u64 = seen.iter().map(|(_, size)| size).sum();
+    (most as u64, Bytes(all) / Duration(last - seen[0].0))
+}
+
+/// A folder with a clip by FFmpeg: moving noise, 25 pictures a second, about 1.5 Mbit/s.
+struct Made(tempfile::TempDir);
+
+const X264: &[&str] = &["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2"];
+
+impl Made {
+    fn new(seconds: &str, codec: &[&str]) -> Self {
+        let made = Self(tempfile::tempdir().unwrap());
+        let card = "testsrc2=size=320x240:rate=25,noise=alls=30:allf=t";
+        let sound = "sine=frequency=440:sample_rate=48000";
+        let input = ["-f", "lavfi", "-i", card, "-f", "lavfi", "-i", sound, "-c:a", "aac"];
+        let rate = ["-b:v", "1500k", "-maxrate", "1500k", "-bufsize", "750k", "-g", "25"];
+        let clip = made.path("clip.mp4");
+        ffmpeg(&[&input[..], codec, &rate, &["-threads", "1", "-t", seconds, &clip]].concat());
+        made
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// A node that sends the clip over a link of this rate.
+    fn node(&self, rate: Bitrate, of_clip: &str, to: &str) -> Node {
+        let clip = self.path("clip.mp4") + of_clip;
+        let text = format!(
+            "[link.up]\nrate = \"{} bit/s\"\ncatch_up = \"3000 B\"\n[stream.clip]\n\
+             source = \"file:{clip}\"\nto = \"{to}\"\nthumbnail = false\n",
+            rate.0
+        );
+        Node::start(&text, NodeOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+fn ffmpeg(args: &[&str]) {
+    let done = Command::new("ffmpeg").args(["-y", "-nostdin", "-v", "error"]).args(args).status();
+    assert!(done.as_ref().is_ok_and(|done| done.success()), "{args:?}: {done:?}");
+}
+
+/// How many frames FFmpeg decodes of a file, and what it warns of.
+fn decoded(file: &str) -> (usize, String) {
+    let args = ["-nostdin", "-v", "warning", "-i", file, "-f", "framecrc", "-"];
+    let done = Command::new("ffmpeg").args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    let frames = text.lines().filter(|line| !line.starts_with('#')).count();
+    (frames, String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+fn nobody() -> SocketAddr {
+    ([127, 0, 0, 1], 9).into()
+}
+
+#[test]
+fn a_transport_stream_keeps_the_rate_on_the_wire_and_is_decoded() {
+    let (made, wire) = (Made::new("10", X264), Wire::to(nobody(), |_| true));
+    let node = made.node(RATE, "?loop", &format!("udp://{}", wire.at));
+    let (most, rate) = measure(&wire.watched());
+    let totals = node.counts("clip").unwrap().totals;
+    drop(node.stop());
+    assert!(most <= AT_ONCE.0, "{most} B beyond {RATE}");
+    assert!(rate.0 > RATE.0 * 9 / 10, "{rate} of {RATE}");
+    std::fs::write(made.path("sent.ts"), &wire.noted.lock().unwrap().1).unwrap();
+    let (frames, warnings) = decoded(&made.path("sent.ts"));
+    assert!(totals.sent < totals.frames, "the link carries only a part: {totals:?}");
+    let sent = totals.decodable as usize;
+    assert!(frames.abs_diff(sent) <= 10 && sent > 30, "{frames} of {sent}: {warnings}");
+    assert!(!warnings.contains("Continuity"), "dropped frames leave no gap: {warnings}");
+}
+
+#[test]
+fn each_encoding_of_a_transport_stream_is_received_whole() {
+    let x265 = ["-c:v", "libx265", "-preset", "ultrafast", "-x265-params", "log-level=0"];
+    let encodings = [X264, &x265, &["-c:v", "mpeg2video", "-bf", "2"], X264];
+    for (n, codec) in encodings.into_iter().enumerate() {
+        let (made, wire) = (Made::new("2", codec), Wire::to(nobody(), |_| true));
+        let of_clip = if n == 3 { "?sound" } else { "" };
+        let node = made.node(Bitrate::from_mbps(20), of_clip, &format!("udp://{}", wire.at));
+        assert!(wait_until(SOON, || node.is_over() && node.wait_sent(SOON, || false)));
+        let snapshot = node.stop().snapshot;
+        let bytes = || wire.noted.lock().unwrap().1.len() as u64;
+        let mut before = 0;
+        assert!(wait_until(SOON, || std::mem::replace(&mut before, bytes()) == bytes()));
+        std::fs::write(made.path("sent.ts"), &wire.noted.lock().unwrap().1).unwrap();
+        let (frames, warnings) = decoded(&made.path("sent.ts"));
+        let sent = snapshot.streams[0].sent as usize;
+        assert!(
+            sent >= 50 && frames == sent && warnings.is_empty(),
+            "{frames} of {sent}: {warnings}"
+        );
+    }
+}
+
+#[test]
+fn an_encoding_that_an_output_does_not_carry_is_named_with_its_line() {
+    let text = "[link.up]\nrate = \"6 Mbit/s\"\n[stream.a]\nsource = \"test:jpeg\"\n\
+                to = \"udp://127.0.0.1:9\"\n";
+    let options = NodeOptions { file: "own.toml".into(), ..NodeOptions::default() };
+    let Err(StartError::File(errors)) = Node::start(text, options) else {
+        panic!("JPEG has no place in a transport stream")
+    };
+    let errors = errors.to_string();
+    assert!(
+        errors.starts_with("own.toml:5:6: stream.a.to: udp:// does not carry JPEG"),
+        "{errors}"
+    );
+}
