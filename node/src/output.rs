@@ -162,6 +162,10 @@ impl Line {
             }
         }
         *self.open.lock() = None;
+        // Closing may wait, so it is not for the engine's thread, which may hold the last one for a moment.
+        while Arc::strong_count(&open) > 1 {
+            thread::yield_now();
+        }
         ended
     }
 

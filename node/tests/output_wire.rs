@@ -5,11 +5,12 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use selvedge_control_config::view::NodeView;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_os::batch::{BATCH, Batch};
 use selvedge_os::socket::{Buffer, open_bound, set_buffer, set_int};
@@ -60,11 +61,12 @@ impl Wire {
         self.noted.lock().unwrap().0.clone()
     }
 
-    /// Waits until it has seen so long a time of traffic, and returns all.
-    fn watched(&self) -> Vec<Seen> {
+    /// Waits until it has seen so long a time of traffic, from one datagram on, and returns all.
+    fn watched(&self, from: usize) -> Vec<Seen> {
+        let seen = || self.seen().split_off(from);
         let span = |seen: &[Seen]| Duration(seen.last().map_or(0, |last| last.0 - seen[0].0));
-        assert!(wait_until(SOON, || span(&self.seen()) >= WATCHED), "{:?}", span(&self.seen()));
-        self.seen()
+        assert!(wait_until(SOON, || span(&seen()) >= WATCHED), "{:?}", span(&seen()));
+        seen()
     }
 }
 
@@ -176,7 +178,7 @@ fn nobody() -> SocketAddr {
 fn a_transport_stream_keeps_the_rate_on_the_wire_and_is_decoded() {
     let (made, wire) = (Made::new("10", X264), Wire::to(nobody(), |_| true));
     let node = made.node(RATE, "?loop", &format!("udp://{}", wire.at));
-    let (most, rate) = measure(&wire.watched());
+    let (most, rate) = measure(&wire.watched(0));
     let totals = node.counts("clip").unwrap().totals;
     drop(node.stop());
     assert!(most <= AT_ONCE.0, "{most} B beyond {RATE}");
@@ -225,4 +227,100 @@ fn an_encoding_that_an_output_does_not_carry_is_named_with_its_line() {
         errors.starts_with("own.toml:5:6: stream.a.to: udp:// does not carry JPEG"),
         "{errors}"
     );
+}
+
+/// A port of the loopback for UDP that was free a moment ago.
+fn free() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// FFmpeg, which writes what it receives into a file, and ends with the test.
+struct Receiver(Child);
+
+impl Receiver {
+    fn start(from: &str, file: &str) -> Self {
+        let probe = ["-probesize", "100k", "-analyzeduration", "500k", "-i", from];
+        let mut command = Command::new("ffmpeg");
+        command.args(["-y", "-nostdin", "-v", "fatal"]).args(probe);
+        command.args(["-c", "copy", "-flush_packets", "1", "-f", "mpegts", file]);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Watches a stream that calls by SRT over a wire that loses datagrams; by how much it is above the rate.
+fn called(loses: fn(usize) -> bool) -> u64 {
+    let (made, receiver) = (Made::new("10", X264), free());
+    let wire = Wire::to(receiver, loses);
+    let file = made.path("received.ts");
+    let _receiver = Receiver::start(&format!("srt://{receiver}?mode=listener"), &file);
+    let node = made.node(RATE, "?loop", &format!("srt://{}", wire.at));
+    let is_open = || node.snapshot().streams[0].detail.is_empty();
+    assert!(wait_until(SOON, is_open), "{}", node.snapshot().streams[0].detail);
+    let begun = wire.seen().len();
+    let seen = wire.watched(begun);
+    let (most, rate) = measure(&seen);
+    assert!(rate.0 > RATE.0 * 9 / 10, "{rate} of {RATE}");
+    let received = || decoded(&file).0;
+    assert!(wait_until(SOON, || received() > 30), "{} received", received());
+    most
+}
+
+#[test]
+fn srt_keeps_the_rate_with_all_that_it_sends() {
+    let most = called(|_| false);
+    assert!(most <= AT_ONCE.0, "{most} B beyond {RATE}");
+    // What is sent again leaves at once, and is paid for afterwards.
+    let most = called(|n| n > 50 && n % 20 == 0);
+    assert!(most <= AT_ONCE.0 + 8 * 1500, "{most} B beyond {RATE}");
+}
+
+#[test]
+fn srt_waits_for_who_calls_with_the_passphrase() {
+    let (made, at) = (Made::new("10", X264), free());
+    let to = format!("srt://{at}?mode=listener&passphrase=0123456789abc");
+    let node = made.node(Bitrate::from_mbps(20), "?loop", &to);
+    let shown = || node.snapshot().streams[0].clone();
+    assert_eq!(shown().to, format!("srt://{at}?mode=listener&passphrase=***"));
+    assert!(wait_until(SOON, || shown().detail.contains("nobody is connected")));
+    let file = made.path("received.ts");
+    let _receiver = Receiver::start(&format!("srt://{at}?passphrase=0123456789abc"), &file);
+    assert!(wait_until(SOON, || shown().detail.is_empty()), "{}", shown().detail);
+    assert!(wait_until(SOON, || decoded(&file).0 > 30), "{}", decoded(&file).1);
+    let wrong = made.node(RATE, "?loop", &format!("srt://{at}?passphrase=not-the-right"));
+    let detail = || wrong.snapshot().streams[0].detail.clone();
+    assert!(wait_until(SOON, || detail().contains("does not answer, or refuses")), "{}", detail());
+}
+
+#[test]
+fn an_output_that_breaks_off_is_opened_again_and_hurts_no_other() {
+    let (made, at, wire) = (Made::new("10", X264), free(), Wire::to(nobody(), |_| true));
+    let clip = made.path("clip.mp4");
+    let stream = |name, to| {
+        format!(
+            "[stream.{name}]\nsource = \"file:{clip}?loop\"\nto = \"{to}\"\nthumbnail = false\n"
+        )
+    };
+    let text = "[link.up]\nrate = \"20 Mbit/s\"\n".to_owned()
+        + &stream("srt", format!("srt://{at}"))
+        + &stream("udp", format!("udp://{}", wire.at));
+    let node = Node::start(&text, NodeOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let detail = |n: usize| node.snapshot().streams[n].detail.clone();
+    for (n, name) in ["first.ts", "second.ts"].into_iter().enumerate() {
+        assert!(wait_until(SOON, || detail(0).contains("nothing is carried")), "{n}");
+        let file = made.path(name);
+        let _receiver = Receiver::start(&format!("srt://{at}?mode=listener"), &file);
+        assert!(wait_until(SOON, || detail(0).is_empty()), "{n}: {}", detail(0));
+        assert!(wait_until(SOON, || decoded(&file).0 > 30), "{n}: {}", decoded(&file).1);
+    }
+    assert_eq!(detail(1), "");
+    let udp = node.counts("udp").unwrap();
+    assert_eq!((udp.send_errors, udp.totals.frames - udp.totals.decodable), (0, 0));
+    drop(node.stop());
 }

@@ -20,15 +20,25 @@ struct Kind {
 }
 
 /// The kinds, one a line.
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 3] = [
     Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP },
     Kind { scheme: "udp", example: "udp://192.0.2.7:1234", options: &GROUP },
+    Kind { scheme: "srt", example: "srt://192.0.2.7:9000?mode=caller", options: &SRT },
 ];
 
 /// Options of what may go to a group.
 const GROUP: [(&str, fn(&str) -> bool, &str); 2] = [
     ("ttl", |ttl| in_range(ttl, 1, 255), "ttl=1 to ttl=255"),
     ("interface", is_device, "a device's name, such as interface=eth0"),
+];
+
+/// Options of SRT.
+const SRT: [(&str, fn(&str) -> bool, &str); 5] = [
+    ("mode", |mode| ["caller", "listener"].contains(&mode), "mode=caller or mode=listener"),
+    ("latency", |latency| in_range(latency, 20, 60_000), "latency=20 to latency=60000, in ms"),
+    ("passphrase", |phrase| (10..=79).contains(&phrase.len()), "10 to 79 characters"),
+    ("pbkeylen", |length| ["16", "24", "32"].contains(&length), "pbkeylen=16, 24 or 32"),
+    ("streamid", |id| (1..=512).contains(&id.len()), "1 to 512 characters"),
 ];
 
 /// Why a text does not say where a stream can go, or why the stream can't go there.
@@ -126,12 +136,22 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
         return Ok((receiver(text)?, None));
     };
     let place = text.split_once('?').map_or(text, |(place, _)| place);
+    let waits = || options(text).is_ok_and(|all| all.iter().any(|o| o.2 == "mode=listener"));
     match receiver_at(text, &place[scheme.len() + 3..]) {
+        // Who waits for callers need not say at which address of the host.
+        Err(AddressError::Unspecified(_)) if waits() => {}
         Ok(address) if scheme == "rtp" && place == text => return Ok((address, None)),
-        Ok(_) | Err(AddressError::Multicast(_) | AddressError::NamedHost(_)) => {}
+        Ok(_) => {}
+        // That it is no numeric address of one host is no mistake here.
+        Err(
+            AddressError::Multicast(_) | AddressError::NamedHost(_) | AddressError::Malformed(_),
+        ) => {}
         Err(error) => return Err(error.into()),
     }
     let url = Url::parse(text, (kind.scheme, kind.example))?;
+    if url.host_port().0.is_empty() && !waits() {
+        return Err(UrlError::Host(quoted(text), kind.example).into());
+    }
     kind.check_options(text)?;
     Ok((NONE, Some(Destination(url))))
 }
@@ -209,6 +229,10 @@ mod tests {
             ("rtp://239.1.2.3:5004?ttl=4&interface=eth0", "239.1.2.3", 5004),
             ("rtp://[ff02::5]:9", "ff02::5", 9),
             ("rtp://10.0.0.1:9?interface=eth1.7", "10.0.0.1", 9),
+            ("udp://10.0.0.1:9", "10.0.0.1", 9),
+            ("srt://10.0.0.1:9?latency=200&pbkeylen=16", "10.0.0.1", 9),
+            ("srt://:9?mode=listener", "", 9),
+            ("srt://0.0.0.0:9?mode=listener", "0.0.0.0", 9),
         ] {
             let to = output(text);
             assert_eq!((to.host(), to.port(), to.to_string().as_str()), (host, port, text));
@@ -216,6 +240,10 @@ mod tests {
         let group = output("rtp://239.1.2.3:5004?ttl=4&interface=eth0");
         assert_eq!(group.option("ttl").as_deref(), Some("4"));
         assert_eq!(group.option("other"), None);
+        let secret = output("srt://a:9?passphrase=0123456789%61&streamid=publish:me");
+        assert_eq!(secret.option("passphrase").as_deref(), Some("0123456789a"));
+        assert_eq!(format!("{secret}"), "srt://a:9?passphrase=***&streamid=***");
+        assert!(!format!("{secret:?}").contains("0123456789"));
     }
 
     #[test]
@@ -230,9 +258,15 @@ mod tests {
             ("rtp://239.1.1.1:9?ttl=1&ttl=2", "given twice"),
             ("rtp://239.1.1.1:9?interface=an/other", "interface=eth0"),
             ("rtp://239.1.1.1:9?hops=2", "there is ttl, interface"),
+            ("udp://:9", "names no host"),
+            ("srt://:9", "names no host"),
+            ("srt://a", "no port of 1 to 65535"),
+            ("srt://a:9?mode=rendezvous", "mode=caller or mode=listener"),
+            ("srt://a:9?passphrase=hush-hush", "10 to 79 characters"),
         ] {
             let error = read(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
+            assert!(!error.contains("hush"), "{error}");
         }
     }
 }

@@ -6,6 +6,8 @@
 //! take long and is done in a thread of the stream's own (`node/src/output.rs`), again and again.
 
 mod datagrams;
+#[cfg(feature = "gstreamer")]
+mod srt;
 mod transport_stream;
 
 use std::fmt;
@@ -17,6 +19,7 @@ use selvedge_os::socket::SocketError;
 use selvedge_units::{Bytes, Duration};
 
 pub use self::transport_stream::TransportStream;
+use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::picture::Codec;
 
@@ -67,6 +70,12 @@ pub enum OutputError {
     /// No socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Nobody is there, or wants to talk.
+    #[error("{0} does not answer, or refuses: see its address, passphrase and streamid")]
+    Silent(SocketAddr),
+    /// An element of GStreamer's, or who it speaks with.
+    #[error(transparent)]
+    Element(#[from] SourceError),
     /// The network refuses packets.
     #[error("packets can't be sent: {0}")]
     Send(#[from] io::Error),
@@ -104,11 +113,16 @@ enum Form {
 const KINDS: &[OutputKind] = &[
     OutputKind::new("rtp", &Codec::ALL, Form::Rtp, UDP, datagrams::rtp),
     OutputKind::new("udp", &transport_stream::CODECS, Form::TransportStream, UDP, datagrams::udp),
+    #[cfg(feature = "gstreamer")]
+    OutputKind::new("srt", &transport_stream::CODECS, Form::TransportStream, SRT, srt::open),
 ];
 
 /// IPv4 and UDP headers, and how much longer those of IPv6 are.
 const UDP: Bytes = Bytes(28);
 const IPV6_MORE: Bytes = Bytes(20);
+/// UDP's and those of SRT.
+#[cfg(feature = "gstreamer")]
+const SRT: Bytes = Bytes(44);
 
 /// The kind of a destination.
 ///

@@ -63,6 +63,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
             "openh264enc",
             "mpeg2enc",
             "srtsrc",
+            "srtsink",
             "rtmp2src",
         ],
     ),

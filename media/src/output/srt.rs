@@ -1,0 +1,158 @@
+//! SRT: an MPEG transport stream to a host that is called, or to all that call (`?mode=listener`).
+//!
+//! GStreamer's element speaks the protocol. What it sends beyond the engine's packets - again, to a second
+//! caller, as answers - stands in its statistics, and is reported. Passphrase and stream id go to it as
+//! properties, so no message of its own has them.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as gst_app;
+use parking_lot::Mutex;
+use selvedge_control_config::{Destination, redacted};
+use selvedge_units::{Bytes, Duration};
+
+use super::transport_stream::Continuity;
+use super::{Output, OutputError};
+use crate::source::elements::{init, make, wiring};
+
+/// Bytes that may wait for the element's thread.
+const WAITING: u64 = 1 << 20;
+/// IPv4, UDP and SRT headers, which the statistics count with each packet of data; and a whole answer.
+const HEADERS: u64 = 44;
+/// How long who is called may take to answer: the protocol's own limit is 3 s.
+const ANSWER: Duration = Duration::from_secs(4);
+
+/// A pipeline that ends in a socket.
+#[derive(Debug)]
+struct Srt {
+    pipeline: gst::Pipeline,
+    input: gst_app::AppSrc,
+    sink: gst::Element,
+    bus: gst::Bus,
+    /// Who is called, if nobody is waited for; and since when.
+    called: Option<(SocketAddr, Instant)>,
+    state: Mutex<State>,
+}
+
+/// What has been sent to those who are connected.
+#[derive(Debug, Default)]
+struct State {
+    continuity: Continuity,
+    connected: usize,
+    /// Bytes of packets with their headers that the link paid for when they were handed over.
+    paid: u64,
+    /// How far the wire has been ahead of that at most, and is paid for.
+    ahead: u64,
+}
+
+pub(super) fn open(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+    init()?;
+    let is_listener = to.option("mode").as_deref() == Some("listener");
+    let sink = make("srtsink")?;
+    let mode = if is_listener { "listener" } else { "caller" };
+    sink.set_property("uri", format!("srt://{at}?mode={mode}"));
+    for name in ["passphrase", "streamid"] {
+        if let Some(value) = to.option(name) {
+            sink.set_property(name, value);
+        }
+    }
+    for name in ["latency", "pbkeylen"] {
+        if let Some(value) = to.option(name) {
+            sink.set_property_from_str(name, &value);
+        }
+    }
+    for name in ["wait-for-connection", "auto-reconnect", "sync", "async"] {
+        sink.set_property(name, false);
+    }
+    let input = gst_app::AppSrc::builder().format(gst::Format::Time).is_live(true).build();
+    let pipeline = gst::Pipeline::new();
+    let parts = [input.upcast_ref(), &sink];
+    pipeline.add_many(parts).map_err(|e| wiring("srtsink", e))?;
+    gst::Element::link_many(parts).map_err(|e| wiring("srtsink", e))?;
+    let bus = pipeline.bus().ok_or_else(|| wiring("pipeline", "it has no bus"))?;
+    let state = Mutex::default();
+    let called = (!is_listener).then(|| (at, Instant::now()));
+    let opened = Srt { pipeline, input, sink, bus, called, state };
+    let playing = opened.pipeline.set_state(gst::State::Playing);
+    opened.broken()?;
+    playing.map_err(|e| wiring("srtsink", e))?;
+    Ok(Box::new(opened))
+}
+
+impl Srt {
+    /// Why it is broken, if it is.
+    fn broken(&self) -> Result<(), OutputError> {
+        let wanted = [gst::MessageType::Error];
+        let Some(message) = self.bus.pop_filtered(&wanted) else { return Ok(()) };
+        match message.view() {
+            gst::MessageView::Error(error) => {
+                Err(wiring("srtsink", redacted(&error.error().to_string())).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Output for Srt {
+    fn send(&self, packet: &[u8]) -> bool {
+        let State { continuity, paid, connected, .. } = &mut *self.state.lock();
+        *connected > 0
+            && self.input.current_level_bytes() < WAITING
+            && continuity.sent(packet, |bytes| {
+                *paid += bytes.len() as u64 + HEADERS;
+                self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok()
+            })
+    }
+
+    fn poll(&self) -> Result<Bytes, OutputError> {
+        self.broken()?;
+        let stats = self.sink.property::<gst::Structure>("stats");
+        let sent = sent(&stats);
+        let mut state = self.state.lock();
+        if let Some((at, since)) = self.called
+            && sent.is_empty()
+            && (state.connected > 0 || since.elapsed() > ANSWER.to_std())
+        {
+            return Err(OutputError::Silent(at));
+        }
+        if sent.len() != state.connected {
+            // Those who left have taken their counts along.
+            *state =
+                State { continuity: state.continuity, connected: sent.len(), ..State::default() };
+            state.paid = sent.iter().sum();
+            return Ok(Bytes(0));
+        }
+        let ahead = sent.iter().sum::<u64>().saturating_sub(state.paid).max(state.ahead);
+        Ok(Bytes(ahead - std::mem::replace(&mut state.ahead, ahead)))
+    }
+
+    fn waits(&self) -> Option<&'static str> {
+        (self.state.lock().connected == 0).then_some("nobody is connected")
+    }
+}
+
+/// Bytes on the wire to each who is connected: data, first or again, and answers to what they acknowledge.
+fn sent(stats: &gst::StructureRef) -> Vec<u64> {
+    let of = |stats: &gst::StructureRef| {
+        stats.get::<i32>("negotiated-latency-ms").ok()?;
+        let answers = stats.get::<i32>("packet-ack-received").unwrap_or(0);
+        let answers = u64::from(answers.unsigned_abs()) * HEADERS;
+        Some(stats.get::<u64>("bytes-sent").unwrap_or(0) + answers)
+    };
+    match stats.get::<gst::glib::ValueArray>("callers") {
+        Ok(callers) => {
+            let callers = callers.iter().filter_map(|caller| caller.get::<gst::Structure>().ok());
+            callers.filter_map(|caller| of(&caller)).collect()
+        }
+        Err(_) => of(stats).into_iter().collect(),
+    }
+}
+
+impl Drop for Srt {
+    fn drop(&mut self) {
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
