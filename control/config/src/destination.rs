@@ -11,12 +11,14 @@ use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quote
 /// The receiver in the spec of a stream that an output carries: none.
 const NONE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
+/// An option: its name, which values it takes, and what to write instead of others.
+type Choice = (&'static str, fn(&str) -> bool, &'static str);
+
 /// A kind of output as node files write it.
 struct Kind {
     scheme: &'static str,
     example: &'static str,
-    /// Each option, which values it takes, and what to write instead of others.
-    options: &'static [(&'static str, fn(&str) -> bool, &'static str)],
+    options: &'static [Choice],
 }
 
 /// The kinds, one a line.
@@ -27,13 +29,13 @@ const KINDS: [Kind; 3] = [
 ];
 
 /// Options of what may go to a group.
-const GROUP: [(&str, fn(&str) -> bool, &str); 2] = [
+const GROUP: [Choice; 2] = [
     ("ttl", |ttl| in_range(ttl, 1, 255), "ttl=1 to ttl=255"),
     ("interface", is_device, "a device's name, such as interface=eth0"),
 ];
 
 /// Options of SRT.
-const SRT: [(&str, fn(&str) -> bool, &str); 5] = [
+const SRT: [Choice; 5] = [
     ("mode", |mode| ["caller", "listener"].contains(&mode), "mode=caller or mode=listener"),
     ("latency", |latency| in_range(latency, 20, 60_000), "latency=20 to latency=60000, in ms"),
     ("passphrase", |phrase| (10..=79).contains(&phrase.len()), "10 to 79 characters"),

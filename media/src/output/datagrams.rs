@@ -57,7 +57,8 @@ impl Output for Datagrams {
     }
 
     fn poll(&self) -> Result<Bytes, OutputError> {
-        match self.failed.lock().take() {
+        let failed = self.failed.lock().take();
+        match failed {
             // Full buffers empty themselves.
             Some(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
             _ => Ok(Bytes(0)),

@@ -130,7 +130,7 @@ const SRT: Bytes = Bytes(44);
 /// [`OutputError::Absent`] for what this build lacks.
 pub fn kind(to: &Destination) -> Result<&'static OutputKind, OutputError> {
     let known = KINDS.iter().find(|kind| kind.scheme == to.scheme());
-    known.ok_or(OutputError::Absent(to.scheme()))
+    known.ok_or_else(|| OutputError::Absent(to.scheme()))
 }
 
 impl OutputKind {

@@ -129,7 +129,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
     /// sent since the last one.
     pub(super) fn cost(&mut self, len: usize) -> Bytes {
         if let Some(carried) = &self.carried {
-            self.extra = self.extra + carried.by.take_extra();
+            self.extra += carried.by.take_extra();
         }
         Bytes(len as u64 + self.overhead) + self.extra
     }
