@@ -275,3 +275,24 @@ fn a_node_file_may_come_through_a_pipe() {
     opened.take().expect("the wait was for it").write_all(text.as_bytes()).expect("it is read");
     assert_eq!(check.end(TIMEOUT).code, Some(0));
 }
+
+#[test]
+fn check_names_receivers_that_do_not_resolve_and_encodings_that_do_not_fit() {
+    let folder = Folder::new();
+    let text = |source: &str, to: &str| {
+        let stream = format!("[stream.a]\nsource = \"{source}\"\nto = \"{to}\"\n");
+        folder.write("node.toml", "[link.up]\nrate = \"20 Mbit/s\"\n".to_owned() + &stream)
+    };
+    let file = text("test:video", "rtp://nobody.invalid:5004");
+    let checked = selvedge(["check", file.to_str().expect("a plain path")]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warned = "warning: ";
+    assert!(checked.stdout.contains(warned), "{checked:?}");
+    assert!(checked.stdout.contains(":5:6: stream.a.to: \"nobody.invalid\" does not resolve"));
+    let strict = selvedge(["check", "--strict", file.to_str().expect("a plain path")]);
+    assert_eq!(strict.code, Some(1), "{strict:?}");
+    let file = text("test:jpeg", "srt://127.0.0.1:9?passphrase=hush-hush-hush");
+    let checked = selvedge(["check", file.to_str().expect("a plain path")]);
+    checked.refused(&[":5:6: stream.a.to: srt:// does not carry JPEG, but H264, H265, MPV"]);
+    assert!(!format!("{checked:?}").contains("hush"));
+}

@@ -8,7 +8,7 @@ use super::address::{AddressError, receiver, receiver_at};
 use super::source::{in_range, options};
 use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quoted};
 
-/// The receiver in the spec of a stream that an output carries: none.
+/// The receiver in the spec of a stream whose output has no numeric address.
 const NONE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 /// An option: its name, which values it takes, and what to write instead of others.
@@ -70,27 +70,13 @@ pub enum DestinationError {
         /// What it may be.
         instead: &'static str,
     },
-    /// Another placement would have to send it.
-    #[error(
-        "{to} is sent by the node itself, and this link's placement is {placement}; \
-         write placement = \"inline\" for it, or a numeric address such as \"rtp://127.0.0.1:5004\""
-    )]
-    Elsewhere {
+    /// What the stream or its link says beside it does not go with an output.
+    #[error("{to} {why}")]
+    Conflict {
         /// Where it was to go.
         to: String,
-        /// The link's placement.
-        placement: &'static str,
-    },
-    /// Two would carry it.
-    #[error("{0} can't be reached through a stack; write stack = \"none\", or a numeric address")]
-    Stack(String),
-    /// What goes there is not RTP.
-    #[error("{to} does not get RTP: {instead}")]
-    NotRtp {
-        /// Where it was to go.
-        to: String,
-        /// What to write.
-        instead: &'static str,
+        /// Why not, and what to write.
+        why: &'static str,
     },
 }
 
@@ -139,23 +125,23 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
     };
     let place = text.split_once('?').map_or(text, |(place, _)| place);
     let waits = || options(text).is_ok_and(|all| all.iter().any(|o| o.2 == "mode=listener"));
-    match receiver_at(text, &place[scheme.len() + 3..]) {
-        // Who waits for callers need not say at which address of the host.
-        Err(AddressError::Unspecified(_)) if waits() => {}
+    let host_port = &place[scheme.len() + 3..];
+    let address = match receiver_at(text, host_port) {
         Ok(address) if scheme == "rtp" && place == text => return Ok((address, None)),
-        Ok(_) => {}
+        Ok(address) => address,
         // That it is no numeric address of one host is no mistake here.
-        Err(
-            AddressError::Multicast(_) | AddressError::NamedHost(_) | AddressError::Malformed(_),
-        ) => {}
+        Err(AddressError::NamedHost(_) | AddressError::Malformed(_)) => NONE,
+        Err(AddressError::Multicast(_)) => host_port.parse().unwrap_or(NONE),
+        // Who waits for callers need not say at which address of the host.
+        Err(AddressError::Unspecified(_)) if waits() => NONE,
         Err(error) => return Err(error.into()),
-    }
+    };
     let url = Url::parse(text, (kind.scheme, kind.example))?;
     if url.host_port().0.is_empty() && !waits() {
         return Err(UrlError::Host(quoted(text), kind.example).into());
     }
     kind.check_options(text)?;
-    Ok((NONE, Some(Destination(url))))
+    Ok((address, Some(Destination(url))))
 }
 
 impl Kind {
@@ -183,23 +169,26 @@ pub(super) fn find_conflict(
     link: &LinkConfig,
 ) -> Option<(&'static str, DestinationError)> {
     let to = stream.output.as_ref()?;
-    if link.placement != Placement::Inline {
-        let placement = link.placement.name();
-        return Some(("to", DestinationError::Elsewhere { to: to.to_string(), placement }));
-    }
-    if stream.stack.is_some() {
-        return Some(("to", DestinationError::Stack(to.to_string())));
-    }
-    let conflict = match stream {
-        _ if to.scheme() == "rtp" => return None,
-        StreamConfig { sdp: Some(_), .. } => ("sdp", "leave sdp out"),
-        StreamConfig { source: SourceUri::Record { .. }, .. } => {
-            ("source", "write a source other than record:, or to = \"rtp://HOST:PORT\"")
+    let (key, why) = match stream {
+        _ if link.placement != Placement::Inline => (
+            "to",
+            "is sent by the node itself; write placement = \"inline\" for its link, or an address",
+        ),
+        StreamConfig { stack: Some(_), .. } => {
+            ("to", "is no end of a stack; write stack = \"none\", or a numeric RTP address")
+        }
+        StreamConfig { sdp: Some(_), .. } if to.scheme() != "rtp" => {
+            ("sdp", "does not get RTP; leave sdp out")
+        }
+        StreamConfig { sdp: Some(_), .. } if stream.spec.to == NONE => {
+            ("sdp", "is a name, which SDP files don't tell; write the address, or leave sdp out")
+        }
+        StreamConfig { source: SourceUri::Record { .. }, .. } if to.scheme() != "rtp" => {
+            ("source", "does not get RTP, as recordings are; write another source")
         }
         _ => return None,
     };
-    let (key, instead) = conflict;
-    Some((key, DestinationError::NotRtp { to: to.to_string(), instead }))
+    Some((key, DestinationError::Conflict { to: to.to_string(), why }))
 }
 
 /// Whether Linux may have a device of this name.
@@ -246,6 +235,29 @@ mod tests {
         assert_eq!(secret.option("passphrase").as_deref(), Some("0123456789a"));
         assert_eq!(format!("{secret}"), "srt://a:9?passphrase=***&streamid=***");
         assert!(!format!("{secret:?}").contains("0123456789"));
+    }
+
+    #[test]
+    fn what_does_not_go_with_an_output_is_said() {
+        let errors = |link: &str, source: &str, to: &str, more: &str| {
+            let link = format!("[link.up]\nrate = \"6 Mbit/s\"\n{link}\n");
+            let text = format!("{link}[stream.a]\nsource = \"{source}\"\nto = \"{to}\"\n{more}\n");
+            crate::parse(&text, "a.toml")
+                .map_or_else(|errors| errors.to_string(), |_| String::new())
+        };
+        let (name, group, udp) = ("rtp://studio:9", "rtp://239.1.1.1:9", "udp://127.0.0.1:9");
+        let sdp = "sdp = \"a.sdp\"";
+        let stack = "stack = \"ui | unreliable | frag(1400) | net\"";
+        assert_eq!(errors("", "test:video", group, sdp), "");
+        for (found, part) in [
+            (errors("placement = \"coprocessor\"", "test:video", name, ""), "by the node itself"),
+            (errors("", "test:video", name, stack), "is no end of a stack"),
+            (errors("", "test:video", name, sdp), "is a name"),
+            (errors("", "test:video", udp, sdp), "leave sdp out"),
+            (errors("", "record:x?encoding=H264", udp, ""), "as recordings are"),
+        ] {
+            assert!(found.contains(part), "{found}");
+        }
     }
 
     #[test]

@@ -90,8 +90,9 @@ pub struct OutputKind {
     scheme: &'static str,
     /// The encodings that it carries.
     codecs: &'static [Codec],
-    /// What its packets carry.
-    form: Form,
+    /// Whether it is handed packets of the encoding's own format, and not of a transport stream, of which the
+    /// headers of RTP end here.
+    is_rtp: bool,
     /// Bytes of headers on each of them, with those of IPv4.
     headers: Bytes,
     open: Open,
@@ -100,29 +101,25 @@ pub struct OutputKind {
 /// Opens an output at the address that its destination has.
 type Open = fn(&Destination, SocketAddr) -> Result<Box<dyn Output>, OutputError>;
 
-/// In what form an output is handed frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// RTP packets of the encoding's own format.
-    Rtp,
-    /// RTP packets of an MPEG transport stream; RTP's headers end here.
-    TransportStream,
-}
-
 /// The kinds, one a line.
 const KINDS: &[OutputKind] = &[
-    OutputKind::new("rtp", &Codec::ALL, Form::Rtp, UDP, datagrams::rtp),
-    OutputKind::new("udp", &transport_stream::CODECS, Form::TransportStream, UDP, datagrams::udp),
+    OutputKind { scheme: "rtp", codecs: &Codec::ALL, is_rtp: true, open: datagrams::rtp, ..UDP },
+    UDP,
     #[cfg(feature = "gstreamer")]
-    OutputKind::new("srt", &transport_stream::CODECS, Form::TransportStream, SRT, srt::open),
+    OutputKind { scheme: "srt", headers: Bytes(44), open: srt::open, ..UDP },
 ];
 
-/// IPv4 and UDP headers, and how much longer those of IPv6 are.
-const UDP: Bytes = Bytes(28);
+/// A transport stream over UDP.
+const UDP: OutputKind = OutputKind {
+    scheme: "udp",
+    codecs: &transport_stream::CODECS,
+    is_rtp: false,
+    headers: Bytes(28),
+    open: datagrams::udp,
+};
+
+/// How much longer headers of IPv6 are than those of IPv4.
 const IPV6_MORE: Bytes = Bytes(20);
-/// UDP's and those of SRT.
-#[cfg(feature = "gstreamer")]
-const SRT: Bytes = Bytes(44);
 
 /// The kind of a destination.
 ///
@@ -134,16 +131,6 @@ pub fn kind(to: &Destination) -> Result<&'static OutputKind, OutputError> {
 }
 
 impl OutputKind {
-    const fn new(
-        scheme: &'static str,
-        codecs: &'static [Codec],
-        form: Form,
-        headers: Bytes,
-        open: Open,
-    ) -> Self {
-        Self { scheme, codecs, form, headers, open }
-    }
-
     /// Whether it carries this encoding.
     ///
     /// # Errors
@@ -166,7 +153,7 @@ impl OutputKind {
             _ => self.headers + IPV6_MORE,
         };
         let room = Bytes(mtu.0.saturating_sub(headers.0));
-        if self.form == Form::Rtp {
+        if self.is_rtp {
             return (headers, room);
         }
         let inner = Bytes(transport_stream::RTP_LEN as u64);
@@ -183,8 +170,7 @@ impl OutputKind {
         lead: Duration,
         payload_max: usize,
     ) -> Option<TransportStream> {
-        let is_stream = self.form == Form::TransportStream;
-        is_stream.then(|| TransportStream::new(info, lead, payload_max))
+        (!self.is_rtp).then(|| TransportStream::new(info, lead, payload_max))
     }
 
     /// Opens it; may take long.
