@@ -20,6 +20,8 @@ use selvedge_units::{Bytes, Duration};
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// How often an output is looked at.
 const POLL_EVERY: Duration = Duration::from_millis(50);
+/// What is wrong before anything was tried.
+const NOT_YET: &str = "not open yet";
 
 /// A stream's output. Dropped, it is closed.
 pub(crate) struct StreamOutput {
@@ -53,7 +55,7 @@ impl StreamOutput {
             to,
             kind,
             open: Mutex::default(),
-            problem: Mutex::new(Some("not open yet".to_owned())),
+            problem: Mutex::new(Some(NOT_YET.to_owned())),
             extra: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
@@ -150,7 +152,12 @@ impl Line {
         let mut ready = false;
         while ended.is_ok() && !self.stopped() {
             let waits = open.waits();
-            *self.problem.lock() = waits.map(str::to_owned);
+            let mut problem = self.problem.lock();
+            // Why it broke off the last time says more than that it waits again.
+            if waits.is_none() || problem.as_deref() == Some(NOT_YET) {
+                *problem = waits.map(str::to_owned);
+            }
+            drop(problem);
             if waits.is_none() && !ready {
                 tracing::info!(stream = self.stream, to = %self.to, "output open");
                 (ready, *wait) = (true, RETRY.0);
