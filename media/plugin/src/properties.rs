@@ -5,7 +5,7 @@ use gstreamer::glib;
 use gstreamer::prelude::*;
 use selvedge_units::Duration;
 
-use crate::settings::{PadSettings, SinkSettings, disciplines};
+use crate::settings::{CATCH_UP_MAX, PadSettings, SinkSettings, disciplines};
 
 /// The properties of the element.
 pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
@@ -33,6 +33,14 @@ pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
             .nick("Burst")
             .blurb("Bytes that may be sent at once (0: one packet of 1500)")
             .default_value(default.burst)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecInt64::builder("catch-up")
+            .nick("Catch up")
+            .blurb("Bytes that may be sent after late wake-ups beyond rate and burst (-1: the larger of two packets and 20 ms of the rate, at most a tenth of the shortest delay)")
+            .minimum(-1)
+            .maximum(CATCH_UP_MAX)
+            .default_value(default.catch_up)
             .mutable_ready()
             .build(),
         glib::ParamSpecBoolean::builder("sync")

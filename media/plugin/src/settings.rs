@@ -17,6 +17,8 @@ pub(crate) const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 const PERIODS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(3600));
 /// Most that may be sent at once.
 const BURST_MAX: u64 = 64_000_000;
+/// Most that may be made up for.
+pub(crate) const CATCH_UP_MAX: i64 = 64_000_000;
 /// The fastest link.
 const RATE_MAX: u64 = 1_000_000_000_000;
 
@@ -61,6 +63,8 @@ pub(crate) struct SinkSettings {
     pub(crate) discipline: String,
     pub(crate) selection: bool,
     pub(crate) burst: u64,
+    /// Negative: the link's default.
+    pub(crate) catch_up: i64,
     pub(crate) sync: bool,
     /// Property `async`, which is a keyword here.
     pub(crate) preroll: bool,
@@ -69,7 +73,8 @@ pub(crate) struct SinkSettings {
 impl Default for SinkSettings {
     fn default() -> Self {
         let discipline = Discipline::default().name().to_owned();
-        Self { rate: 0, discipline, selection: true, burst: 0, sync: true, preroll: true }
+        let (rate, burst, catch_up) = (0, 0, -1);
+        Self { rate, discipline, selection: true, burst, catch_up, sync: true, preroll: true }
     }
 }
 
@@ -81,6 +86,7 @@ impl SinkSettings {
             .ok_or_else(|| SettingError::Discipline(self.discipline.clone()))?;
         let mut link = LinkConfig::new(name, rate, discipline);
         link.selection &= self.selection;
+        link.catch_up = u64::try_from(self.catch_up).ok().map(Bytes);
         link.queue = LinkConfig::default_queue(rate, link.mtu, link.selection);
         match self.burst {
             0 => {}
@@ -197,8 +203,10 @@ mod tests {
         let settings = SinkSettings { rate: 700_000, ..SinkSettings::default() };
         let link = settings.link("up").unwrap();
         assert_eq!(link, LinkConfig::new("up", Bitrate(700_000), Discipline::default()));
-        let off = SinkSettings { selection: false, burst: 3000, ..settings }.link("up").unwrap();
+        let off = SinkSettings { selection: false, burst: 3000, catch_up: 0, ..settings };
+        let off = off.link("up").unwrap();
         assert_eq!((off.selection, off.burst, off.queue.is_some()), (false, Bytes(3000), true));
+        assert_eq!(off.catch_up, Some(Bytes(0)));
     }
 
     #[test]

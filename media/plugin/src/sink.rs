@@ -226,6 +226,7 @@ mod imp {
                 }
                 "selection" => self.settings.lock().selection = value.get().unwrap_or(true),
                 "burst" => self.settings.lock().burst = value.get().unwrap_or_default(),
+                "catch-up" => self.settings.lock().catch_up = value.get().unwrap_or(-1),
                 name @ ("sync" | "async") => {
                     let set: bool = value.get().unwrap_or(true);
                     match name {
@@ -247,6 +248,7 @@ mod imp {
                 "discipline" => settings.discipline.to_value(),
                 "selection" => settings.selection.to_value(),
                 "burst" => settings.burst.to_value(),
+                "catch-up" => settings.catch_up.to_value(),
                 "sync" => settings.sync.to_value(),
                 "async" => settings.preroll.to_value(),
                 _ => {
