@@ -37,7 +37,7 @@ pub use picture::{Codec, Picture};
 #[cfg(feature = "gstreamer")]
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
-pub use source::{Framer, Pair, Source, carrier};
+pub use source::{Framer, Pair, Source};
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
 pub use timeline::{FrameTimes, Timeline};

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::FateTap;
+use selvedge_place_engine::engine::{FateTap, StreamCarrier};
 use selvedge_units::Duration;
 
 #[cfg(feature = "events")]
@@ -80,6 +80,8 @@ pub struct NodeOptions {
     pub clock: Clock,
     /// The event channels that the node shows. Default: none.
     pub channels: Option<Box<dyn Channels>>,
+    /// What carries the packets of the first streams, on inline links. Default: sockets or stacks.
+    pub carriers: Vec<StreamCarrier>,
     /// What follows frames to their ends, on inline links. Default: nothing.
     pub taps: Taps,
 }
@@ -92,6 +94,7 @@ impl Default for NodeOptions {
             path: None,
             clock: Clock::shared(),
             channels: None,
+            carriers: Vec::new(),
             taps: Box::new(|_| None),
         }
     }

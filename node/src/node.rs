@@ -147,7 +147,7 @@ impl Node {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn prepare(config: &NodeConfig, options: NodeOptions) -> Result<Self, StartError> {
-        let NodeOptions { base, path, clock, channels, mut taps, .. } = options;
+        let NodeOptions { base, path, clock, channels, carriers, mut taps, .. } = options;
         let all: Vec<usize> = (0..config.streams.len()).collect();
         let opened = source::open(config, &all, &base).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
@@ -185,7 +185,10 @@ impl Node {
             let member = |&s: &usize| Member {
                 config: &config.streams[s],
                 params: params(&config.streams[s], opened[s].info.as_ref(), clock),
-                carried: stacks.carried(s).or_else(|| opened[s].carrier()),
+                carried: stacks
+                    .carried(s)
+                    .or_else(|| opened[s].carrier())
+                    .or_else(|| carriers.get(s).cloned()),
                 base: &base,
             };
             let members = streams.iter().map(member).collect();

@@ -12,6 +12,7 @@ use gstreamer::prelude::*;
 use gstreamer::subclass::prelude::*;
 use gstreamer_base as gst_base;
 
+use crate::output::Output;
 use crate::session::Session;
 use crate::settings::SinkSettings;
 
@@ -33,6 +34,26 @@ impl Input {
     /// From now on units are of the stream with this number of a run, called `name` in errors.
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
         self.imp().attach(run, name);
+    }
+
+    /// From now on units go on to this pad once the link is done with their frames.
+    pub(crate) fn set_output(&self, pad: &gst::Pad, output: Arc<Output>) {
+        *self.imp().output.lock() = Some((pad.downgrade(), output));
+    }
+
+    /// What waits for the link, if anything is behind it.
+    pub(crate) fn output(&self) -> Option<Arc<Output>> {
+        self.imp().output.lock().as_ref().map(|(_, output)| Arc::clone(output))
+    }
+
+    /// How long after its arrival a unit is due.
+    pub(crate) fn delay(&self) -> gst::ClockTime {
+        let delay = self.run().map(|(session, stream)| session.delay(stream)).unwrap_or_default();
+        gst::ClockTime::from_nseconds(delay.0)
+    }
+
+    pub(crate) fn sink_pad(&self) -> &gst::Pad {
+        gst_base::prelude::BaseSinkExtManual::sink_pad(self)
     }
 
     /// The run that units are of, and the stream's number in it.
@@ -73,12 +94,15 @@ mod imp {
         frame_producer: Option<FrameProducer>,
         /// Frames that the engine was given.
         given: u64,
+        /// When the unit that comes is to be decoded, if that is not what is written on it now.
+        decode_time: Option<gst::ClockTime>,
     }
 
     #[derive(Default)]
     pub(crate) struct Input {
         run: Mutex<Option<Run>>,
         stream: Mutex<Stream>,
+        pub(super) output: Mutex<Option<(glib::WeakRef<gst::Pad>, Arc<Output>)>>,
         unlocked: AtomicBool,
         /// How often it was unlocked: waiting outside of `render` must see it even if it ended.
         unlocks: AtomicU64,
@@ -131,7 +155,7 @@ mod imp {
             let unlocks = self.unlocks.load(Ordering::Acquire);
             let given = {
                 let mut stream = self.stream();
-                let Stream { framer, frame_producer, given } = &mut *stream;
+                let Stream { framer, frame_producer, given, .. } = &mut *stream;
                 if let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
                 {
                     let ended = framer.finish(&mut |frame: MediaFrame<'_>| {
@@ -151,7 +175,11 @@ mod imp {
     }
 
     /// A frame that is refused is counted by inlet and link.
-    fn give(frame_producer: &mut FrameProducer, given: &mut u64, frame: MediaFrame<'_>) {
+    fn give(
+        frame_producer: &mut FrameProducer,
+        given: &mut u64,
+        frame: MediaFrame<'_>,
+    ) -> Option<u32> {
         let offer = FrameMetadata {
             kind: frame.picture.kind,
             referenced: frame.picture.referenced,
@@ -159,7 +187,9 @@ mod imp {
             refs: frame.picture.refs,
             timestamp: frame.rtp_timestamp,
         };
-        *given += u64::from(frame_producer.enqueue(offer, frame.packets).is_ok());
+        let seq = frame_producer.enqueue(offer, frame.packets).ok();
+        *given += u64::from(seq.is_some());
+        seq
     }
 
     /// A base sink drops what is decoded before the segment begins, though frames within it may
@@ -176,6 +206,9 @@ mod imp {
         if let (Some(start), Some(gst::PadProbeData::Buffer(buffer))) = (start, &mut info.data)
             && buffer.dts_or_pts().is_some_and(|time| time < start)
         {
+            if let Some(input) = pad.parent().and_downcast::<super::Input>() {
+                input.imp().stream().decode_time = buffer.dts();
+            }
             buffer.make_mut().set_dts(start);
         }
         gst::PadProbeReturn::Ok
@@ -204,7 +237,7 @@ mod imp {
                     "sink",
                     gst::PadDirection::Sink,
                     gst::PadPresence::Always,
-                    &crate::chain::template_caps(),
+                    &crate::chain::all_caps(),
                 )
                 .into_iter()
                 .collect()
@@ -271,22 +304,40 @@ mod imp {
             }
             let segment = self.obj().segment();
             let mut stream = self.stream();
-            let Stream { framer, frame_producer, given } = &mut *stream;
+            let Stream { framer, frame_producer, given, decode_time } = &mut *stream;
             let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
             else {
                 return Err(gst::FlowError::NotNegotiated);
             };
-            let mut sink = |frame: MediaFrame<'_>| give(frame_producer, given, frame);
+            let output = self.obj().output();
+            let mut unit = buffer.clone();
+            if let Some(decode_time) = decode_time.take() {
+                unit.make_mut().set_dts(decode_time);
+            }
+            let mut sink = |frame: MediaFrame<'_>| {
+                let mut enqueue = || give(frame_producer, given, frame);
+                match &output {
+                    Some(output) => output.hold(&unit, enqueue),
+                    None => drop(enqueue()),
+                }
+            };
             framer.push(buffer, &segment, &mut sink).map_err(|error| {
                 self.fail(&error);
                 gst::FlowError::Error
             })?;
-            Ok(gst::FlowSuccess::Ok)
+            output.map_or(Ok(gst::FlowSuccess::Ok), |output| output.flow())
         }
 
         fn event(&self, event: gst::Event) -> bool {
             if event.type_() == gst::EventType::Eos {
                 self.end();
+            }
+            // Not under the lock: flushing waits for the pad's thread.
+            let output = self.output.lock().clone();
+            if let Some((pad, output)) = output
+                && let Some(pad) = pad.upgrade()
+            {
+                output.handle_event(&pad, &event);
             }
             self.parent_event(event)
         }

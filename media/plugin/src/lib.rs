@@ -1,14 +1,17 @@
-//! `selvedgesink`: the scheduler as a GStreamer element.
+//! `selvedgesink` and `selvedge`: the scheduler as GStreamer elements.
 //!
 //! Many encoded streams come in on request pads, and leave as RTP over UDP on one paced link that
 //! may be too small for all of them: what each pad may lose decides what is sent (NI
 //! coprocessors: the scheduler near the wire, behind whatever produces the frames).
 //!
 //! `ghost pad -> parser -> input (clock, packets) -> ring -> engine -> socket`; a pad's parser and
-//! input are elements of the bin, the engine is a thread that all pads share.
+//! input are elements of the bin, the engine is a thread that all pads share. With `selvedge`, what the
+//! engine has chosen goes on to a src pad in place of the socket, and so to any sink.
 
 mod chain;
+mod filter;
 mod input;
+mod output;
 mod pad;
 mod properties;
 mod session;
@@ -19,10 +22,11 @@ mod stats;
 use gstreamer as gst;
 use gstreamer::glib;
 
+pub use filter::Selvedge;
 pub use pad::SelvedgeSinkPad;
 pub use sink::SelvedgeSink;
 
-/// Makes the element known to this process without loading the plugin from a file.
+/// Makes the elements known to this process without loading the plugin from a file.
 ///
 /// # Errors
 /// GStreamer's, if it is not initialised.
@@ -31,10 +35,11 @@ pub fn register_static() -> Result<(), glib::BoolError> {
 }
 
 mod plugin {
-    use super::{glib, gst, sink};
+    use super::{filter, glib, gst, sink};
 
     fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-        sink::register(plugin)
+        sink::register(plugin)?;
+        filter::register(plugin)
     }
 
     gst::plugin_define!(

@@ -7,13 +7,14 @@ use gstreamer::glib;
 use gstreamer::prelude::*;
 use gstreamer::subclass::prelude::*;
 use parking_lot::Mutex;
+use selvedge_data_stream::Spec;
 
 use crate::input::Input;
 use crate::session::Session;
-use crate::settings::PadSettings;
+use crate::settings::{PadSettings, SettingError};
 
 glib::wrapper! {
-    /// A request pad of `selvedgesink`, with the properties of its stream.
+    /// A request pad of the elements, with the properties of its stream.
     pub struct SelvedgeSinkPad(ObjectSubclass<imp::SelvedgeSinkPad>)
         @extends gst::GhostPad, gst::ProxyPad, gst::Pad, gst::Object;
 }
@@ -38,8 +39,8 @@ impl SelvedgeSinkPad {
     }
 
     /// The stream that the properties describe.
-    pub(crate) fn plan(&self) -> Result<selvedge_data_stream::Spec, crate::settings::SettingError> {
-        self.imp().settings().plan(&self.name())
+    pub(crate) fn plan(&self, filters: bool) -> Result<Spec, SettingError> {
+        self.imp().settings().plan(&self.name(), filters)
     }
 
     /// From now on the pad is the stream with this number of a run; `None`: of none.
@@ -149,7 +150,9 @@ mod imp {
                 "delay" => settings.delay.to_value(),
                 _ => {
                     let stats = self.obj().run().and_then(|(session, stream)| {
-                        session.report().0.streams.get(stream).map(stats::of_stream)
+                        let (report, pads) = session.report();
+                        let qos = pads.get(stream)?.1;
+                        report.streams.get(stream).map(|stream| stats::of_stream(stream, qos))
                     });
                     let empty = || gst::Structure::new_empty("application/x-selvedge-pad-stats");
                     stats.unwrap_or_else(empty).to_value()

@@ -51,7 +51,7 @@ pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
             .build(),
         glib::ParamSpecBoolean::builder("async")
             .nick("Async")
-            .blurb("Go to PAUSED and PLAYING only when every pad has its first frame")
+            .blurb("Go to PAUSED and PLAYING only when every pad has its first frame (selvedgesink only)")
             .default_value(default.preroll)
             .mutable_ready()
             .build(),
@@ -69,7 +69,7 @@ pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
     vec![
                     glib::ParamSpecString::builder("to")
                         .nick("Receiver")
-                        .blurb("Where packets go: HOST:PORT or rtp://HOST:PORT with a numeric host (required)")
+                        .blurb("Where packets go: HOST:PORT or rtp://HOST:PORT with a numeric host (selvedgesink only: required)")
                         .mutable_ready()
                         .build(),
                     glib::ParamSpecUInt64::builder("period")

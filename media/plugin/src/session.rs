@@ -15,11 +15,12 @@ use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
 use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{FateTap, payload_max};
+use selvedge_place_engine::engine::{Carrier, FateTap, StreamCarrier, payload_max};
 use selvedge_place_engine::frame_producer::{FrameProducer, IPV4_UDP, IPV6_UDP};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Duration, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use crate::output::Output;
 use crate::settings::PERIOD_DEFAULT;
 
 /// How long the first stream with a frame waits for others to say what they are.
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     phase: Mutex<SessionState>,
     changed: Condvar,
     settled: Arc<SettledCounts>,
+    /// Where frames go that have left: of the filter, one for each stream; else none.
+    outputs: Vec<Arc<Output>>,
     closing: AtomicBool,
 }
 
@@ -63,26 +66,46 @@ struct SettledCounts {
     more: Condvar,
 }
 
-struct FateCounter(Arc<SettledCounts>);
+struct FrameFollower {
+    counts: Arc<SettledCounts>,
+    outputs: Vec<Arc<Output>>,
+}
 
-impl FateTap for FateCounter {
-    fn settled(&mut self, stream: usize, frame: &Frame, _: Fate, _: Instant) {
+/// Packets of the filter go nowhere: they are what a frame takes of the link.
+#[derive(Debug)]
+struct Discard;
+
+impl Carrier for Discard {
+    fn carry(&self, _: &[u8]) -> bool {
+        true
+    }
+}
+
+impl FateTap for FrameFollower {
+    fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _: Instant) {
         // Frames that were lost before the engine saw them have no packets.
         if frame.payload.len == 0 {
             return;
         }
-        if let Some(count) = self.0.counts.get(stream) {
+        if let Some(output) = self.outputs.get(stream) {
+            output.settled(frame.seq, matches!(fate, Fate::Sent { .. }));
+        }
+        if let Some(count) = self.counts.counts.get(stream) {
             count.fetch_add(1, Ordering::Release);
             // Whoever counts holds the lock until it waits.
-            drop(self.0.lock.lock());
-            self.0.more.notify_all();
+            drop(self.counts.lock.lock());
+            self.counts.more.notify_all();
         }
     }
 }
 
 impl Session {
-    /// A run over this link; streams are numbered in their order.
-    pub(crate) fn new(link: LinkConfig, streams: Vec<Spec>) -> Arc<Self> {
+    /// A run over this link; streams are numbered in their order, and so are their outputs, if any.
+    pub(crate) fn new(
+        link: LinkConfig,
+        streams: Vec<Spec>,
+        outputs: Vec<Arc<Output>>,
+    ) -> Arc<Self> {
         let settled = SettledCounts {
             counts: streams.iter().map(|_| AtomicU64::new(0)).collect(),
             ..SettledCounts::default()
@@ -98,6 +121,7 @@ impl Session {
             }),
             changed: Condvar::new(),
             settled: Arc::new(settled),
+            outputs,
             closing: AtomicBool::new(false),
             link,
         };
@@ -155,10 +179,20 @@ impl Session {
             links: vec![link],
             streams: streams.iter().zip(periods).map(of_pad).collect(),
         };
-        let settled = Arc::clone(&self.settled);
+        let (counts, outputs) = (Arc::clone(&self.settled), self.outputs.clone());
+        let below = Bytes(IPV4_UDP);
+        let discard = |_: &_| StreamCarrier {
+            by: Arc::new(Discard),
+            overhead: below,
+            packet_max: self.link.mtu - below,
+        };
         let options = NodeOptions {
             clock: Clock::new(),
-            taps: Box::new(move |_| Some(Box::new(FateCounter(Arc::clone(&settled))))),
+            carriers: outputs.iter().map(discard).collect(),
+            taps: Box::new(move |_| {
+                let (counts, outputs) = (Arc::clone(&counts), outputs.clone());
+                Some(Box::new(FrameFollower { counts, outputs }))
+            }),
             ..NodeOptions::default()
         };
         let node = Node::prepare(&config, options)?;
@@ -256,12 +290,21 @@ impl Session {
         phase.turn(Knob::Priority { stream, priority });
     }
 
-    /// The newest report, and the names of its streams; the last one, once stopped.
-    pub(crate) fn report(&self) -> (LinkReport, Vec<String>) {
+    /// How long after its arrival a frame of this stream is due.
+    pub(crate) fn delay(&self, stream: usize) -> Duration {
+        let phase = self.phase.lock();
+        phase.streams.get(stream).and_then(|stream| stream.contract.delay).unwrap_or_default()
+    }
+
+    /// The newest report, and the names of its streams with their counts of QoS events if they have
+    /// outputs; the last one, once stopped.
+    pub(crate) fn report(&self) -> (LinkReport, Vec<(String, Option<u64>)>) {
         let phase = self.phase.lock();
         let newest = phase.node.as_ref().and_then(|node| node.reports().pop());
         let report = newest.unwrap_or_else(|| phase.last.clone());
-        (report, phase.streams.iter().map(|stream| stream.name.clone()).collect())
+        let qos = |n: usize| self.outputs.get(n).map(|output| output.qos());
+        let pads = phase.streams.iter().enumerate();
+        (report, pads.map(|(n, stream)| (stream.name.clone(), qos(n))).collect())
     }
 
     /// Stops the node; what still waits is not sent.

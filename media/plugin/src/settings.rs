@@ -39,6 +39,10 @@ pub(crate) enum SettingError {
         "property \"to\" of pad {0} is not set; set it to the receiver, such as {0}::to=127.0.0.1:5004"
     )]
     ToMissing(String),
+    #[error(
+        "property \"to\" of pad {0} is set, and its frames go to a src pad; leave it out, or take selvedgesink"
+    )]
+    ToUnused(String),
     #[error("property \"to\" of pad {pad}: {error}")]
     To { pad: String, error: AddressError },
     #[error("property \"to\" of pad {pad} is {to}, where pad {other} sends; give each pad its own")]
@@ -142,14 +146,23 @@ impl Default for PadSettings {
 }
 
 impl PadSettings {
-    /// The stream that the properties of the pad with this name describe.
-    pub(crate) fn plan(&self, pad: &str) -> Result<Spec, SettingError> {
+    fn receiver(&self, pad: &str) -> Result<SocketAddr, SettingError> {
         if self.to.is_empty() {
             return Err(SettingError::ToMissing(pad.into()));
         }
         let address =
             if self.to.contains("://") { self.to.clone() } else { format!("rtp://{}", self.to) };
-        let to = receiver(&address).map_err(|error| SettingError::To { pad: pad.into(), error })?;
+        receiver(&address).map_err(|error| SettingError::To { pad: pad.into(), error })
+    }
+
+    /// The stream that the properties of the pad with this name describe; a pad of the filter has
+    /// no receiver.
+    pub(crate) fn plan(&self, pad: &str, filters: bool) -> Result<Spec, SettingError> {
+        let to = match (filters, self.to.is_empty()) {
+            (false, _) => self.receiver(pad)?,
+            (true, true) => ([0, 0, 0, 0], 0).into(),
+            (true, false) => return Err(SettingError::ToUnused(pad.into())),
+        };
         let period = match Duration(self.period) {
             Duration::ZERO => None,
             period if (PERIODS.0..=PERIODS.1).contains(&period) => Some(period),
@@ -221,18 +234,19 @@ mod tests {
 
     #[test]
     fn a_pad_is_a_stream() {
-        let plan = pad(|p| p.period = 20_000_000).plan("sink_0").unwrap();
+        let plan = pad(|p| p.period = 20_000_000).plan("sink_0", false).unwrap();
         assert_eq!(plan.contract.period, Duration::from_millis(20));
         assert_eq!(plan.contract.delay, Some(Duration::from_secs(1)));
         assert_eq!(plan.to, "127.0.0.1:5004".parse().unwrap());
-        let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0").unwrap();
+        let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0", false).unwrap();
         assert!(v6.to.is_ipv6() && v6.period_from_media);
     }
 
     #[test]
     fn a_bad_pad_names_itself_and_the_property() {
-        let say =
-            |change: fn(&mut PadSettings)| pad(change).plan("sink_7").unwrap_err().to_string();
+        let say = |change: fn(&mut PadSettings)| {
+            pad(change).plan("sink_7", false).unwrap_err().to_string()
+        };
         let cases: [(String, &str); 5] = [
             (say(|p| p.to.clear()), "property \"to\" of pad sink_7 is not set"),
             (say(|p| p.to = "host:5004".into()), "numeric"),
@@ -247,7 +261,7 @@ mod tests {
 
     #[test]
     fn receivers_are_not_shared() {
-        let plan = pad(|_| {}).plan("sink_0").unwrap();
+        let plan = pad(|_| {}).plan("sink_0", false).unwrap();
         let other = Spec { name: "sink_1".into(), ..plan.clone() };
         assert_eq!(check_receivers(std::slice::from_ref(&plan)), Ok(()));
         assert!(check_receivers(&[plan, other]).unwrap_err().to_string().contains("sink_1"));

@@ -1,8 +1,10 @@
-//! The element: a bin that takes streams on request pads and owns the run of the engine.
+//! The element: a bin that takes streams on request pads and owns the run of the engine. Of the filter
+//! ([`crate::filter`]) it is all but the src pads.
 
 use gstreamer as gst;
 use gstreamer::glib;
 use gstreamer::prelude::*;
+use gstreamer::subclass::prelude::*;
 
 glib::wrapper! {
     /// `selvedgesink`: schedules the streams of its pads onto one paced link, as RTP over UDP.
@@ -10,6 +12,12 @@ glib::wrapper! {
         @extends gst::Bin, gst::Element, gst::Object,
         @implements gst::ChildProxy;
 }
+
+/// What has the sink's pads, properties and runs, and another end.
+pub(crate) trait SelvedgeSinkImpl: BinImpl {}
+
+// SAFETY: The sink adds nothing to the class structure of bins, which bins fill in themselves.
+unsafe impl<T: SelvedgeSinkImpl> IsSubclassable<T> for SelvedgeSink {}
 
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     gst::Element::register(
@@ -24,11 +32,12 @@ mod imp {
     use parking_lot::Mutex;
     use std::sync::{Arc, LazyLock};
 
-    use gst::subclass::prelude::*;
+    use selvedge_media::{Framer, SourceError};
 
     use super::*;
-    use crate::chain::{self, ChainError};
+    use crate::chain;
     use crate::input::Input;
+    use crate::output::Output;
     use crate::pad::SelvedgeSinkPad;
     use crate::session::Session;
     use crate::settings::{self, SettingError, SinkSettings};
@@ -65,6 +74,11 @@ mod imp {
             self.pads.lock().list.clone()
         }
 
+        /// Whether frames go on to src pads: it is a `selvedge`.
+        fn filters(&self) -> bool {
+            self.obj().type_() != super::SelvedgeSink::static_type()
+        }
+
         /// Checks all properties and begins a run.
         fn begin(&self) -> Result<(), SettingError> {
             let link = self.settings.lock().link(&self.obj().name())?;
@@ -72,9 +86,13 @@ mod imp {
             if pads.is_empty() {
                 return Err(SettingError::NoPads);
             }
-            let plans = pads.iter().map(SelvedgeSinkPad::plan).collect::<Result<Vec<_>, _>>()?;
-            settings::check_receivers(&plans)?;
-            let session = Session::new(link, plans);
+            let filters = self.filters();
+            let plans = pads.iter().map(|pad| pad.plan(filters)).collect::<Result<Vec<_>, _>>()?;
+            if !filters {
+                settings::check_receivers(&plans)?;
+            }
+            let outputs = pads.iter().filter_map(|pad| pad.input()?.output()).collect();
+            let session = Session::new(link, plans, outputs);
             for (stream, pad) in pads.iter().enumerate() {
                 pad.attach(Some((Arc::clone(&session), stream)));
             }
@@ -119,8 +137,8 @@ mod imp {
             let media = caps.structure(0).map_or("", |s| s.name().as_str());
             let built = match pad.chain() {
                 Some((_, was)) if was == media => return true,
-                Some((_, was)) => Err(ChainError::Wiring {
-                    caps: caps.to_string(),
+                Some((_, was)) => Err(SourceError::Pipeline {
+                    element: caps.to_string(),
                     message: format!("the stream was {was} before"),
                 }),
                 None => self.build(pad, caps),
@@ -145,10 +163,10 @@ mod imp {
             &self,
             pad: &SelvedgeSinkPad,
             caps: &gst::CapsRef,
-        ) -> Result<gst::Element, ChainError> {
-            let chain = chain::for_caps(caps)?;
-            let wiring = |message: &dyn ToString| ChainError::Wiring {
-                caps: caps.to_string(),
+        ) -> Result<gst::Element, SourceError> {
+            let chain = Framer::entry(&pad.name(), caps)?.upcast();
+            let wiring = |message: &dyn ToString| SourceError::Pipeline {
+                element: caps.to_string(),
                 message: message.to_string(),
             };
             let end = |element: &gst::Element, name| {
@@ -233,6 +251,7 @@ mod imp {
                         "sync" => self.settings.lock().sync = set,
                         _ => self.settings.lock().preroll = set,
                     }
+                    let set = set && (name == "sync" || !self.filters());
                     for input in self.pads().iter().filter_map(SelvedgeSinkPad::input) {
                         input.set_property(name, set);
                     }
@@ -253,8 +272,8 @@ mod imp {
                 "async" => settings.preroll.to_value(),
                 _ => {
                     let session = self.run.lock().session.clone();
-                    let (report, names) = session.map(|s| s.report()).unwrap_or_default();
-                    stats::of_link(&report, &names).to_value()
+                    let (report, pads) = session.map(|s| s.report()).unwrap_or_default();
+                    stats::of_link(&report, &pads).to_value()
                 }
             }
         }
@@ -281,7 +300,7 @@ mod imp {
                     "sink_%u",
                     gst::PadDirection::Sink,
                     gst::PadPresence::Request,
-                    &chain::template_caps(),
+                    &chain::all_caps(),
                     SelvedgeSinkPad::static_type(),
                 )
                 .into_iter()
@@ -321,6 +340,9 @@ mod imp {
                 number
             };
             let input = Input::new(&format!("input_{number}"), &self.settings.lock());
+            if self.filters() {
+                input.set_property("async", false);
+            }
             self.obj().add(&input).ok()?;
             let _ = input.sync_state_with_parent();
             let pad = gst::PadBuilder::<SelvedgeSinkPad>::from_template(template)
@@ -335,6 +357,9 @@ mod imp {
                 .build();
             pad.set_input(&input);
             self.obj().add_pad(&pad).ok()?;
+            if self.filters() {
+                Output::add(self.obj().upcast_ref(), &input, &format!("src_{number}"))?;
+            }
             self.pads.lock().list.push(pad.clone());
             self.obj().child_added(&pad, &pad.name());
             Some(pad.upcast())
@@ -353,6 +378,10 @@ mod imp {
             }
             pad.attach(None);
             let _ = self.obj().remove_pad(pad);
+            if let Some(src) = self.obj().static_pad(&pad.name().replace("sink", "src")) {
+                let _ = src.set_active(false);
+                let _ = self.obj().remove_pad(&src);
+            }
             self.obj().child_removed(pad, &pad.name());
         }
 
@@ -377,7 +406,12 @@ mod imp {
             if transition == gst::StateChange::PausedToReady || failed {
                 self.finish();
             }
-            changed
+            // The filter gives nothing in PAUSED, as a camera: the link keeps its own time.
+            let stands = gst::State::Paused == transition.next();
+            changed.map(|done| match self.filters() && stands {
+                true => gst::StateChangeSuccess::NoPreroll,
+                false => done,
+            })
         }
     }
 

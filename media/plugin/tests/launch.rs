@@ -46,7 +46,26 @@ fn inspect_shows_the_element_and_its_pads() {
     let output = Installed::new().run("gst-inspect-1.0", &["selvedgesink"]);
     let text = text(&output);
     assert!(output.status.success(), "{text}");
-    for part in ["sink_%u", "GstChildProxy", "rate ", "catch-up ", "discipline ", "stats ", "window ", "to "] {
+    for part in [
+        "sink_%u",
+        "GstChildProxy",
+        "rate ",
+        "catch-up ",
+        "discipline ",
+        "stats ",
+        "window ",
+        "to ",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}
+
+#[test]
+fn inspect_shows_the_filter_and_both_its_pads() {
+    let output = Installed::new().run("gst-inspect-1.0", &["selvedge"]);
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    for part in ["Filter/Network", "sink_%u", "src_%u", "Sometimes", "rate ", "delay ", "stats "] {
         assert!(text.contains(part), "no {part} in {text}");
     }
 }

@@ -126,12 +126,9 @@ fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad
     decode.static_pad("sink").ok_or_else(|| wiring("decodebin", "no such pad"))
 }
 
-/// The elements that bring media of these caps into the form that is carried, with pads `sink` and `src`.
-///
-/// # Errors
-/// [`SourceError`] for what is not carried, or where an element is not installed.
-pub fn carrier(caps: &gst::CapsRef) -> Result<gst::Bin, SourceError> {
-    bin(tail_for(caps, "the stream", Wanted::First)?)
+/// A bin from `sink` to `src` that brings media of these caps into the form that is carried.
+pub(super) fn entry(what: &str, caps: &gst::CapsRef) -> Result<gst::Bin, SourceError> {
+    bin(tail_for(caps, what, Wanted::First)?)
 }
 
 /// The launch line that brings media of these caps into the form that is carried.

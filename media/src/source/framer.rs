@@ -5,9 +5,9 @@
 
 use gstreamer as gst;
 
-use super::PERIOD_DEFAULT;
 use super::framing::{self, Framing};
 use super::unit::Unit;
+use super::{PERIOD_DEFAULT, carry};
 use crate::error::SourceError;
 use crate::frame::{FrameSink, StreamInfo};
 use crate::picture::{Codec, jpeg};
@@ -22,16 +22,22 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// For units of these caps: H.264 as byte stream by access units, with parameter sets in
-    /// front of every IDR picture; MPEG-1 or -2 video and JPEG by pictures; S16BE sound of one or
-    /// two channels. `what` is the stream's name in errors, `payload_max` what a packet may carry
-    /// behind its 12-byte fixed header.
+    /// For units as they come out of [`Self::entry`]. `what` is the stream's name in errors,
+    /// `payload_max` what a packet may carry behind its 12-byte fixed header.
     ///
     /// # Errors
     /// [`SourceError`] for other caps, or if a payloader is not installed.
     pub fn new(what: &str, caps: &gst::CapsRef, payload_max: usize) -> Result<Self, SourceError> {
         let framing = Framing::new(what, framing::format(what, caps)?, payload_max)?;
         Ok(Self { what: what.into(), info: framing.info(), framing, looked: false })
+    }
+
+    /// What brings encoded media, or sound that is not encoded, into this form: a bin with pads `sink` and `src`.
+    ///
+    /// # Errors
+    /// [`SourceError`] for media that are not carried, or if an element is not installed.
+    pub fn entry(what: &str, caps: &gst::CapsRef) -> Result<gst::Bin, SourceError> {
+        carry::entry(what, caps)
     }
 
     /// What the stream is.

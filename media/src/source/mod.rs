@@ -34,8 +34,6 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::Thumbnailer;
 
-pub use carry::carrier;
-
 use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
