@@ -5,6 +5,7 @@
 //! While an output is not open its stream's frames are dropped as `send-failed`; other streams go on.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,8 +47,13 @@ struct Line {
 
 impl StreamOutput {
     /// Begins to open what a stream's destination needs; `None` if the engine sends it.
-    pub(crate) fn start(stream: &StreamConfig, link: &LinkConfig) -> io::Result<Option<Self>> {
+    pub(crate) fn start(
+        stream: &StreamConfig,
+        link: &LinkConfig,
+        base: &Path,
+    ) -> io::Result<Option<Self>> {
         let Some(to) = stream.output.clone() else { return Ok(None) };
+        let to = to.in_folder(&std::path::absolute(base.join("."))?);
         let kind = kind(&to).map_err(io::Error::other)?;
         let (overhead, packet_max) = kind.fit(&to, link.mtu);
         let line = Arc::new(Line {

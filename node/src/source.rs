@@ -97,7 +97,7 @@ impl Opened {
         if let (Some(to), Some(info)) = (&stream.output, &info) {
             kind(to)?.check(info.codec)?;
         }
-        Ok(Self { source, info, output: StreamOutput::start(stream, link)? })
+        Ok(Self { source, info, output: StreamOutput::start(stream, link, base)? })
     }
 
     /// What carries its packets.

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
 
 use super::address::{AddressError, receiver, receiver_at};
 use super::source::{in_range, options};
-use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quoted};
+use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quoted, redacted};
 
 /// The receiver in the spec of a stream whose output has no numeric address.
 const NONE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -22,10 +23,13 @@ struct Kind {
 }
 
 /// The kinds, one a line.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 6] = [
     Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP },
     Kind { scheme: "udp", example: "udp://192.0.2.7:1234", options: &GROUP },
     Kind { scheme: "srt", example: "srt://192.0.2.7:9000?mode=caller", options: &SRT },
+    Kind { scheme: "rtmp", example: "rtmp://live.example/app/KEY", options: &[] },
+    Kind { scheme: "rtmps", example: "rtmps://live.example/app/KEY", options: &[] },
+    Kind { scheme: "file", example: "file:NAME.mkv", options: &[] },
 ];
 
 /// Options of what may go to a group.
@@ -52,6 +56,12 @@ pub enum DestinationError {
     /// Not an address of its kind.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// No stream key.
+    #[error("{0} names no application and stream key; write such as \"{1}\"")]
+    Key(String, &'static str),
+    /// A recording in a container that there is not.
+    #[error("{0} is not a recording; write \"file:NAME.mkv\", or \"file:NAME.mp4\"")]
+    Container(String),
     /// Unknown, or given twice.
     #[error("{option} is not an option here, or given twice; for {scheme}:// there is {known}")]
     Option {
@@ -81,48 +91,141 @@ pub enum DestinationError {
 }
 
 /// Where an output carries a stream's packets. Printed, it is without secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination(Url);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Destination(Place);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    Url(Url),
+    /// The same, and what stands in place of its stream key where it is printed.
+    Keyed(Url, String),
+    File(String),
+}
 
 impl Destination {
     /// The kind of output, such as `rtp`.
     #[must_use]
     pub const fn scheme(&self) -> &'static str {
-        self.0.scheme()
+        match &self.0 {
+            Place::Url(url) | Place::Keyed(url, _) => url.scheme(),
+            Place::File(_) => "file",
+        }
+    }
+
+    const fn url(&self) -> Option<&Url> {
+        match &self.0 {
+            Place::Url(url) | Place::Keyed(url, _) => Some(url),
+            Place::File(_) => None,
+        }
+    }
+
+    /// The file of a recording.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match &self.0 {
+            Place::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The same with the file in this folder, unless it says where it is.
+    #[must_use]
+    pub fn in_folder(self, folder: &Path) -> Self {
+        match self.0 {
+            Place::File(path) => {
+                Self(Place::File(folder.join(path).to_string_lossy().into_owned()))
+            }
+            _ => self,
+        }
+    }
+
+    /// All of an address with its secrets, for who connects. Nothing of it may be printed.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        self.url().map_or("", Url::reveal)
+    }
+
+    /// What `***` stands for where an address with a stream key is printed.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        match &self.0 {
+            Place::Keyed(url, shown) => &url.reveal()[shown.len() - HIDDEN.len()..],
+            _ => "",
+        }
     }
 
     /// The host, by name or address; empty for what waits for others.
     #[must_use]
     pub fn host(&self) -> &str {
-        self.0.host_port().0
+        self.url().map_or("", |url| url.host_port().0)
     }
 
     /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.0.host_port().1.and_then(|port| port.parse().ok()).unwrap_or(0)
+        self.url().and_then(|url| url.host_port().1?.parse().ok()).unwrap_or(0)
     }
 
     /// What an option says. It may be a secret.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<String> {
-        self.0.option(name)
+        self.url()?.option(name)
     }
 }
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match &self.0 {
+            Place::Url(url) => url.fmt(f),
+            Place::Keyed(_, shown) => f.write_str(&redacted(shown)),
+            Place::File(path) => write!(f, "file:{path}"),
+        }
     }
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Destination({self})")
+    }
+}
+
+/// What is printed in place of a stream key.
+const HIDDEN: &str = "***";
+
+/// Reads the address of a server that takes streams by their keys; no error repeats the key.
+fn keyed(text: &str, kind: &Kind) -> Result<Destination, DestinationError> {
+    let place = kind.scheme.len() + 3;
+    // The key is what follows the application, which may have secrets of its own behind a `?`.
+    let mut parts = text[place..].match_indices(['/', '?']).map(|(at, _)| place + at);
+    let (host_end, app_end) = (parts.next(), parts.next());
+    let key_from = app_end.or(host_end).map_or(text.len(), |at| at + 1);
+    let shown = format!("{}{HIDDEN}", &text[..key_from]);
+    Url::parse(&shown, (kind.scheme, kind.example))?;
+    if key_from == text.len() || app_end.is_none_or(|end| host_end.is_some_and(|at| end == at + 1))
+    {
+        return Err(DestinationError::Key(quoted(&redacted(&shown)), kind.example));
+    }
+    let url = Url::parse(text, (kind.scheme, kind.example))
+        .map_err(|_secret| UrlError::Character(quoted(&redacted(&shown))))?;
+    Ok(Destination(Place::Keyed(url, shown)))
 }
 
 /// Reads `to`: the receiver of RTP packets that the engine sends itself; and what carries them, if that is
 /// an output.
 pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), DestinationError> {
+    if let Some(path) = text.strip_prefix("file:") {
+        let stem = path.strip_suffix(".mkv").or_else(|| path.strip_suffix(".mp4"));
+        let named = stem.is_some_and(|stem| !stem.is_empty() && !stem.ends_with('/'));
+        let recording = named.then(|| (NONE, Some(Destination(Place::File(path.to_owned())))));
+        return recording.ok_or_else(|| DestinationError::Container(quoted(text)));
+    }
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     let Some(kind) = KINDS.iter().find(|kind| kind.scheme == scheme) else {
         return Ok((receiver(text)?, None));
     };
+    if scheme.starts_with("rtmp") {
+        return Ok((NONE, Some(keyed(text, kind)?)));
+    }
     let place = text.split_once('?').map_or(text, |(place, _)| place);
     let waits = || options(text).is_ok_and(|all| all.iter().any(|o| o.2 == "mode=listener"));
     let host_port = &place[scheme.len() + 3..];
@@ -141,7 +244,7 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
         return Err(UrlError::Host(quoted(text), kind.example).into());
     }
     kind.check_options(text)?;
-    Ok((address, Some(Destination(url))))
+    Ok((address, Some(Destination(Place::Url(url)))))
 }
 
 impl Kind {
@@ -261,6 +364,28 @@ mod tests {
     }
 
     #[test]
+    fn stream_keys_are_shown_nowhere() {
+        for (text, shown) in [
+            ("rtmp://a.example/live2/hush-1234", "rtmp://a.example/live2/***"),
+            ("rtmps://me:word@a:443/live/x/hush?k=1", "rtmps://***@a:443/live/***"),
+            ("rtmp://[::1]:1935/live?hush=1/key", "rtmp://[::1]:1935/live?***"),
+        ] {
+            let to = output(text);
+            assert_eq!((to.to_string(), to.reveal()), (shown.to_owned(), text));
+            assert!(text.ends_with(to.secret()) && to.secret().contains("hush"), "{text}");
+            assert!(!format!("{to:?}").contains("hush"), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn a_recording_is_a_file_beside_the_node_file() {
+        let to = output("file:kept/day.mkv");
+        assert_eq!((to.scheme(), to.path(), to.host()), ("file", Some("kept/day.mkv"), ""));
+        assert_eq!(to.in_folder(Path::new("/a")).path(), Some("/a/kept/day.mkv"));
+        assert_eq!(output("file:/b/day.mp4").in_folder(Path::new("/a")).path(), Some("/b/day.mp4"));
+    }
+
+    #[test]
     fn what_is_no_destination_says_what_to_write() {
         for (text, part) in [
             ("127.0.0.1:5004", "write \"rtp://HOST:PORT\""),
@@ -277,6 +402,14 @@ mod tests {
             ("srt://a", "no port of 1 to 65535"),
             ("srt://a:9?mode=rendezvous", "mode=caller or mode=listener"),
             ("srt://a:9?passphrase=hush-hush", "10 to 79 characters"),
+            ("rtmp://a", "application and stream key"),
+            ("rtmp://a/hush", "application and stream key"),
+            ("rtmp://a/live/", "application and stream key"),
+            ("rtmp:///live/hush", "names no host"),
+            ("rtmp://a:0/live/hush", "port of 1 to 65535"),
+            ("rtmp://a/live/hush hush", "characters that an address can't"),
+            ("file:day.avi", "write \"file:NAME.mkv\""),
+            ("file:.mp4", "write \"file:NAME.mkv\""),
         ] {
             let error = read(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");

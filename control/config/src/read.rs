@@ -196,7 +196,10 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
     let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };
     let mut files = TakenName { used: "written by", key: "sdp", by: HashMap::new() };
     for stream in streams {
-        receivers.take(reader, stream.receiver(), &stream.spec.name);
+        // Two that go to one server differ in what is not printed.
+        if stream.output.as_ref().is_none_or(|to| to.secret().is_empty()) {
+            receivers.take(reader, stream.receiver(), &stream.spec.name);
+        }
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }

@@ -69,7 +69,7 @@ impl Url {
         let port = port.map(|port| port.parse::<u16>().ok().filter(|&port| port > 0));
         match (scheme, port) {
             // A caller has a host; a listener of SRT may leave it out.
-            ("rtsp" | "rtmp" | "udp" | "rtp", _) if host.is_empty() => {
+            ("rtsp" | "rtmp" | "rtmps" | "udp" | "rtp", _) if host.is_empty() => {
                 Err(UrlError::Host(shown(), example))
             }
             (_, Some(None)) | ("srt" | "udp" | "rtp", None) => {
@@ -79,7 +79,12 @@ impl Url {
         }
     }
 
-    /// `rtsp`, `srt`, `rtmp`, `udp` or `rtp`.
+    /// All of it, secrets too.
+    pub(super) fn reveal(&self) -> &str {
+        &self.text
+    }
+
+    /// `rtsp`, `srt`, `rtmp`, `rtmps`, `udp` or `rtp`.
     #[must_use]
     pub const fn scheme(&self) -> &'static str {
         self.scheme

@@ -7,6 +7,8 @@
 
 mod datagrams;
 #[cfg(feature = "gstreamer")]
+mod muxed;
+#[cfg(feature = "gstreamer")]
 mod srt;
 mod transport_stream;
 
@@ -107,6 +109,13 @@ const KINDS: &[OutputKind] = &[
     UDP,
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "srt", headers: Bytes(44), open: srt::open, ..UDP },
+    #[cfg(feature = "gstreamer")]
+    OutputKind { scheme: "rtmp", codecs: &FLV, headers: TCP, open: muxed::rtmp, ..UDP },
+    #[cfg(feature = "gstreamer")]
+    OutputKind { scheme: "rtmps", codecs: &FLV, headers: TLS, open: muxed::rtmp, ..UDP },
+    // Nothing goes on a wire.
+    #[cfg(feature = "gstreamer")]
+    OutputKind { scheme: "file", headers: Bytes(0), open: muxed::recording, ..UDP },
 ];
 
 /// A transport stream over UDP.
@@ -120,6 +129,15 @@ const UDP: OutputKind = OutputKind {
 
 /// How much longer headers of IPv6 are than those of IPv4.
 const IPV6_MORE: Bytes = Bytes(20);
+
+/// Those of TCP with its time stamps, and of a record of TLS 1.3 besides, on each segment.
+#[cfg(feature = "gstreamer")]
+const TCP: Bytes = Bytes(52);
+#[cfg(feature = "gstreamer")]
+const TLS: Bytes = Bytes(TCP.0 + 22);
+/// What servers of RTMP take.
+#[cfg(feature = "gstreamer")]
+const FLV: [Codec; 2] = [Codec::H264, Codec::Aac];
 
 /// The kind of a destination.
 ///
@@ -150,6 +168,7 @@ impl OutputKind {
     pub fn fit(&self, to: &Destination, mtu: Bytes) -> (Bytes, Bytes) {
         let headers = match to.host().parse() {
             Ok(IpAddr::V4(_)) => self.headers,
+            _ if to.path().is_some() => self.headers,
             _ => self.headers + IPV6_MORE,
         };
         let room = Bytes(mtu.0.saturating_sub(headers.0));
