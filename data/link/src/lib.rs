@@ -27,7 +27,7 @@ mod tree;
 
 use selvedge_data_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use burst::Grant;
 pub use burst::Run;
@@ -209,11 +209,13 @@ impl Link {
             return;
         }
         let offered = self.offered.long_mean(now);
+        let excess = Bitrate(offered.0.saturating_sub(self.params.rate.0));
         let capacity = Capacity {
             rate: self.params.rate,
             from: now.max(self.free_at()),
             guard: self.derived.guard,
-            excess: (offered * HORIZON - self.params.rate * HORIZON).min(self.backlog),
+            excess,
+            coming: (excess * HORIZON).min(self.backlog),
         };
         let scheduler = &self.scheduler;
         let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));

@@ -220,6 +220,9 @@ impl GroupForecast {
     const LEARNT: usize = 8;
     /// Until a group was longer: twelve frames, the usual length.
     const SHORTEST: u32 = 12;
+    /// Groups of more than two seconds are mostly of the default length of x264 and x265.
+    const LONG: u32 = 61;
+    const DEFAULT: u32 = 250;
 
     /// Takes note of the next frame; returns the group that it belongs to.
     pub(super) fn push(&mut self, kind: Kind, size: Bytes) -> u32 {
@@ -266,11 +269,15 @@ impl GroupForecast {
     }
 
     /// Frames and bytes of the open group that are still to come: as many as in the groups that went
-    /// on from here. A group longer than all before it goes on for as long again, as far as is known.
+    /// on from here. A group longer than all before it goes on for as long again, or, where an encoder's
+    /// default is likely, to that.
     pub(super) fn remaining(&self) -> (u64, u64) {
         let longer = self.lengths.iter().filter(|&&length| length >= self.frames);
         let rest = longer.clone().map(|&length| u64::from(length - self.frames));
         let frames = match longer.clone().count() {
+            0 if (Self::LONG..Self::DEFAULT).contains(&self.frames) => {
+                u64::from(Self::DEFAULT - self.frames)
+            }
             0 => u64::from(self.frames.max(Self::SHORTEST.saturating_sub(self.frames))),
             groups => rest.sum::<u64>() / groups as u64,
         };
@@ -299,14 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn a_group_longer_than_all_before_goes_on_as_long_again() {
+    fn a_group_longer_than_all_before_goes_on_as_long_again_or_to_the_default() {
         let mut group = GroupForecast::default();
         group.push(Kind::Intra, Bytes(10_000));
         assert_eq!((group.remaining(), group.rest()), ((11, 0), None));
-        for _ in 0..99 {
-            group.push(Kind::Predicted, Bytes(1_000));
+        for (more, rest) in [(49, 50), (50, 150), (150, 250)] {
+            for _ in 0..more {
+                group.push(Kind::Predicted, Bytes(1_000));
+            }
+            assert_eq!((group.remaining(), group.rest()), ((rest, rest * 1_000), None));
         }
-        assert_eq!((group.remaining(), group.rest()), ((100, 100_000), None));
     }
 
     #[test]

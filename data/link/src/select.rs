@@ -8,12 +8,12 @@
 //! jobs, generalised: what is given up is a *cut*, a frame with all that depends on it (for an
 //! intra picture its whole group, the part still to come included), and the cut is chosen that
 //! loses least worth for each byte it frees. Bytes beyond what is needed, now and by the forecast
-//! of the next seconds, do not count, so a passing squeeze costs a B picture and a lasting one
-//! costs whole groups. Worth is a stream's weight, raised when its window has nothing left to
-//! lose; streams of lower priority are cut first.
+//! of the next seconds, count only in part, and the more the longer the cut lasts: a passing squeeze costs a
+//! B picture and a lasting one costs whole groups. Worth is a stream's weight, raised when its window
+//! has nothing left to lose; streams of lower priority are cut first.
 
 use selvedge_data_sched::WindowSet;
-use selvedge_data_stream::{Contract, DropReason, Kind, Late, Window, Windows};
+use selvedge_data_stream::{Contract, DropReason, Kind, Late, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::queue::StreamQueue;
@@ -21,7 +21,7 @@ use super::queue::StreamQueue;
 /// Worth of a frame of weight 1 that its stream may lose.
 const TOLERATED: u64 = 8;
 /// Worth of one whose loss would be a violation.
-const VIOLATION: u64 = 2 * TOLERATED;
+const VIOLATION: u64 = TOLERATED + TOLERATED / 2;
 
 /// A frame with all that depends on it, as a candidate for being given up.
 #[derive(Clone, Copy, Debug)]
@@ -30,15 +30,15 @@ struct DropSet {
     at: usize,
     priority: i32,
     worth: u64,
-    bytes: u64,
+    /// Bytes freed that count.
+    useful: u64,
 }
 
 impl DropSet {
     /// Whether giving up this one loses less: by priority, then by worth for each useful byte.
-    fn costs_less_than(&self, other: &Self, need: u64) -> bool {
-        let useful = |cut: &Self| u128::from(cut.bytes.clamp(1, need.max(1)));
-        let loss = u128::from(self.worth) * useful(other);
-        let other_loss = u128::from(other.worth) * useful(self);
+    fn costs_less_than(&self, other: &Self) -> bool {
+        let loss = u128::from(self.worth) * u128::from(other.useful);
+        let other_loss = u128::from(other.worth) * u128::from(self.useful);
         self.priority.cmp(&other.priority).then(loss.cmp(&other_loss)).is_lt()
     }
 }
@@ -51,6 +51,8 @@ struct Dependents {
     bytes: u64,
     /// Of the bytes, those due by the deadline in question.
     useful: u64,
+    /// Frames among them that are still to come.
+    rest: u64,
     /// How many the stream's window may still lose when this frame's turn comes.
     may_lose: u16,
 }
@@ -61,6 +63,7 @@ impl Dependents {
         self.worth += other.worth;
         self.bytes += other.bytes;
         self.useful += other.useful;
+        self.rest += other.rest;
     }
 }
 
@@ -83,8 +86,9 @@ pub(super) struct Capacity {
     pub(super) from: Instant,
     /// How much before its deadline a frame is to be finished.
     pub(super) guard: Duration,
-    /// Bytes by which the next seconds' frames are likely to exceed the link, at most what waits.
-    pub(super) excess: Bytes,
+    /// By how much more comes than the link carries, and in the next seconds, at most what waits.
+    pub(super) excess: Bitrate,
+    pub(super) coming: Bytes,
 }
 
 impl Selection {
@@ -106,8 +110,9 @@ impl Selection {
         self.order.sort_unstable();
         let mut freed = Bytes(0);
         while let Some((deadline, lacking)) = self.first_late(queues, capacity) {
-            let need = lacking + capacity.excess;
-            let Some(cut) = self.least_loss(queues, deadline, need, &windows) else { break };
+            let Some(cut) = self.least_loss(queues, deadline, lacking, capacity, &windows) else {
+                break;
+            };
             freed += drop_set(queues, cut);
         }
         freed
@@ -141,7 +146,8 @@ impl Selection {
         &mut self,
         queues: &[Option<StreamQueue>],
         deadline: Instant,
-        need: Bytes,
+        lacking: Bytes,
+        capacity: Capacity,
         windows: &impl Fn(usize) -> WindowSet,
     ) -> Option<DropSet> {
         let mut best: Option<DropSet> = None;
@@ -150,13 +156,17 @@ impl Selection {
                 continue;
             };
             self.carry(queue, deadline, windows(stream));
-            for (at, &Dependents { worth, bytes, useful, .. }) in self.carried.iter().enumerate() {
+            for (at, &Dependents { worth, bytes, useful, rest, .. }) in
+                self.carried.iter().enumerate()
+            {
                 if useful == 0 {
                     continue;
                 }
                 let priority = queue.contract.priority;
-                let cut = DropSet { stream, at, priority, worth, bytes };
-                if best.is_none_or(|best| cut.costs_less_than(&best, need.0)) {
+                let lasting = capacity.excess * (queue.contract.period * rest);
+                let most = lacking + capacity.coming + Bytes(lasting.0 / 3);
+                let cut = DropSet { stream, at, priority, worth, useful: bytes.clamp(1, most.0) };
+                if best.is_none_or(|best| cut.costs_less_than(&best)) {
                     best = Some(cut);
                 }
             }
@@ -180,14 +190,18 @@ impl Selection {
             }
             let now = ahead.current(kind);
             ahead.apply_rule_a(kind);
-            let worth = if per_kind && now.lose > 0 {
-                tolerated(*weight)
-            } else {
-                violation(*weight, stated.of(kind), now)
-            };
+            let worth =
+                if per_kind && now.lose > 0 { tolerated(*weight) } else { violation(*weight) };
             let bytes = pending.left.0;
             let useful = if pending.deadline <= deadline { bytes } else { 0 };
-            self.carried.push(Dependents { frames: 1, worth, bytes, useful, may_lose: now.lose });
+            self.carried.push(Dependents {
+                frames: 1,
+                worth,
+                bytes,
+                useful,
+                rest: 0,
+                may_lose: now.lose,
+            });
         }
         self.add_rest_of_group(queue);
         self.rows.gather(queue, &mut self.carried);
@@ -211,6 +225,7 @@ impl Selection {
             last.worth += frames * last.worth;
             last.frames += frames;
             last.bytes += bytes;
+            last.rest += frames;
         }
     }
 }
@@ -263,12 +278,9 @@ fn tolerated(weight: u32) -> u64 {
     TOLERATED * u64::from(weight.max(1))
 }
 
-/// What the loss of one more frame is worth if it is a violation: up to doubled while the window
-/// is behind because of earlier ones, so that violations are shared out.
-fn violation(weight: u32, stated: Window, now: Window) -> u64 {
-    let worth = VIOLATION * u64::from(weight.max(1));
-    let behind = u64::from(now.of.saturating_sub(stated.of).min(stated.of));
-    worth + worth * behind / u64::from(stated.of.max(1))
+/// What the loss of one more frame is worth if it is a violation.
+fn violation(weight: u32) -> u64 {
+    VIOLATION * u64::from(weight.max(1))
 }
 
 /// Marks the frame at the root of a cut, and all that depends on it.
