@@ -1,8 +1,10 @@
 //! `up-media`: two streams of H.264 over a link that is too small for both, in virtual time: frames
-//! decodable on time beside the offline bound, and beside links that do not select.
+//! decodable on time beside the offline bound, beside links that do not select, and beside a model of OBS.
 //!
 //! The frames' kinds, sizes and references are kept in lists (`lab/repro/media`), which `lists.sh`
 //! made of a clip: no video is needed to run it.
+
+use std::collections::VecDeque;
 
 use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
 use selvedge_data_link::{Link, LinkParams};
@@ -20,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     paper: "Selvedge",
     section: "ARCHITECTURE.md, frame selection",
     kind: Kind::Virtual,
-    claim: "selection is never below a link without it, and most often above 0.9 of the bound",
+    claim: "selection is never below a sender without it, and above 0.93 of the bound, but for two cells of 108",
     run,
 };
 
@@ -48,8 +50,13 @@ const SHIFT: Duration = Duration::from_millis(3_100);
 /// What a packet carries, and what its headers add on the wire.
 const PAYLOAD: u64 = 1_200;
 const HEADERS: u64 = 64;
-/// How often each list is played.
-const ROUNDS: usize = 2;
+/// How often each list is played: at least eight groups.
+const ROUNDS: usize = 4;
+/// So much of the offline bound is the goal, with long groups and with others.
+const GOALS: [f64; 2] = [0.9, 0.93];
+/// Cells of a hundred that may lie below their goal, and by how much: ARCHITECTURE.md names them.
+const BELOW: u32 = 2;
+const SHORT: f64 = 0.01;
 
 /// The frames of one stream, in decoding order: the list from `first` on, and round again.
 fn stream(list: &str, first: usize, begin: Instant) -> Vec<Frame> {
@@ -132,12 +139,59 @@ fn decodable(params: LinkParams, streams: &[Vec<Frame>]) -> u64 {
     good
 }
 
+/// Frames decodable on time if each stream is sent by OBS's rule over one first-come link: when a stream's
+/// oldest waiting frame is older than 0.7 of the delay, its B pictures are dropped, beyond 0.9 the P
+/// pictures too, those that wait and those that come until the next intra picture.
+fn obs(streams: &[Vec<Frame>], rate: Bitrate) -> usize {
+    let rank = |frame: &Frame| match frame.kind {
+        FrameKind::Intra => 3,
+        FrameKind::Predicted => 2,
+        _ => 1,
+    };
+    let numbered = |(n, all): (usize, &Vec<Frame>)| all.iter().map(move |f| (n, *f)).collect();
+    let mut arrivals: Vec<(usize, Frame)> =
+        streams.iter().enumerate().flat_map::<Vec<_>, _>(numbered).collect();
+    arrivals.sort_by_key(|(n, frame)| (frame.arrival, *n));
+    let mut good: Vec<Vec<bool>> = streams.iter().map(|all| vec![false; all.len()]).collect();
+    let mut kept_from = vec![0; streams.len()];
+    let mut waiting: VecDeque<(usize, Frame)> = VecDeque::new();
+    let mut free = Instant::ZERO;
+    let mut serve = |waiting: &mut VecDeque<(usize, Frame)>, until: Instant| {
+        while let Some(&(n, frame)) = waiting.front().filter(|(_, f)| free.max(f.arrival) < until) {
+            waiting.pop_front();
+            free = free.max(frame.arrival) + frame.size / rate;
+            let met = frame.refs.of(frame.seq).all(|seq| good[n][seq as usize]);
+            good[n][frame.seq as usize] = met && free <= frame.arrival + DELAY;
+        }
+    };
+    for (n, frame) in arrivals {
+        serve(&mut waiting, frame.arrival);
+        if frame.kind == FrameKind::Intra {
+            kept_from[n] = 0;
+        }
+        let oldest =
+            waiting.iter().find(|(of, _)| *of == n).map_or(frame.arrival, |(_, f)| f.arrival);
+        let waited = frame.arrival.since(oldest);
+        let kept = u32::from(waited * 10 > DELAY * 7) + u32::from(waited * 10 > DELAY * 9);
+        if kept > 0 {
+            kept_from[n] = kept_from[n].max(kept + 1);
+            waiting.retain(|(of, frame)| *of != n || rank(frame) >= kept_from[n]);
+        }
+        if rank(&frame) >= kept_from[n] {
+            waiting.push_back((n, frame));
+        }
+    }
+    serve(&mut waiting, Instant(u64::MAX));
+    good.iter().flatten().filter(|good| **good).count()
+}
+
 /// What came out of one cell, as shares of all frames.
 struct Shares {
     bound: f64,
     selected: f64,
     fifo: f64,
     priority: f64,
+    obs: f64,
 }
 
 fn measure(list: &str, share: u64) -> Shares {
@@ -167,6 +221,7 @@ fn measure(list: &str, share: u64) -> Shares {
         selected: run(Discipline::Dwcs, true),
         fifo: run(Discipline::Fifo, false),
         priority: run(Discipline::Priority, false),
+        obs: obs(&streams, rate) as f64 / all,
     }
 }
 
@@ -181,45 +236,83 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         "of the bound",
         "fifo",
         "priority",
+        "OBS model",
     ];
     let mut table = Table::new("Frames decodable on time, as shares of all", &columns);
-    let (mut cells, mut good, mut least, mut above) = (0_u32, 0_u32, f64::MAX, f64::MAX);
+    let (mut cells, mut above) = (0_u32, f64::MAX);
+    let mut short = Vec::new();
     // The quick way: one rate, few B frames, one link.
     let wanted = |rate, b, share| !params.quick || (rate, b, share) == (1, 2, 79);
     for (rate, group, b, list) in LISTS {
         for share in SHARES.into_iter().filter(|&share| wanted(rate, b, share)) {
-            watch.go_on(&format!("{rate} Mbit/s, groups of {group}, {b} B frames, {share} %"))?;
-            let Shares { bound, selected, fifo, priority } = measure(list, share);
+            let name = format!("{rate} Mbit/s, groups of {group}, {b} B frames, {share} %");
+            watch.go_on(&name)?;
+            let Shares { bound, selected, fifo, priority, obs } = measure(list, share);
             let part = selected / bound;
             cells += 1;
-            good += u32::from(part >= 0.9);
-            least = least.min(part);
-            above = above.min(selected - fifo.max(priority));
-            let figures = [bound, selected, part, fifo, priority].map(|f| Cell::rounded(f, 3));
+            let lacking = GOALS[usize::from(group < 250)] - part;
+            if lacking > 0.0 {
+                short.push((lacking, format!("{name}: {part:.3}")));
+            }
+            above = above.min(selected - fifo.max(priority).max(obs));
+            let figures = [bound, selected, part, fifo, priority, obs].map(|f| Cell::rounded(f, 3));
             table.row([rate, group, b, share].map(Cell::Count).into_iter().chain(figures));
         }
     }
-    outcome_of(table, cells, good, least, above)
+    Ok(outcome_of(table, cells, &short, above))
 }
 
-fn outcome_of(
-    table: Table,
-    cells: u32,
-    good: u32,
-    least: f64,
-    above: f64,
-) -> Result<Outcome, RunError> {
+/// What is claimed: `short` are the cells below their goals, with what they lack, and `above` is how far
+/// selection is above the best of the others where that is least.
+fn outcome_of(table: Table, cells: u32, short: &[(f64, String)], above: f64) -> Outcome {
     let mut outcome = Outcome { tables: vec![table], ..Outcome::default() };
     outcome.claim(
-        "selection is nowhere more than 0.5 points below the better of fifo and priority without it",
+        "selection is nowhere more than 0.5 points below the best of fifo, priority and OBS",
         above >= -0.005,
         format!("at least {:.1} points above", above * 100.0),
     );
+    let named: Vec<&str> = short.iter().map(|(_, name)| name.as_str()).collect();
+    let near = short.iter().all(|(lacking, _)| *lacking <= SHORT);
     outcome.claim(
-        "at least 0.9 of the offline bound in two thirds of the cells or more",
-        3 * good >= 2 * cells,
-        format!("{good} of {cells} cells; the least {least:.3}"),
+        "0.93 of the offline bound (0.9 with groups of 250), or within 0.01 of it in 2 of 100 cells",
+        near && short.len() as u32 * 100 <= BELOW * cells,
+        format!("{} of {cells} cells below: {}", named.len(), named.join("; ")),
     );
-    outcome.note("The goal is 0.93 of the bound, 0.9 with groups of 250.");
-    Ok(outcome)
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(cells: u32, short: &[(f64, String)], above: f64) -> [bool; 2] {
+        let outcome = outcome_of(Table::new("", &[]), cells, short, above);
+        [outcome.claims[0].passed, outcome.claims[1].passed]
+    }
+
+    #[test]
+    fn each_claim_fails_on_figures_that_break_it() {
+        let short = |lacking: f64, cells| vec![(lacking, String::new()); cells];
+        assert_eq!(passed(108, &short(0.009, 2), 0.0), [true, true]);
+        assert_eq!(passed(108, &short(0.009, 3), 0.0), [true, false]);
+        assert_eq!(passed(108, &short(0.011, 1), 0.0), [true, false]);
+        assert_eq!(passed(108, &[], -0.006), [false, true]);
+    }
+
+    /// Frames of one size, each needing the one before, but for the intra pictures.
+    fn chain(frames: usize, group: usize) -> Vec<Frame> {
+        let line = |n: usize| if n.is_multiple_of(group) { "Ir 5000 " } else { "Pr 5000 1" };
+        let of = |n: usize| frame(n as u32, line(n), Instant::ZERO + PERIOD * n as u64);
+        (0..frames).map(of).collect()
+    }
+
+    #[test]
+    fn the_model_of_obs_drops_until_the_next_intra_picture() {
+        let stream = [chain(100, 50)];
+        let needed = stream[0][0].size / PERIOD;
+        assert_eq!(obs(&stream, needed), 100);
+        // At half the rate each group ends when its oldest frame has waited too long.
+        let half = obs(&stream, Bitrate(needed.0 / 2));
+        assert!((30..70).contains(&half), "{half}");
+    }
 }
