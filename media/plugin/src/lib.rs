@@ -17,6 +17,7 @@ mod properties;
 mod session;
 mod settings;
 mod sink;
+mod src_pad;
 mod stats;
 
 use gstreamer as gst;

@@ -9,8 +9,6 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use parking_lot::{Condvar, Mutex};
 
-use crate::input::Input;
-
 enum Item {
     Event(gst::Event),
     Unit { seq: u32, buffer: gst::Buffer, is_sent: bool },
@@ -31,58 +29,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Adds the src pad of an input to an element.
-    pub(crate) fn add(element: &gst::Element, input: &Input, name: &str) -> Option<()> {
+    pub(crate) fn new() -> Arc<Self> {
         let held =
             Held { items: VecDeque::new(), flow: Err(gst::FlowError::Flushing), active: false };
-        let output = Arc::new(Self {
-            held: Mutex::new(held),
-            changed: Condvar::new(),
-            qos: AtomicU64::new(0),
-        });
-        let (activated, seen) = (Arc::clone(&output), Arc::clone(&output));
-        // Strong: the input knows its pad weakly.
-        let (upstream, asked) = (input.clone(), input.clone());
-        let pad = gst::Pad::builder_from_template(&element.pad_template("src_%u")?)
-            .name(name)
-            .activatemode_function(move |pad, _, _, active| {
-                let done = if active { activated.start(pad) } else { activated.stop(pad) };
-                done.map_err(|error| gst::loggable_error!(gst::CAT_RUST, "{error}"))
-            })
-            .event_function(move |_, _, event| match event.view() {
-                // A sink shows a frame by its deadline; it comes in here by `delay` earlier.
-                gst::EventView::Latency(latency) => {
-                    let until = latency.latency().saturating_sub(upstream.delay());
-                    upstream.send_event(gst::event::Latency::new(until))
-                }
-                view => {
-                    let is_qos = matches!(view, gst::EventView::Qos(_));
-                    seen.qos.fetch_add(u64::from(is_qos), Ordering::Relaxed);
-                    upstream.sink_pad().push_event(event)
-                }
-            })
-            .query_function(move |pad, parent, query| match query.view_mut() {
-                gst::QueryViewMut::Latency(latency) => {
-                    let mut before = gst::query::Latency::new();
-                    // Until its caps are known, nothing is linked to the input.
-                    let known = asked.sink_pad().peer_query(&mut before);
-                    let (_, min, max) = if known { before.result() } else { Default::default() };
-                    let max = max.filter(|_| known).map(|max| max + asked.delay());
-                    latency.set(true, min + asked.delay(), max);
-                    true
-                }
-                gst::QueryViewMut::Position(_)
-                | gst::QueryViewMut::Duration(_)
-                | gst::QueryViewMut::Seeking(_)
-                | gst::QueryViewMut::Segment(_) => asked.sink_pad().peer_query(query),
-                _ => gst::Pad::query_default(pad, parent, query),
-            })
-            .build();
-        input.set_output(&pad, output);
-        element.add_pad(&pad).ok()
+        Arc::new(Self { held: Mutex::new(held), changed: Condvar::new(), qos: AtomicU64::new(0) })
     }
 
-    fn start(self: &Arc<Self>, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
+    /// From now on what is held goes on to this pad.
+    pub(crate) fn start(self: &Arc<Self>, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
         *self.held.lock() =
             Held { items: VecDeque::new(), flow: Ok(gst::FlowSuccess::Ok), active: true };
         let (output, to) = (Arc::clone(self), pad.downgrade());
@@ -100,7 +54,8 @@ impl Output {
         self.changed.notify_one();
     }
 
-    fn stop(&self, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
+    /// What is held is dropped, and nothing goes on.
+    pub(crate) fn stop(&self, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
         self.flush();
         pad.stop_task()
     }
@@ -176,6 +131,10 @@ impl Output {
                 }
             }
         }
+    }
+
+    pub(crate) fn count_qos(&self) {
+        self.qos.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often downstream has reported that it is late, or early.

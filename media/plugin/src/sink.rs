@@ -37,11 +37,10 @@ mod imp {
     use super::*;
     use crate::chain;
     use crate::input::Input;
-    use crate::output::Output;
     use crate::pad::SelvedgeSinkPad;
     use crate::session::Session;
     use crate::settings::{self, SettingError, SinkSettings};
-    use crate::{properties, stats};
+    use crate::{properties, src_pad, stats};
 
     #[derive(Default)]
     pub struct SelvedgeSink {
@@ -358,7 +357,7 @@ mod imp {
             pad.set_input(&input);
             self.obj().add_pad(&pad).ok()?;
             if self.filters() {
-                Output::add(self.obj().upcast_ref(), &input, &format!("src_{number}"))?;
+                src_pad::add(self.obj().upcast_ref(), &input, &format!("src_{number}"))?;
             }
             self.pads.lock().list.push(pad.clone());
             self.obj().child_added(&pad, &pad.name());

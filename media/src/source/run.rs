@@ -11,7 +11,7 @@ use selvedge_units::{Duration, Instant};
 use super::feed::{Feed, PullResult};
 use super::framing::{self, Framing};
 use super::packetizer::Packetizer;
-use super::together::Together;
+use super::together::{SLACK, Together};
 use super::unit::Unit;
 use super::{LOOK_AHEAD, PERIOD_DEFAULT, Source, SourceOpener, TIMEOUT, elements};
 use crate::error::SourceError;
@@ -25,8 +25,6 @@ use crate::timeline::FrameTimes;
 const STOP_POLL: Duration = Duration::from_millis(50);
 /// How often in a row a pipeline must be found without a running thread to be given up.
 const DEAD_POLLS: u32 = 6;
-/// How far a source may fall behind and still catch up.
-pub(super) const SLACK: Duration = Duration::from_millis(500);
 /// How long a camera or server may send nothing before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(5);
 /// What may be missing at the end of a clip before it counts as cut off.

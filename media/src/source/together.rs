@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use selvedge_units::{Duration, Instant};
 
 use super::Source;
-use super::run::SLACK;
 use crate::pace::Pacer;
 
+/// How far a source may fall behind and still catch up.
+pub(super) const SLACK: Duration = Duration::from_millis(500);
 /// How long our time begins before the file does: decoding begins before the first picture is shown.
 const LEAD: Duration = Duration::from_secs(2);
 
