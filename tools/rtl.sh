@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Verilog by itself: lint, proofs, and a second simulator. Prints a line for each, and at the end
-# how many passed. Co-simulation against the software is in `cargo test -p selvedge-place-rtl`.
+# how many passed. Co-simulation against the software is in `cargo test -p selvedge-lab-rtl`.
 # Usage: tools/rtl.sh [lint|formal|icarus]...   (default: all)
 set -uo pipefail
 cd "$(dirname "$0")/../place/rtl"

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::trace::{Lines, read};
-use selvedge_place_rtl::{ReplayError, trace};
+use selvedge_lab_rtl::{ReplayError, trace};
 
 #[derive(Debug, Args)]
 pub(crate) struct ScheduleArgs {

@@ -162,8 +162,8 @@ pub enum RunError {
     },
     /// It needs the simulated hardware.
     #[error("it needs the simulated hardware: {0}")]
-    Simulator(#[from] selvedge_place_rtl::SimulatorError),
+    Simulator(#[from] selvedge_lab_rtl::SimulatorError),
     /// It needs synthesis.
     #[error("it needs synthesis: {0}")]
-    Synthesis(#[from] selvedge_place_rtl::synth::SynthError),
+    Synthesis(#[from] selvedge_lab_rtl::synth::SynthError),
 }

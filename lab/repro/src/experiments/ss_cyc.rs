@@ -1,7 +1,7 @@
 //! `ss-cyc`: hardware clocks a decision, counted on the simulated Verilog.
 
-use selvedge_place_rtl::cycles;
-use selvedge_place_rtl::{Design, Routing, Simulator, Slots};
+use selvedge_lab_rtl::cycles;
+use selvedge_lab_rtl::{Design, Routing, Simulator, Slots};
 
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};

@@ -1,8 +1,8 @@
 //! `ss-f7`: area of the hardware by stream slots, synthesised for the paper's family; and its clock,
 //! placed for a family that has an open placer.
 
-use selvedge_place_rtl::synth::{Area, Compare, Part, area, clock};
-use selvedge_place_rtl::{Design, Routing, Slots};
+use selvedge_lab_rtl::synth::{Area, Compare, Part, area, clock};
+use selvedge_lab_rtl::{Design, Routing, Slots};
 
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};

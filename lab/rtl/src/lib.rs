@@ -1,7 +1,7 @@
 //! The scheduler as hardware: the ShareStreams architecture in Verilog, the twin of
 //! `selvedge_sched` for the field widths of the paper's Fig. 4.
 //!
-//! The Verilog is in `hdl/`; this crate carries it as text. [`Simulator`] has Verilator make a
+//! The Verilog is in `place/rtl/hdl/`; this crate carries it as text. [`Simulator`] has Verilator make a
 //! program of it, once for each [`Design`], and replays traces on it: the same events as
 //! [`selvedge_data_sched::replay::Replay`], or an error that says what does not fit. [`order`] measures blocks,
 //! [`cycles`] counts clocks, [`synth`] asks Yosys and nextpnr for areas and clock rates. Nothing

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use selvedge_place_rtl::cycles::{self, Cycles};
-use selvedge_place_rtl::synth::{self, Compare, Part, SynthError};
-use selvedge_place_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError, order};
+use selvedge_lab_rtl::cycles::{self, Cycles};
+use selvedge_lab_rtl::synth::{self, Compare, Part, SynthError};
+use selvedge_lab_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError, order};
 
 /// What a tool gave, or `None` with a line that says what is not installed.
 fn given<T>(result: Result<T, SimulatorError>) -> Option<T> {
@@ -148,7 +148,7 @@ fn faster_than_naive(slots: Slots) {
     assert!(median[1] > median[0], "{median:?}");
 }
 
-/// Minutes of a core: `cargo test -p selvedge-place-rtl --test measured -- --ignored --nocapture`.
+/// Minutes of a core: `cargo test -p selvedge-lab-rtl --test measured -- --ignored --nocapture`.
 #[test]
 #[ignore = "places and routes for minutes; repro ss-f7 has it as a claim"]
 fn the_clock_of_four_slots() {

@@ -6,7 +6,7 @@ mod random;
 use selvedge_data_sched::replay::{Arrivals, ReplayAction, Trace};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Kind, Window};
-use selvedge_place_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError};
+use selvedge_lab_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError};
 use selvedge_units::Instant;
 
 fn simulator(design: Design) -> Option<Simulator> {

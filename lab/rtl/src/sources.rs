@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 macro_rules! texts {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../", $name)))),*]
+        &[$(($name, include_str!(concat!("../../../place/rtl/", $name)))),*]
     };
 }
 

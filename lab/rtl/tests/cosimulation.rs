@@ -2,7 +2,7 @@
 
 mod random;
 
-use selvedge_place_rtl::{
+use selvedge_lab_rtl::{
     Design, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError, Unsupported,
 };
 

@@ -7,13 +7,13 @@ use std::path::Path;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::Trace;
 use selvedge_data_sched::trace::Printer;
-use selvedge_place_rtl::{ReplayError, SimulatorError, ToolError, Unsupported};
+use selvedge_lab_rtl::{ReplayError, SimulatorError, ToolError, Unsupported};
 
 /// What the hardware prints, or why not; `None`, with a line, if a tool is not installed.
 fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String, ReplayError>> {
     let mut trace = Trace::parse(text, "t.json").expect("a good trace");
     trace.discipline = discipline.unwrap_or(trace.discipline);
-    let mut replay = match selvedge_place_rtl::trace::replay(&trace) {
+    let mut replay = match selvedge_lab_rtl::trace::replay(&trace) {
         Err(ReplayError::Simulator(SimulatorError::Tool(ToolError::Absent { tool, package }))) => {
             println!("SKIPPED: {tool} is not installed (Debian package {package})");
             return None;
