@@ -13,7 +13,7 @@
 //! has nothing left to lose; streams of lower priority are cut first.
 
 use selvedge_data_sched::WindowSet;
-use selvedge_data_stream::{Contract, DropReason, Kind, Late, Windows};
+use selvedge_data_stream::{Contract, DropReason, Kind, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::queue::StreamQueue;
@@ -190,8 +190,11 @@ impl Selection {
             }
             let now = ahead.current(kind);
             ahead.apply_rule_a(kind);
-            let worth =
-                if per_kind && now.lose > 0 { tolerated(*weight) } else { violation(*weight) };
+            let worth = if per_kind && now.lose > 0 {
+                tolerated(*weight)
+            } else {
+                violation(*weight, stated.of(kind), now)
+            };
             let bytes = pending.left.0;
             let useful = if pending.deadline <= deadline { bytes } else { 0 };
             self.carried.push(Dependents {
@@ -278,9 +281,12 @@ fn tolerated(weight: u32) -> u64 {
     TOLERATED * u64::from(weight.max(1))
 }
 
-/// What the loss of one more frame is worth if it is a violation.
-fn violation(weight: u32) -> u64 {
-    VIOLATION * u64::from(weight.max(1))
+/// What the loss of one more frame is worth if it is a violation: up to doubled while the window
+/// is behind because of earlier ones, so that violations are shared out.
+fn violation(weight: u32, stated: Window, now: Window) -> u64 {
+    let worth = VIOLATION * u64::from(weight.max(1));
+    let behind = u64::from(now.of.saturating_sub(stated.of).min(stated.of));
+    worth + worth * behind / u64::from(stated.of.max(1))
 }
 
 /// Marks the frame at the root of a cut, and all that depends on it.

@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     paper: "Selvedge",
     section: "ARCHITECTURE.md, frame selection",
     kind: Kind::Virtual,
-    claim: "selection is never below a sender without it, and above 0.93 of the bound, but for two cells of 108",
+    claim: "selection is never below a sender without it, and above 0.93 of the bound, but for four cells of 108",
     run,
 };
 
@@ -55,8 +55,8 @@ const ROUNDS: usize = 4;
 /// So much of the offline bound is the goal, with long groups and with others.
 const GOALS: [f64; 2] = [0.9, 0.93];
 /// Cells of a hundred that may lie below their goal, and by how much: ARCHITECTURE.md names them.
-const BELOW: u32 = 2;
-const SHORT: f64 = 0.01;
+const BELOW: u32 = 4;
+const SHORT: f64 = 0.015;
 
 /// The frames of one stream, in decoding order: the list from `first` on, and round again.
 fn stream(list: &str, first: usize, begin: Instant) -> Vec<Frame> {
@@ -274,7 +274,7 @@ fn outcome_of(table: Table, cells: u32, short: &[(f64, String)], above: f64) -> 
     let named: Vec<&str> = short.iter().map(|(_, name)| name.as_str()).collect();
     let near = short.iter().all(|(lacking, _)| *lacking <= SHORT);
     outcome.claim(
-        "0.93 of the offline bound (0.9 with groups of 250), or within 0.01 of it in 2 of 100 cells",
+        "0.93 of the offline bound (0.9 with groups of 250), or within 0.015 of it in 4 of 100 cells",
         near && short.len() as u32 * 100 <= BELOW * cells,
         format!("{} of {cells} cells below: {}", named.len(), named.join("; ")),
     );
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn each_claim_fails_on_figures_that_break_it() {
         let short = |lacking: f64, cells| vec![(lacking, String::new()); cells];
-        assert_eq!(passed(108, &short(0.009, 2), 0.0), [true, true]);
-        assert_eq!(passed(108, &short(0.009, 3), 0.0), [true, false]);
-        assert_eq!(passed(108, &short(0.011, 1), 0.0), [true, false]);
+        assert_eq!(passed(108, &short(0.014, 4), 0.0), [true, true]);
+        assert_eq!(passed(108, &short(0.014, 5), 0.0), [true, false]);
+        assert_eq!(passed(108, &short(0.016, 1), 0.0), [true, false]);
         assert_eq!(passed(108, &[], -0.006), [false, true]);
     }
 
