@@ -55,6 +55,12 @@ pub enum ServiceError {
         /// What is wrong with it.
         why: io::Error,
     },
+    /// The kernel's process numbers are not those that this process knows.
+    #[error(
+        "process numbers here are those of a PID namespace, and the kernel's events have others; start \
+         this outside of it (podman and docker: --pid=host)"
+    )]
+    PidNamespace,
     /// There is no such process.
     #[error("process {pid} can't be sent signals: {why}; give one that runs and is yours")]
     Process {

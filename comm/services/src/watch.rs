@@ -123,6 +123,12 @@ pub struct Watch {
     unsent: u64,
 }
 
+/// Whether process numbers are the kernel's here, in the first PID namespace (`PROC_PID_INIT_INO`).
+fn knows_the_kernels_processes() -> bool {
+    std::fs::read_link("/proc/self/ns/pid")
+        .map_or(true, |namespace| namespace.as_os_str() == "pid:[4026531836]")
+}
+
 impl Watch {
     /// Starts a service.
     ///
@@ -138,6 +144,9 @@ impl Watch {
     fn start_by(wish: WatchOptions, way: ChangePath) -> Result<Self, ServiceError> {
         let service = wish.service;
         let types = types()?;
+        if !knows_the_kernels_processes() {
+            return Err(ServiceError::PidNamespace);
+        }
         let mut absent = Vec::new();
         let mut kinds = Vec::new();
         for (number, kind) in service.kinds().iter().enumerate() {

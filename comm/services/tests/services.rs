@@ -282,3 +282,22 @@ fn a_group_at_its_limit_has_to_free_memory() {
     assert!(seen.value > 0 && seen.key > 0, "took time and freed pages: {seen:?}");
     writer.end("the writer's end");
 }
+
+#[test]
+fn a_pid_namespace_is_refused_with_a_remedy() {
+    if !permitted() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "starts_in_a_pid_namespace", "--ignored", "--nocapture"]);
+    let output = command.output().expect("unshare is of util-linux");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("--pid=host"), "{output:?}");
+}
+
+#[test]
+#[ignore = "in the namespace that the test above makes"]
+fn starts_in_a_pid_namespace() {
+    println!("{}", Watch::start(WatchOptions::new(Service::Net)).unwrap_err());
+}

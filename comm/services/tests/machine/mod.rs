@@ -14,9 +14,11 @@ pub(crate) fn permitted() -> bool {
     match Watch::start(WatchOptions::new(Service::Net)) {
         Ok(_) => true,
         Err(
-            error @ ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_)),
+            error @ (ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_))
+            | ServiceError::PidNamespace),
         ) => {
-            assert!(error.to_string().contains("root") || error.to_string().contains("BTF"));
+            let remedies = ["root", "BTF", "--pid=host"];
+            assert!(remedies.iter().any(|remedy| error.to_string().contains(remedy)), "{error}");
             eprintln!("SKIPPED: {error}");
             false
         }
