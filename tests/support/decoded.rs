@@ -31,8 +31,8 @@ impl Decoder {
         Self { at, out, running }
     }
 
-    /// Tells it that the stream is over, behind all that was sent: it then gives the pictures that
-    /// it still holds. Where they are.
+    /// Ends the stream behind all that was sent, so that FFmpeg decodes the pictures that it still holds;
+    /// returns the file of their checksums.
     pub(crate) fn end(self) -> PathBuf {
         // A sender's report, as every RTCP packet begins with one, and the end (RFC 3550 section 6).
         let mut bye = [0; 28 + 8];

@@ -49,7 +49,7 @@ impl Playing {
     }
 
     fn play(&self) {
-        // What fails here is told on the bus.
+        // What fails here is reported on the bus.
         let _ = self.0.set_state(gst::State::Playing);
     }
 

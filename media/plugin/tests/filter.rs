@@ -28,7 +28,7 @@ impl Playing {
 
     fn play(line: &str) -> Self {
         let playing = Self::new(line);
-        // What fails here is told on the bus.
+        // What fails here is reported on the bus.
         let _ = playing.0.set_state(gst::State::Playing);
         playing
     }
