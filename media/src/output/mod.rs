@@ -9,6 +9,8 @@ mod datagrams;
 #[cfg(feature = "gstreamer")]
 mod muxed;
 #[cfg(feature = "gstreamer")]
+mod pipeline;
+#[cfg(feature = "gstreamer")]
 mod srt;
 mod transport_stream;
 

@@ -7,21 +7,19 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use parking_lot::Mutex;
 use selvedge_control_config::{Destination, redacted};
 use selvedge_units::{Bytes, Duration};
 
-use super::transport_stream::Continuity;
+use super::pipeline::{self, Entry};
 use super::{Output, OutputError};
 use crate::error::SourceError;
 use crate::source::elements::{bin, init, make, wiring};
 
-/// Bytes that may wait for the elements.
-const WAITING: u64 = 1 << 20;
 /// What a segment of TCP has at most behind its headers.
 const SEGMENT: u64 = 1448;
 /// How long the end of a container may take.
@@ -31,22 +29,14 @@ const END: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct Muxed {
     pipeline: gst::Pipeline,
-    input: gst_app::AppSrc,
+    entry: Entry,
     bus: gst::Bus,
     /// The element of RTMP, its secret, and the bytes of headers on each segment.
     connection: Option<(gst::Element, String, u64)>,
     /// What is written.
     file: Option<PathBuf>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    continuity: Continuity,
-    /// Bytes with headers that the link paid for when they were handed over.
-    paid: u64,
-    /// How far the wire has been ahead of that at most, and is paid for.
-    ahead: u64,
+    /// Whether the server has answered.
+    answered: AtomicBool,
 }
 
 /// A file that is not there yet; its ending says which container.
@@ -112,8 +102,9 @@ fn open(
     pipeline.add_many(parts).map_err(|e| failed(&e))?;
     gst::Element::link_many(parts).map_err(|e| failed(&e))?;
     let bus = pipeline.bus().ok_or_else(|| failed(&"it has no bus"))?;
-    let state = Mutex::default();
-    let opened = Muxed { pipeline, input, bus, connection, file: None, state };
+    let entry = Entry::new(input, connection.as_ref().map_or(0, |(_, _, headers)| *headers));
+    let answered = AtomicBool::new(connection.is_none());
+    let opened = Muxed { pipeline, entry, bus, connection, file: None, answered };
     let playing = opened.pipeline.set_state(gst::State::Playing);
     opened.broken()?;
     playing.map_err(|e| failed(&e))?;
@@ -140,15 +131,11 @@ fn parsed_into(rest: &gst::Bin, pad: &gst::Pad, muxer: &gst::Element) -> Result<
 impl Muxed {
     /// Why it is broken, if it is.
     fn broken(&self) -> Result<(), OutputError> {
-        let Some(message) = self.bus.pop_filtered(&[gst::MessageType::Error]) else {
-            return Ok(());
-        };
-        let gst::MessageView::Error(error) = message.view() else { return Ok(()) };
-        let mut text = redacted(&error.error().to_string());
+        let Some((element, text)) = pipeline::error(&self.bus) else { return Ok(()) };
+        let mut text = redacted(&text);
         if let Some((_, secret, _)) = &self.connection {
             text = text.replace(secret, "***");
         }
-        let element = message.src().map_or_else(|| "the output".into(), |from| from.name());
         Err(wiring(&element, text).into())
     }
 
@@ -162,15 +149,7 @@ impl Muxed {
 
 impl Output for Muxed {
     fn send(&self, packet: &[u8]) -> bool {
-        if self.waits().is_some() || self.input.current_level_bytes() >= WAITING {
-            return false;
-        }
-        let headers = self.connection.as_ref().map_or(0, |(_, _, headers)| *headers);
-        let State { continuity, paid, .. } = &mut *self.state.lock();
-        continuity.sent(packet, |bytes| {
-            *paid += bytes.len() as u64 + headers;
-            self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok()
-        })
+        self.answered.load(Ordering::Relaxed) && self.entry.send(packet)
     }
 
     fn poll(&self) -> Result<Bytes, OutputError> {
@@ -178,13 +157,12 @@ impl Output for Muxed {
         let Some((_, _, headers)) = &self.connection else { return Ok(Bytes(0)) };
         let sent = self.sent().unwrap_or(0);
         let wire = sent + sent.div_ceil(SEGMENT) * headers;
-        let mut state = self.state.lock();
-        let ahead = wire.saturating_sub(state.paid).max(state.ahead);
-        Ok(Bytes(ahead - std::mem::replace(&mut state.ahead, ahead)))
+        self.answered.store(sent > 0, Ordering::Relaxed);
+        Ok(self.entry.state.lock().extra(wire))
     }
 
     fn waits(&self) -> Option<&'static str> {
-        let silent = self.connection.is_some() && self.sent().unwrap_or(0) == 0;
+        let silent = !self.answered.load(Ordering::Relaxed);
         silent.then_some("the server has not answered yet")
     }
 }
@@ -192,7 +170,7 @@ impl Output for Muxed {
 impl Drop for Muxed {
     fn drop(&mut self) {
         // Refused only by what has stopped.
-        if self.input.end_of_stream().is_ok() {
+        if self.entry.end() {
             let ends = [gst::MessageType::Eos, gst::MessageType::Error];
             let limit = gst::ClockTime::from_nseconds(END.0);
             self.bus.timed_pop_filtered(limit, &ends);

@@ -5,21 +5,19 @@
 //! properties, so no message of its own has them.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use parking_lot::Mutex;
 use selvedge_control_config::{Destination, redacted};
 use selvedge_units::{Bytes, Duration};
 
-use super::transport_stream::Continuity;
+use super::pipeline::{self, Entry};
 use super::{Output, OutputError};
 use crate::source::elements::{init, make, wiring};
 
-/// Bytes that may wait for the element's thread.
-const WAITING: u64 = 1 << 20;
 /// IPv4, UDP and SRT headers, which the statistics count with each packet of data; and a whole answer.
 const HEADERS: u64 = 44;
 /// How long who is called may take to answer: the protocol's own limit is 3 s.
@@ -29,23 +27,13 @@ const ANSWER: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 struct Srt {
     pipeline: gst::Pipeline,
-    input: gst_app::AppSrc,
+    entry: Entry,
     sink: gst::Element,
     bus: gst::Bus,
     /// Who is called, if nobody is waited for; and since when.
     called: Option<(SocketAddr, Instant)>,
-    state: Mutex<State>,
-}
-
-/// What has been sent to those who are connected.
-#[derive(Debug, Default)]
-struct State {
-    continuity: Continuity,
-    connected: usize,
-    /// Bytes of packets with their headers that the link paid for when they were handed over.
-    paid: u64,
-    /// How far the wire has been ahead of that at most, and is paid for.
-    ahead: u64,
+    /// How many are connected.
+    connected: AtomicUsize,
 }
 
 pub(super) fn open(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
@@ -73,9 +61,9 @@ pub(super) fn open(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, 
     pipeline.add_many(parts).map_err(|e| wiring("srtsink", e))?;
     gst::Element::link_many(parts).map_err(|e| wiring("srtsink", e))?;
     let bus = pipeline.bus().ok_or_else(|| wiring("pipeline", "it has no bus"))?;
-    let state = Mutex::default();
+    let (entry, connected) = (Entry::new(input, HEADERS), AtomicUsize::new(0));
     let called = (!is_listener).then(|| (at, Instant::now()));
-    let opened = Srt { pipeline, input, sink, bus, called, state };
+    let opened = Srt { pipeline, entry, sink, bus, called, connected };
     let playing = opened.pipeline.set_state(gst::State::Playing);
     opened.broken()?;
     playing.map_err(|e| wiring("srtsink", e))?;
@@ -85,52 +73,40 @@ pub(super) fn open(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, 
 impl Srt {
     /// Why it is broken, if it is.
     fn broken(&self) -> Result<(), OutputError> {
-        let wanted = [gst::MessageType::Error];
-        let Some(message) = self.bus.pop_filtered(&wanted) else { return Ok(()) };
-        match message.view() {
-            gst::MessageView::Error(error) => {
-                Err(wiring("srtsink", redacted(&error.error().to_string())).into())
-            }
-            _ => Ok(()),
-        }
+        let Some((_, text)) = pipeline::error(&self.bus) else { return Ok(()) };
+        Err(wiring("srtsink", redacted(&text)).into())
     }
 }
 
 impl Output for Srt {
     fn send(&self, packet: &[u8]) -> bool {
-        let State { continuity, paid, connected, .. } = &mut *self.state.lock();
-        *connected > 0
-            && self.input.current_level_bytes() < WAITING
-            && continuity.sent(packet, |bytes| {
-                *paid += bytes.len() as u64 + HEADERS;
-                self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok()
-            })
+        self.connected.load(Ordering::Relaxed) > 0 && self.entry.send(packet)
     }
 
     fn poll(&self) -> Result<Bytes, OutputError> {
         self.broken()?;
         let stats = self.sink.property::<gst::Structure>("stats");
         let sent = sent(&stats);
-        let mut state = self.state.lock();
+        let connected = self.connected.load(Ordering::Relaxed);
         if let Some((at, since)) = self.called
             && sent.is_empty()
-            && (state.connected > 0 || since.elapsed() > ANSWER.to_std())
+            && (connected > 0 || since.elapsed() > ANSWER.to_std())
         {
             return Err(OutputError::Silent(at));
         }
-        if sent.len() != state.connected {
+        let wire = sent.iter().sum();
+        let mut state = self.entry.state.lock();
+        if sent.len() != connected {
             // Those who left have taken their counts along.
-            *state =
-                State { continuity: state.continuity, connected: sent.len(), ..State::default() };
-            state.paid = sent.iter().sum();
+            state.begin_at(wire);
+            self.connected.store(sent.len(), Ordering::Relaxed);
             return Ok(Bytes(0));
         }
-        let ahead = sent.iter().sum::<u64>().saturating_sub(state.paid).max(state.ahead);
-        Ok(Bytes(ahead - std::mem::replace(&mut state.ahead, ahead)))
+        Ok(state.extra(wire))
     }
 
     fn waits(&self) -> Option<&'static str> {
-        (self.state.lock().connected == 0).then_some("nobody is connected")
+        (self.connected.load(Ordering::Relaxed) == 0).then_some("nobody is connected")
     }
 }
 

@@ -1,0 +1,74 @@
+//! What outputs by GStreamer share: packets go in at one end, errors come from the bus, and what went on the
+//! wire beyond the packets is counted for the link to pay.
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as gst_app;
+use parking_lot::Mutex;
+use selvedge_units::Bytes;
+
+use super::transport_stream::Continuity;
+
+/// Bytes that may wait for the elements.
+const WAITING: u64 = 1 << 20;
+
+/// Where packets enter a pipeline.
+#[derive(Debug)]
+pub(super) struct Entry {
+    input: gst_app::AppSrc,
+    /// Bytes of headers that the link pays for with each packet.
+    headers: u64,
+    pub(super) state: Mutex<State>,
+}
+
+/// What has been sent.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    continuity: Continuity,
+    /// Bytes of packets with their headers that the link paid for when they were handed over.
+    paid: u64,
+    /// How far the wire has been ahead of that at most, and is paid for.
+    ahead: u64,
+}
+
+impl State {
+    /// From here on the link owes nothing: so many bytes have gone on the wire.
+    pub(super) fn begin_at(&mut self, wire: u64) {
+        (self.paid, self.ahead) = (wire, 0);
+    }
+
+    /// What the link has yet to pay for, where so many bytes went on the wire.
+    pub(super) fn extra(&mut self, wire: u64) -> Bytes {
+        let ahead = wire.saturating_sub(self.paid).max(self.ahead);
+        Bytes(ahead - std::mem::replace(&mut self.ahead, ahead))
+    }
+}
+
+impl Entry {
+    pub(super) fn new(input: gst_app::AppSrc, headers: u64) -> Self {
+        Self { input, headers, state: Mutex::default() }
+    }
+
+    /// Takes a packet; false if too much waits already.
+    pub(super) fn send(&self, packet: &[u8]) -> bool {
+        let State { continuity, paid, .. } = &mut *self.state.lock();
+        self.input.current_level_bytes() < WAITING
+            && continuity.sent(packet, |bytes| {
+                *paid += bytes.len() as u64 + self.headers;
+                self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok()
+            })
+    }
+
+    /// No packet follows; false where the pipeline has stopped.
+    pub(super) fn end(&self) -> bool {
+        self.input.end_of_stream().is_ok()
+    }
+}
+
+/// The error that a pipeline has reported, if it has, and the element that did.
+pub(super) fn error(bus: &gst::Bus) -> Option<(String, String)> {
+    let message = bus.pop_filtered(&[gst::MessageType::Error])?;
+    let gst::MessageView::Error(error) = message.view() else { return None };
+    let element = message.src().map_or_else(|| "the output".into(), |from| from.name());
+    Some((element.into(), error.error().to_string()))
+}
