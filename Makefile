@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 ARGS ?=
 
-.PHONY: help demo build lab plugin test fuzz soak clean
+.PHONY: help demo build lab plugin test fuzz soak sbom clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
@@ -37,6 +37,11 @@ fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
 soak: ## what takes long, ten minutes each (ARGS="--quick": a minute each)
 	@tools/setup.sh test
 	tools/soak.sh $(ARGS)
+
+sbom: ## target/sbom.json: what is in the programs, with versions, licences and checksums (CycloneDX)
+	@tools/setup.sh build
+	@mkdir -p target
+	tools/sbom.sh > target/sbom.json
 
 clean: ## remove what was built
 	cargo clean

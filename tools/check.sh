@@ -70,6 +70,10 @@ check deny cargo deny --all-features check licenses bans sources
 check peers cargo metadata --format-version 1 --locked --manifest-path lab/peers/event/Cargo.toml
 check deny-peers cargo deny --manifest-path lab/peers/event/Cargo.toml --config "$PWD/deny.toml" \
   --all-features check licenses bans sources
+check advisories tools/advisories.sh
+# Each crate has a licence, and each that is not ours a checksum.
+check sbom bash -c 'tools/sbom.sh | jq -e ".components | length > 100 and all(.licenses[0].expression != \"\")
+  and ([.[] | select(.hashes | not).name] | all(startswith(\"selvedge\")))"'
 check slim cargo clippy --quiet --locked -p selvedge -p selvedge-lab --no-default-features -- -D warnings
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 check test "${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \

@@ -41,8 +41,8 @@ impl Engine {
             Self::Rust => "Rust, by a pointer",
             Self::Native => "E-code, machine code",
             Self::Kernel => "E-code, kernel, over an empty run",
-            Self::Wasmtime => "wasmtime 44",
-            Self::WasmtimeFuel => "wasmtime 44, with fuel",
+            Self::Wasmtime => "wasmtime 46",
+            Self::WasmtimeFuel => "wasmtime 46, with fuel",
             Self::Cod => "COD",
         }
     }
