@@ -10,7 +10,7 @@ use clap::Args;
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{ChannelHandle, Participant};
 use selvedge_control_event::{
-    AttributeError, AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
+    AttributeError, AttributesBuf, Event, Format, PublishError, Value as Attribute, View, Wake,
 };
 use selvedge_units::Duration;
 use serde_json::Value;
@@ -92,9 +92,8 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
         None => source.lines(&format),
     };
     let count = sent?;
-    finish(&joined, &stop);
     tracing::info!(count, "events sent");
-    Ok(())
+    finish(&joined, &stop)
 }
 
 /// Waits for so many hosts that want events; how many there are, and how many were wanted.
@@ -115,19 +114,32 @@ fn wait_for_hosts(
     }
 }
 
-/// Waits until members have taken what was promised to them, and what was sent is on its way.
-fn finish(joined: &ChannelHandle, stop: &AtomicBool) {
+/// Waits until members have taken what was promised to them, and what was sent is on its way. Fails if
+/// a member that is there did not get all of it.
+fn finish(joined: &ChannelHandle, stop: &AtomicBool) -> Result<(), Failure> {
     let begin = Instant::now();
     while begin.elapsed() < TAKEN.to_std() && !stop.load(Ordering::SeqCst) {
         if joined.view(|view| view.held) == Some(0) {
-            return;
+            break;
         }
         std::thread::park_timeout(Duration::from_millis(5).into());
     }
-    let held = joined.view(|view| view.held).unwrap_or(0);
-    if held > 0 {
-        eprintln!("selvedge: {held} events were not taken by all members");
+    // What each member that is there did not get.
+    let missing = |view: &View<'_>| -> Vec<u64> {
+        let each = view.members.iter().map(|member| member.dropped + member.owed);
+        each.filter(|missing| *missing > 0).collect()
+    };
+    let (missing, held) = joined.view(|view| (missing(view), view.held)).unwrap_or_default();
+    if !missing.is_empty() {
+        let (events, members) = (missing.iter().sum::<u64>(), missing.len());
+        return Err(Failure::failed(format!(
+            "{events} reliable events are lost: {members} members that are there acknowledged them too late"
+        )));
     }
+    if held > 0 {
+        eprintln!("selvedge: {held} events were not taken by members that are gone");
+    }
+    Ok(())
 }
 
 /// Why a text is no event of the channel.
