@@ -148,12 +148,11 @@ fn table(file: &str, summary: &Summary) -> String {
     let stacks: String = summary.streams.iter().filter_map(carried).collect();
     let stacks = if stacks.is_empty() { stacks } else { format!("{stacks}\n") };
     let trees: String = summary.links.iter().filter_map(tree).collect();
-    let listen = &summary.listen;
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
-        "{file}: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
+        "{file}: node \"{}\", page at {}, at most {memory:.1} MB of frames \
          waiting.\n\n{links}\n{streams}{stacks}{trees}",
-        summary.name
+        summary.name, summary.page
     )
 }
 

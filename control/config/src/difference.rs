@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use selvedge_data_stream::{Contract, Spec};
 
-use super::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
+use super::{LinkConfig, NodeConfig, PageConfig, Placement, SourceUri, StreamConfig};
 
 /// All that changes. Links and streams are places in the two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,11 +182,15 @@ const fn is_exclusive(source: &SourceUri) -> bool {
 }
 
 fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
-    let NodeConfig { name, listen, token, links: _, streams: _ } = new;
+    let NodeConfig { name, page, links: _, streams: _ } = new;
+    let PageConfig { listen, token, view_token, tls, connections_per_address } = page;
     let keys = [
         ("name", *name == old.name),
-        ("listen", *listen == old.listen),
-        ("token", *token == old.token),
+        ("listen", *listen == old.page.listen),
+        ("token", *token == old.page.token),
+        ("view_token", *view_token == old.page.view_token),
+        ("tls", *tls == old.page.tls),
+        ("connections_per_address", *connections_per_address == old.page.connections_per_address),
     ];
     changed(&keys).map(|key| format!("node.{key}")).collect()
 }
@@ -393,6 +397,12 @@ mod tests {
         assert_eq!(
             restart("[link.up]", "[node]\nname = \"x\"\nlisten = \"127.0.0.1:1\"\n[link.up]"),
             ["node.name", "node.listen"]
+        );
+        let page = "[node]\ntoken = \"0123456789abcdef\"\nview_token = \"fedcba9876543210\"\n\
+                    tls = \"auto\"\nconnections_per_address = 8\n[link.up]";
+        assert_eq!(
+            restart("[link.up]", page),
+            ["node.token", "node.view_token", "node.tls", "node.connections_per_address"]
         );
         assert_eq!(
             restart(

@@ -12,6 +12,7 @@ mod errors;
 pub mod feasibility;
 mod link;
 mod mistake;
+mod page;
 mod position;
 mod quote;
 mod read;
@@ -39,6 +40,7 @@ pub use address::{AddressError, receiver};
 pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::ConfigFault;
+pub use page::{PageConfig, Tls, Token, TokenError};
 pub use position::{Position, SourceMap};
 pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
@@ -54,11 +56,8 @@ pub use url::{Url, UrlError};
 pub struct NodeConfig {
     /// `[node] name`, default `selvedge`.
     pub name: String,
-    /// `[node] listen`: page, API, metrics. Default `127.0.0.1:7700`.
-    pub listen: SocketAddr,
-    /// `[node] token`: required of every client when `listen` is not a loopback address.
-    /// 16 to 256 of the characters that an `Authorization: Bearer` header takes.
-    pub token: Option<String>,
+    /// The rest of `[node]`: page, API, metrics.
+    pub page: PageConfig,
     /// `[link.NAME]`, in the order of the file; at least one.
     pub links: Vec<LinkConfig>,
     /// `[stream.NAME]`, in the order of the file; at least one.

@@ -6,7 +6,7 @@ use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stream::WindowError;
 use selvedge_units::{Bytes, ParseUnitError};
 
-use super::{DestinationError, SourceError};
+use super::{DestinationError, SourceError, TokenError};
 
 /// One kind of mistake. Text from the file is cut and escaped by [`quoted`](super::quoted) before it comes here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -227,15 +227,21 @@ pub enum ConfigFault {
     /// Anyone could reach the node.
     #[error(
         "is missing, and {listen} can be reached from other hosts; \
-         write token = and 16 to 256 random characters in quotes, or listen at 127.0.0.1"
+         write token = and what openssl rand -hex 16 prints, in quotes, or listen at 127.0.0.1"
     )]
     TokenNeeded {
         /// The address.
         listen: SocketAddr,
     },
     /// Not a token. The text does not repeat it.
-    #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
-    Token,
+    #[error(transparent)]
+    Token(TokenError),
+    /// Nobody could control the node.
+    #[error("is for those who may only look; write token = beside it, or leave it out")]
+    ViewTokenAlone,
+    /// Who may look could control as well.
+    #[error("is the same as token; write another one, as openssl rand -hex 16 makes")]
+    ViewTokenSame,
     /// Not a path.
     #[error(
         "{value} is not a path; write a path without control characters, such as \"out/lecture.sdp\""

@@ -1,7 +1,6 @@
 //! A whole node file: its tables, and what must hold between them.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use selvedge_data_stream::Windows;
 use toml::de::DeTable;
@@ -11,8 +10,8 @@ use super::quote::cut;
 use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{
-    ConfigErrors, ConfigFault, LinkConfig, NodeConfig, Placement, Position, SourceMap, SourceUri,
-    StreamConfig, destination, link, quoted, stack, stream, syntax,
+    ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position, SourceMap,
+    SourceUri, StreamConfig, destination, link, page, stack, stream, syntax,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -25,8 +24,6 @@ pub const STREAMS_MAX: usize = 4096;
 /// The longest name of a stream in the kernel, in bytes.
 const NAME_IN_KERNEL: usize = 31;
 
-/// Keys of `[node]`.
-pub(super) const KNOWN: &[&str] = &["name", "listen", "token"];
 const LINK_EXAMPLE: &str = "[link.uplink] with rate = \"6 Mbit/s\"";
 const STREAM_EXAMPLE: &str = "[stream.lecture] with source and to";
 
@@ -62,7 +59,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
 fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConfig> {
     let root = Section::root(tables);
     reader.refuse_unknown(&root, &["node", "link", "stream"]);
-    let (name, listen, token) = header(reader, &root);
+    let (name, page) = header(reader, &root);
 
     let tables = named(reader, &root, "link", LINK_EXAMPLE, LINKS_MAX);
     let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
@@ -110,17 +107,16 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             }
         }
     }
-    Some(NodeConfig { name, listen, token, links, streams })
+    Some(NodeConfig { name, page, links, streams })
 }
 
-/// `[node]`: name, address, token.
-fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAddr, Option<String>) {
-    let default_listen = SocketAddr::from(([127, 0, 0, 1], 7700));
+/// `[node]`: its name, and how its page is served.
+fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, PageConfig) {
     let default_name = || "selvedge".to_owned();
     let Some(section) = reader.section(root, "node", "[node] on a line of its own") else {
-        return (default_name(), default_listen, None);
+        return (default_name(), PageConfig::default());
     };
-    reader.refuse_unknown(&section, KNOWN);
+    reader.refuse_unknown(&section, page::KNOWN);
 
     let entry = reader.entry(&section, "name");
     let name = entry.and_then(|entry| {
@@ -128,31 +124,7 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAdd
         reader.name(entry.at, &entry.path, name);
         Some(name.to_owned())
     });
-    let entry = reader.entry(&section, "listen");
-    let listen = entry.and_then(|entry| {
-        let text = reader.text(&entry, "listen = \"127.0.0.1:7700\"")?;
-        let address = text.parse::<SocketAddr>().ok().filter(|a| !a.ip().is_multicast());
-        if address.is_none() {
-            reader.report_value(&entry, ConfigFault::Listen { value: quoted(text) });
-        }
-        address
-    });
-    let entry = reader.entry(&section, "token");
-    let token = entry.and_then(|entry| {
-        let text = reader.text(&entry, "token = \"at-least-16-characters\"")?;
-        let good = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
-        if !(16..=256).contains(&text.len()) || !text.bytes().all(good) {
-            reader.report_value(&entry, ConfigFault::Token);
-        }
-        Some(text.to_owned())
-    });
-    let listen = listen.unwrap_or(default_listen);
-    if !listen.ip().to_canonical().is_loopback() && !section.has("token") {
-        let path = section.path_of("token");
-        let at = reader.map.at("node.listen").unwrap_or(Position::START);
-        reader.errors.push(at, &path, ConfigFault::TokenNeeded { listen });
-    }
-    (name.unwrap_or_else(default_name), listen, token)
+    (name.unwrap_or_else(default_name), page::read(reader, &section))
 }
 
 /// The tables `[link.NAME]` or `[stream.NAME]`, in the order of the file. That there are none, or

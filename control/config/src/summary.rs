@@ -13,6 +13,8 @@ pub struct Summary {
     pub name: String,
     /// Where its page, API and metrics are.
     pub listen: String,
+    /// The address of its page.
+    pub page: String,
     /// Its links, in the order of the file.
     pub links: Vec<LinkSummary>,
     /// Its streams, in the order of the file.
@@ -132,7 +134,8 @@ impl NodeConfig {
         });
         Summary {
             name: self.name.clone(),
-            listen: self.listen.to_string(),
+            listen: self.page.listen.to_string(),
+            page: self.page.url(self.page.listen),
             links: links.collect(),
             streams: streams.collect(),
             memory_bytes: self.streams.iter().map(|stream| stream.spec.memory()).sum::<Bytes>().0,

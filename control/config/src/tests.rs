@@ -80,7 +80,7 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
         parsed(example);
     }
     let keys =
-        [super::read::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN].concat();
+        [super::page::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN].concat();
     for key in keys {
         assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
     }
@@ -131,8 +131,13 @@ fn what_is_left_out_has_its_default() {
         config,
         NodeConfig {
             name: "selvedge".into(),
-            listen: "127.0.0.1:7700".parse().unwrap(),
-            token: None,
+            page: PageConfig {
+                listen: "127.0.0.1:7700".parse().unwrap(),
+                token: None,
+                view_token: None,
+                tls: Tls::Off,
+                connections_per_address: 16,
+            },
             links: vec![link.clone()],
             streams: vec![stream],
         }
@@ -153,7 +158,9 @@ fn what_is_left_out_has_its_default() {
 #[test]
 fn every_key_is_read() {
     let text = r#"
-        node = { name = "n", listen = "[::1]:1", token = "0123456789abcdef" }
+        node = { name = "n", listen = "[::1]:1", token = "0123456789abcdef", 
+            view_token = "-._~+/=ABCDEFGHI", tls = { certificate = "n.crt", key = "/n.key" }, 
+            connections_per_address = 64 }
         [link]
         b.rate = "1 Mbit/s"
         [link.a]
@@ -247,10 +254,68 @@ fn every_key_is_read() {
             output: None,
         }]
     );
-    assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
-    let said = ConfigFault::Token.to_string();
+    assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));
+    assert_eq!(config.page.view_token.as_ref().map(Token::as_str), Some("-._~+/=ABCDEFGHI"));
+    assert_eq!(config.page.connections_per_address, 64);
+    assert_eq!(
+        config.page.based_at(Path::new("/studio")).tls,
+        Tls::Files { certificate: "/studio/n.crt".into(), key: "/n.key".into() }
+    );
+    let said = TokenError::Form.to_string();
     let (_, form) = said.split_once("write ").unwrap();
     assert!(include_str!("../../../docs/api.md").contains(form), "docs/api.md: {form}");
+}
+
+#[test]
+fn a_page_that_others_reach_is_encrypted_unless_the_file_says_otherwise() {
+    let tls = |node: &str| parsed(&format!("[node]\n{node}\n{SMALLEST}")).config.page.tls;
+    let token = "token = \"0123456789abcdef\"";
+    for (listen, usual) in [
+        ("127.0.0.1:0", Tls::Off),
+        ("127.8.9.1:0", Tls::Off),
+        ("[::1]:0", Tls::Off),
+        ("[::ffff:127.0.0.1]:0", Tls::Off),
+        ("0.0.0.0:0", Tls::Auto),
+        ("[::]:0", Tls::Auto),
+        ("192.0.2.7:0", Tls::Auto),
+    ] {
+        let node = format!("listen = \"{listen}\"\n{token}");
+        assert_eq!(tls(&node), usual, "{listen}");
+        assert_eq!(tls(&format!("{node}\ntls = \"auto\"")), Tls::Auto, "{listen}");
+        assert_eq!(tls(&format!("{node}\ntls = \"off\"")), Tls::Off, "{listen}");
+    }
+}
+
+#[test]
+fn a_token_is_one_that_can_be_sent_and_that_not_everybody_knows() {
+    let read = |text: &str| text.parse::<Token>().map(|token| token.as_str().to_owned());
+    for good in ["0123456789abcdef".to_owned(), "a".repeat(256), "-._~+/=ABCxyz019".to_owned()] {
+        assert_eq!(read(&good).as_ref(), Ok(&good));
+    }
+    for bad in ["", "0123456789abcde", "with a space in it", "schl\u{fc}ssel-wort-lang", &"a".repeat(257)]
+    {
+        assert_eq!(read(bad), Err(TokenError::Form), "{bad}");
+    }
+    // Examples of earlier versions: a node that has one is open to all.
+    for known in ["replace-this-token", "at-least-16-characters"] {
+        assert_eq!(read(known), Err(TokenError::Published));
+    }
+    let both = "[node]\ntoken = \"0123456789abcdef\"\nview_token = \"0123456789abcdef\"\n";
+    assert!(wrong(&format!("{both}{SMALLEST}")).to_string().contains("is the same as token"));
+    let token: Token = "0123456789abcdef".parse().unwrap();
+    assert!(!format!("{token:?}").contains("0123456789abcdef"), "{token:?}");
+}
+
+#[test]
+fn no_example_holds_a_token() {
+    for folder in ["scenarios", "scenarios/bad", "fuzz/seeds/node_file"] {
+        for path in files(folder, "toml") {
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let of = |line: &str| Some(line.split_once("token = \"")?.1.split('"').next()?.to_owned());
+            let open = |token: String| token.parse::<Token>().is_ok();
+            assert!(!text.lines().filter_map(of).any(open), "{} has a token", path.display());
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,187 @@
+//! `[node]` without its name: where a node's page, API and metrics are served, by which tokens clients
+//! come in, and whether by TLS.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use toml::de::DeValue;
+
+use super::section::{Reader, Section};
+use super::{ConfigFault, Position, quoted};
+
+/// Keys of `[node]`.
+pub(super) const KNOWN: &[&str] =
+    &["name", "listen", "token", "view_token", "tls", "connections_per_address"];
+/// Keys of `[node] tls`, where it is a table.
+const TLS_KNOWN: &[&str] = &["certificate", "key"];
+/// What earlier versions of the examples and messages had where a token of one's own belongs.
+const PUBLISHED: [&str; 2] = ["replace-this-token", "at-least-16-characters"];
+/// The most connections of one address: all that the server of the page takes.
+const CONNECTIONS_MAX: u16 = 128;
+
+/// How the page, the API and the metrics are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageConfig {
+    /// `listen`, default `127.0.0.1:7700`.
+    pub listen: SocketAddr,
+    /// `token`: who has it may see and change all. Required when `listen` is not a loopback address.
+    pub token: Option<Token>,
+    /// `view_token`: who has it may see all and change nothing. Only beside `token`, and another one.
+    pub view_token: Option<Token>,
+    /// `tls`, default `auto` when `listen` is not a loopback address, otherwise `off`.
+    pub tls: Tls,
+    /// `connections_per_address`, default 16, 1 to 128: how many connections one address may have.
+    pub connections_per_address: u16,
+}
+
+impl Default for PageConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
+            token: None,
+            view_token: None,
+            tls: Tls::Off,
+            connections_per_address: 16,
+        }
+    }
+}
+
+impl PageConfig {
+    /// The same, with paths that lead from `base`, the folder of the node file.
+    #[must_use]
+    pub fn based_at(mut self, base: &Path) -> Self {
+        if let Tls::Files { certificate, key } = &mut self.tls {
+            *certificate = base.join(&certificate);
+            *key = base.join(&key);
+        }
+        self
+    }
+
+    /// The address of the page, as a browser takes it.
+    #[must_use]
+    pub fn url(&self, at: SocketAddr) -> String {
+        let scheme = if self.tls == Tls::Off { "http" } else { "https" };
+        format!("{scheme}://{at}/")
+    }
+}
+
+/// How the page is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    Off,
+    /// With a certificate of the node's own, made at its first start and kept.
+    Auto,
+    /// With these, as PEM.
+    Files {
+        /// The certificate, then those that lead to its authority, if any.
+        certificate: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+    },
+}
+
+/// What a client shows to be let in: 16 to 256 of the characters that `Authorization: Bearer` takes
+/// (RFC 6750, 2.1), and none that was ever published as an example.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// As it is sent.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A token never stands in a log.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(***)")
+    }
+}
+
+/// Why a text is no token. It does not repeat the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Too short, too long, or with characters that can't be sent.
+    #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
+    Form,
+    /// Everybody knows it.
+    #[error("an example that everybody knows; write one of your own, as openssl rand -hex 16 makes")]
+    Published,
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+        if !(16..=256).contains(&text.len()) || !text.bytes().all(good) {
+            return Err(TokenError::Form);
+        }
+        if PUBLISHED.contains(&text) {
+            return Err(TokenError::Published);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// `[node]` but for its name.
+pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PageConfig {
+    let default = PageConfig::default();
+    let entry = reader.entry(section, "listen");
+    let listen = entry.and_then(|entry| {
+        let text = reader.text(&entry, "listen = \"127.0.0.1:7700\"")?;
+        let address = text.parse::<SocketAddr>().ok().filter(|a| !a.ip().is_multicast());
+        if address.is_none() {
+            reader.report_value(&entry, ConfigFault::Listen { value: quoted(text) });
+        }
+        address
+    });
+    let listen = listen.unwrap_or(default.listen);
+    let token = token(reader, section, "token");
+    let view_token = self::token(reader, section, "view_token");
+    let local = listen.ip().to_canonical().is_loopback();
+    if !local && !section.has("token") {
+        let at = reader.map.at("node.listen").unwrap_or(Position::START);
+        reader.errors.push(at, &section.path_of("token"), ConfigFault::TokenNeeded { listen });
+    } else if section.has("view_token") && !section.has("token") {
+        let key = section.path_of("view_token");
+        reader.errors.push_key(&reader.map, &key, ConfigFault::ViewTokenAlone);
+    } else if token.is_some() && token == view_token {
+        let key = section.path_of("view_token");
+        reader.errors.push_key(&reader.map, &key, ConfigFault::ViewTokenSame);
+    }
+    let usual = if local { Tls::Off } else { Tls::Auto };
+    let tls = tls(reader, section).unwrap_or(usual);
+    let most = reader.integer(section, "connections_per_address", 1..=CONNECTIONS_MAX);
+    let connections_per_address = most.unwrap_or(default.connections_per_address);
+    PageConfig { listen, token, view_token, tls, connections_per_address }
+}
+
+fn token<'t>(reader: &mut Reader<'t>, section: &Section<'t>, key: &str) -> Option<Token> {
+    let entry = reader.entry(section, key)?;
+    let text = reader.text(&entry, "what openssl rand -hex 16 prints, in quotes")?;
+    let token = text.parse();
+    token.map_err(|error| reader.report_value(&entry, ConfigFault::Token(error))).ok()
+}
+
+fn tls<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Tls> {
+    let entry = reader.entry(section, "tls")?;
+    if !matches!(entry.value, DeValue::Table(_)) {
+        let choice = reader.choice(section, "tls", &["auto", "off"])?;
+        return Some(if choice == "auto" { Tls::Auto } else { Tls::Off });
+    }
+    let table = reader.section(section, "tls", "tls = \"auto\"")?;
+    reader.refuse_unknown(&table, TLS_KNOWN);
+    let examples = [("certificate", "certificate = \"node.crt\""), ("key", "key = \"node.key\"")];
+    let paths = examples.map(|(key, example)| {
+        reader.required(&table, key, example);
+        reader.path(&table, key, example).map(PathBuf::from)
+    });
+    let [Some(certificate), Some(key)] = paths else { return None };
+    Some(Tls::Files { certificate, key })
+}
