@@ -276,12 +276,12 @@ test("the page finds a restarted node again", async () => {
 });
 
 test("a token opens the page, and is not left in its address", async () => {
-  const node = await startNode({ token: "correct-horse" });
+  const node = await startNode({ token: "correct-horse-battery" });
   const context = await browser.newContext();
   try {
     const page = await context.newPage();
     assert.equal((await page.goto(node.url)).status(), 401);
-    await page.getByLabel("Token").fill("correct-horse");
+    await page.getByLabel("Token").fill("correct-horse-battery");
     await page.getByRole("button", { name: "Open" }).click();
     await live(page);
     assert.equal(page.url(), node.url);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jpeg_encoder::{ColorType, Encoder};
+use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
 };
@@ -21,11 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--streams" => streams = arguments.next().ok_or("--streams wants a number")?.parse()?,
-            "--token" => token = arguments.next(),
+            "--token" => token = arguments.next().map(|token| token.parse()).transpose()?,
             address => listen = address.parse()?,
         }
     }
-    let server = Server::start(Arc::new(FakeNode::new(streams)), listen, token)?;
+    let page = PageConfig { listen, token, ..PageConfig::default() };
+    let server = Server::start(Arc::new(FakeNode::new(streams)), page)?;
     println!("http://{}/", server.local_addr());
     loop {
         std::thread::park();

@@ -1,55 +1,77 @@
-//! Who may come in: Host (against DNS rebinding), Origin (against other sites' scripts), token.
+//! Who may come in, and as what: Host (against DNS rebinding), Origin (against other sites' scripts), tokens.
 //!
-//! Pure: decides from a request's head alone. A browser has the token from `/?token=` once and
-//! keeps it as a cookie that scripts can't read and other sites can't make it send; programs send
-//! `Authorization: Bearer`.
+//! Pure: decides from a request's head and the time. A browser has the token from `/?token=` once
+//! and gets a session for it, a cookie that scripts can't read and other sites can't make it send;
+//! programs send `Authorization: Bearer`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use selvedge_control_config::{PageConfig, Tls, Token};
+use selvedge_units::Instant;
 use subtle::ConstantTimeEq;
 
 use crate::problem::Problem;
+use crate::session::{Role, SESSION, SessionKey};
 
 /// What is asked of every request.
 #[derive(Debug)]
 pub(crate) struct AccessGate {
     loopback: bool,
-    token: Option<String>,
+    encrypted: bool,
+    /// Empty: all may do all.
+    tokens: Vec<(Token, Role)>,
     cookie: String,
+    sessions: SessionKey,
 }
 
 /// A request that may go on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AdmittedRequest {
-    AsIs,
-    /// It brought the token in the page's address: give it this cookie.
-    WithCookie(String),
+pub(crate) struct AdmittedRequest {
+    pub(crate) role: Role,
+    /// It brought a token in the page's address: give it this cookie.
+    pub(crate) cookie: Option<String>,
 }
 
 impl AccessGate {
-    pub(crate) fn new(local: SocketAddr, token: Option<String>) -> Self {
-        // Cookies are shared by all ports of a host, so the port tells two nodes apart.
-        let cookie = format!("selvedge_{}", local.port());
-        Self { loopback: local.ip().is_loopback(), token, cookie }
+    /// `page.listen` is where the server is, with its port.
+    pub(crate) fn new(page: &PageConfig, sessions: SessionKey) -> Self {
+        let encrypted = page.tls != Tls::Off;
+        // Cookies are shared by all ports of a host, so the port tells two nodes apart. The prefix
+        // keeps those out that an unencrypted page sets (RFC 6265bis, 4.1.3.2).
+        let prefix = if encrypted { "__Host-" } else { "" };
+        let cookie = format!("{prefix}selvedge_{}", page.listen.port());
+        let tokens = [(&page.token, Role::Control), (&page.view_token, Role::View)];
+        let tokens = tokens.into_iter().filter_map(|(token, role)| Some((token.clone()?, role)));
+        let loopback = page.listen.ip().is_loopback();
+        Self { loopback, encrypted, tokens: tokens.collect(), cookie, sessions }
     }
 
     /// Whether this request may go on.
-    pub(crate) fn admit(&self, head: &Parts) -> Result<AdmittedRequest, Problem> {
+    pub(crate) fn admit(&self, head: &Parts, now: Instant) -> Result<AdmittedRequest, Problem> {
         let host = self.host(&head.headers)?;
+        if head.headers.contains_key(header::TRANSFER_ENCODING) {
+            return Err(no_length());
+        }
         let reads = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         if !reads || head.uri.path() == "/ws" {
-            same_origin(&head.headers, &host)?;
+            self.same_origin(&head.headers, &host)?;
         }
-        match &self.token {
-            Some(token) if !is_open(head.uri.path()) => self.identify(token, head),
-            _ => Ok(AdmittedRequest::AsIs),
+        let admitted = if self.tokens.is_empty() || is_open(head.uri.path()) {
+            AdmittedRequest { role: Role::Control, cookie: None }
+        } else {
+            self.identify(head, now)?
+        };
+        if !reads && admitted.role == Role::View {
+            return Err(view_only());
         }
+        Ok(admitted)
     }
 
-    fn host(&self, headers: &HeaderMap) -> Result<Authority, Problem> {
+    /// The name or address by which the client knows the node.
+    pub(crate) fn host(&self, headers: &HeaderMap) -> Result<Authority, Problem> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => host.to_str().ok(),
@@ -67,40 +89,75 @@ impl AccessGate {
         Ok(host)
     }
 
-    fn identify(&self, token: &str, head: &Parts) -> Result<AdmittedRequest, Problem> {
-        let is_token = |given: &[u8]| bool::from(given.ct_eq(token.as_bytes()));
+    fn identify(&self, head: &Parts, now: Instant) -> Result<AdmittedRequest, Problem> {
+        let role_of = |given: &[u8]| {
+            let is_given = |token: &Token| bool::from(given.ct_eq(token.as_str().as_bytes()));
+            self.tokens.iter().find(|(token, _)| is_given(token)).map(|(_, role)| *role)
+        };
         let headers = &head.headers;
         let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        if bearer.and_then(bearer_of).is_some_and(is_token) {
-            return Ok(AdmittedRequest::AsIs);
-        }
-        let expected = hex(token);
-        let mut cookies = headers
-            .get_all(header::COOKIE)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-        let has_cookie = cookies.any(|pair| {
-            let value = pair.trim_ascii().strip_prefix(self.cookie.as_bytes());
-            let value = value.and_then(|rest| rest.strip_prefix(b"="));
-            value.is_some_and(|value| value.ct_eq(expected.as_bytes()).into())
-        });
-        if has_cookie {
-            return Ok(AdmittedRequest::AsIs);
+        if let Some(role) = bearer.and_then(bearer_of).and_then(role_of) {
+            return Ok(AdmittedRequest { role, cookie: None });
         }
         let query = head.uri.query().unwrap_or_default().as_bytes();
         let mut pairs = form_urlencoded::parse(query);
         let asked = pairs.find(|(key, _)| key == "token");
         let given = (head.uri.path() == "/").then_some(asked).flatten();
-        if given.is_some_and(|(_, value)| is_token(value.as_bytes())) {
-            let cookie = &self.cookie;
-            let cookie = format!("{cookie}={expected}; Path=/; HttpOnly; SameSite=Strict");
-            return Ok(AdmittedRequest::WithCookie(cookie));
+        if let Some(role) = given.and_then(|(_, value)| role_of(value.as_bytes())) {
+            let (name, session) = (&self.cookie, self.sessions.issue(role, now));
+            let (seconds, secure) = (SESSION.0 / 1_000_000_000, ["", "; Secure"]);
+            let secure = secure[usize::from(self.encrypted)];
+            let cookie = format!(
+                "{name}={session}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+            );
+            return Ok(AdmittedRequest { role, cookie: Some(cookie) });
         }
-        let message = "this node wants its token, and none or a wrong one came";
+        let mut cookies = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
+        let session = cookies.find_map(|pair| {
+            let value = pair.trim_ascii().strip_prefix(self.cookie.as_bytes());
+            self.sessions.role(value?.strip_prefix(b"=")?, now)
+        });
+        if let Some(role) = session {
+            return Ok(AdmittedRequest { role, cookie: None });
+        }
+        let message = "this node wants a token, and none or a wrong one came";
         let remedy = "send Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser";
         Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message, remedy)
             .at("Authorization"))
     }
+
+    /// Browsers name the site whose script asks; programs send no Origin.
+    fn same_origin(&self, headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let text = origin.to_str().unwrap_or_default();
+        // A node that does not encrypt may stand behind a proxy that does.
+        let plain = text.strip_prefix("http://").filter(|_| !self.encrypted);
+        let site = plain.or_else(|| text.strip_prefix("https://"));
+        if site.is_some_and(|site| site.eq_ignore_ascii_case(host.as_str())) {
+            return Ok(());
+        }
+        let message = "a page of another site asks for this";
+        let remedy = "use the node's own page, or a program that sends no Origin";
+        Err(Problem::new(StatusCode::FORBIDDEN, "other-origin", message, remedy).at("Origin"))
+    }
+}
+
+/// A change that was asked for with the token that only shows.
+pub(crate) fn view_only() -> Problem {
+    let message = "the token lets you see the node and change nothing";
+    let remedy = "use the one that the node file has as [node] token";
+    Problem::new(StatusCode::FORBIDDEN, "view-only", message, remedy)
+}
+
+/// The HTTP library takes a Content-Length away where there is a Transfer-Encoding too, so both
+/// together, which smuggles requests past proxies, can't be told from the latter alone.
+fn no_length() -> Problem {
+    let message = "the body comes with a Transfer-Encoding";
+    let remedy = "send its length as Content-Length, and no Transfer-Encoding";
+    Problem::bad("bad-framing", "Transfer-Encoding", message, remedy)
 }
 
 /// The two files that the page asking for the token needs; they say nothing about the node.
@@ -115,126 +172,132 @@ fn is_local(host: &str) -> bool {
         || literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Browsers name the site whose script asks; programs send no Origin.
-fn same_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let text = origin.to_str().unwrap_or_default();
-    let site = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    if site.is_some_and(|site| site.eq_ignore_ascii_case(host.as_str())) {
-        return Ok(());
-    }
-    let message = "a page of another site asks for this";
-    let remedy = "use the node's own page, or a program that sends no Origin";
-    Err(Problem::new(StatusCode::FORBIDDEN, "other-origin", message, remedy).at("Origin"))
-}
-
 fn bearer_of(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
-}
-
-/// A token may hold characters that a cookie may not.
-fn hex(token: &str) -> String {
-    token.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::http::Request;
+    use selvedge_units::Duration;
 
-    const TOKEN: &str = "s3cret; with=care";
+    const CONTROL: &str = "control/with=care+1";
+    const VIEW: &str = "only-to-look-at-it";
+    const NOW: Instant = Instant(1_000_000_000);
 
-    fn gate(listen: &str, token: Option<&str>) -> AccessGate {
-        AccessGate::new(listen.parse().unwrap(), token.map(String::from))
+    fn gate(listen: &str, tls: Tls, tokens: &[&str]) -> AccessGate {
+        let token = |at: usize| tokens.get(at).map(|token| token.parse().unwrap());
+        let listen = listen.parse().unwrap();
+        let page =
+            PageConfig { listen, token: token(0), view_token: token(1), tls, ..Default::default() };
+        AccessGate::new(&page, SessionKey::new(&[1; 32]))
     }
 
-    fn ask(
-        gate: &AccessGate,
-        request: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<AdmittedRequest, Problem> {
+    fn open() -> AccessGate {
+        gate("127.0.0.1:7700", Tls::Off, &[])
+    }
+
+    fn head(request: &str, headers: &[(&str, &str)]) -> Parts {
         let (method, path) = request.split_once(' ').unwrap();
         let mut builder = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             builder = builder.header(*name, *value);
         }
-        gate.admit(&builder.body(()).unwrap().into_parts().0)
+        builder.body(()).unwrap().into_parts().0
     }
 
-    fn code(result: Result<AdmittedRequest, Problem>) -> &'static str {
-        result.map_or_else(|problem| problem.code, |_| "admitted")
+    /// As what a request comes in, or why not.
+    fn ask(gate: &AccessGate, request: &str, headers: &[(&str, &str)]) -> &'static str {
+        let code = |problem: Problem| problem.code;
+        gate.admit(&head(request, headers), NOW).map_or_else(code, |admitted| match admitted.role {
+            Role::View => "view",
+            Role::Control => "control",
+        })
     }
 
     #[test]
     fn a_loopback_node_answers_to_loopback_names_only() {
-        let gate = gate("127.0.0.1:7700", None);
+        let gate = open();
         for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:7700", "127.8.9.1", "[::1]:7700"] {
-            assert_eq!(code(ask(&gate, "GET /", &[("host", host)])), "admitted", "{host}");
+            assert_eq!(ask(&gate, "GET /", &[("host", host)]), "control", "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", "", "a b"] {
-            assert_eq!(code(ask(&gate, "GET /", &[("host", host)])), "bad-host", "{host}");
+            assert_eq!(ask(&gate, "GET /", &[("host", host)]), "bad-host", "{host}");
         }
-        assert_eq!(code(ask(&gate, "GET /", &[])), "bad-host");
+        assert_eq!(ask(&gate, "GET /", &[]), "bad-host");
         let two = [("host", "localhost"), ("host", "evil.example")];
-        assert_eq!(code(ask(&gate, "GET /", &two)), "bad-host");
+        assert_eq!(ask(&gate, "GET /", &two), "bad-host");
     }
 
     #[test]
     fn changes_and_sockets_come_from_the_same_origin() {
-        let gate = gate("127.0.0.1:7700", None);
-        let from = |request: &str, origin: &str| {
-            code(ask(&gate, request, &[("host", "localhost:7700"), ("origin", origin)]))
+        let from = |gate: &AccessGate, request: &str, origin: &str| {
+            ask(gate, request, &[("host", "localhost:7700"), ("origin", origin)])
         };
+        let (plain, encrypted) = (open(), gate("127.0.0.1:7700", Tls::Auto, &[]));
         for request in ["GET /ws", "PATCH /api/v1/streams/a", "POST /api/v1/reload"] {
-            assert_eq!(from(request, "http://localhost:7700"), "admitted");
-            assert_eq!(from(request, "https://localhost:7700"), "admitted");
+            assert_eq!(from(&plain, request, "http://localhost:7700"), "control");
+            assert_eq!(from(&plain, request, "https://localhost:7700"), "control");
+            assert_eq!(from(&encrypted, request, "https://localhost:7700"), "control");
+            assert_eq!(from(&encrypted, request, "http://localhost:7700"), "other-origin");
             for origin in ["http://evil.example", "http://localhost", "null", "http://localhost:1"]
             {
-                assert_eq!(from(request, origin), "other-origin", "{origin}");
+                assert_eq!(from(&plain, request, origin), "other-origin", "{origin}");
             }
         }
-        assert_eq!(from("GET /api/v1/node", "http://evil.example"), "admitted");
+        assert_eq!(from(&plain, "GET /api/v1/node", "http://evil.example"), "control");
     }
 
     #[test]
-    fn the_token_opens_in_three_ways() {
-        let gate = gate("0.0.0.0:7700", Some(TOKEN));
+    fn a_token_opens_in_three_ways_and_only_one_of_them_changes_something() {
+        let gate = gate("0.0.0.0:7700", Tls::Auto, &[CONTROL, VIEW]);
         let host = ("host", "studio.example:7700");
-        assert_eq!(code(ask(&gate, "GET /api/v1/node", &[host])), "unauthorized");
-        let bearer = format!("bearer {TOKEN}");
-        let answer = ask(&gate, "GET /api/v1/node", &[host, ("authorization", &bearer)]);
-        assert_eq!(answer, Ok(AdmittedRequest::AsIs));
+        assert_eq!(ask(&gate, "GET /api/v1/node", &[host]), "unauthorized");
+        for (token, role, change) in [(CONTROL, "control", "control"), (VIEW, "view", "view-only")]
+        {
+            let bearer = format!("bearer {token}");
+            let bearer = ("authorization", bearer.as_str());
+            assert_eq!(ask(&gate, "GET /api/v1/node", &[host, bearer]), role);
+            assert_eq!(ask(&gate, "PATCH /api/v1/streams/a", &[host, bearer]), change);
+            assert_eq!(ask(&gate, "POST /api/v1/save", &[host, bearer]), change);
 
-        let Ok(AdmittedRequest::WithCookie(cookie)) =
-            ask(&gate, "GET /?token=s3cret%3B+with%3Dcare", &[host])
-        else {
-            panic!("the page's address holds the token");
-        };
-        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"));
-        let pair = cookie.split(';').next().unwrap();
-        let jar = format!("other=1; {pair}");
-        assert_eq!(ask(&gate, "GET /ws", &[host, ("cookie", &jar)]), Ok(AdmittedRequest::AsIs));
+            let encoded: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+            let asked = head(&format!("GET /?token={encoded}"), &[host]);
+            let cookie = gate.admit(&asked, NOW).unwrap().cookie.expect("a cookie");
+            assert!(!cookie.contains(token), "{cookie}");
+            let (pair, rest) = cookie.split_once(';').unwrap();
+            assert_eq!(rest, " Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure");
+            assert!(pair.starts_with("__Host-selvedge_7700="), "{pair}");
+            let jar = format!("other=1; {pair}");
+            let with_cookie = [host, ("cookie", jar.as_str())];
+            assert_eq!(ask(&gate, "GET /ws", &with_cookie), role);
+            assert_eq!(ask(&gate, "PATCH /api/v1/streams/a", &with_cookie), change);
+            let late = gate.admit(&head("GET /", &with_cookie), NOW + Duration::from_secs(43_200));
+            assert_eq!(late.unwrap_err().code, "unauthorized", "a session ends");
+        }
     }
 
     #[test]
     fn a_wrong_token_opens_nothing() {
-        let gate = gate("0.0.0.0:7700", Some(TOKEN));
+        let gate = gate("0.0.0.0:7700", Tls::Off, &[CONTROL]);
         let host = ("host", "studio.example:7700");
+        let hex: String = CONTROL.bytes().map(|byte| format!("{byte:02x}")).collect();
         let headers = [
-            ("authorization", "Bearer s3cret"),
-            ("authorization", "Bearer"),
-            ("authorization", "Basic czNjcmV0"),
-            ("cookie", "selvedge_7700="),
-            ("cookie", "selvedge_7700=73336372"),
-            ("cookie", "selvedge_7701=7333637265743b20776974683d63617265"),
+            ("authorization", "Bearer control/with=care".to_owned()),
+            ("authorization", "Bearer".to_owned()),
+            ("authorization", format!("Basic {CONTROL}")),
+            ("cookie", "selvedge_7700=".to_owned()),
+            ("cookie", format!("selvedge_7700={CONTROL}")),
+            ("cookie", format!("selvedge_7700={hex}")),
         ];
-        for header in headers {
-            assert_eq!(code(ask(&gate, "GET /", &[host, header])), "unauthorized", "{header:?}");
+        for (name, value) in headers {
+            assert_eq!(ask(&gate, "GET /", &[host, (name, &value)]), "unauthorized", "{value}");
         }
-        assert_eq!(code(ask(&gate, "GET /?token=s3cre", &[host])), "unauthorized");
-        let elsewhere = ask(&gate, "GET /metrics?token=s3cret%3B+with%3Dcare", &[host]);
-        assert_eq!(code(elsewhere), "unauthorized", "only the page takes it from its address");
-        assert_eq!(code(ask(&gate, "GET /style.css", &[host])), "admitted");
+        assert_eq!(ask(&gate, "GET /?token=control/with=care", &[host]), "unauthorized");
+        let elsewhere = ask(&gate, &format!("GET /metrics?token={CONTROL}"), &[host]);
+        assert_eq!(elsewhere, "unauthorized", "only the page takes it from its address");
+        assert_eq!(ask(&gate, "GET /style.css", &[host]), "control");
     }
 }

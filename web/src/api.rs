@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -16,9 +16,6 @@ use crate::knobs::{self, Target};
 use crate::metrics;
 use crate::problem::{Problem, json_response};
 use crate::publish::lock;
-
-/// The largest body of a PATCH, in bytes.
-const BODY_MAX: usize = 4096;
 
 type Name = Result<Path<String>, PathRejection>;
 
@@ -64,26 +61,22 @@ pub(crate) async fn link(State(app): State<Arc<App>>, name: Name) -> Result<Resp
 pub(crate) async fn patch_stream(
     State(app): State<Arc<App>>,
     name: Name,
-    body: Body,
+    body: Bytes,
 ) -> Result<Response, Problem> {
-    change(&app, Target::Stream(&name_of(name)?), body).await
+    change(&app, Target::Stream(&name_of(name)?), &body)
 }
 
 pub(crate) async fn patch_link(
     State(app): State<Arc<App>>,
     name: Name,
-    body: Body,
+    body: Bytes,
 ) -> Result<Response, Problem> {
-    change(&app, Target::Link(&name_of(name)?), body).await
+    change(&app, Target::Link(&name_of(name)?), &body)
 }
 
-async fn change(app: &App, target: Target<'_>, body: Body) -> Result<Response, Problem> {
-    let body = to_bytes(body, BODY_MAX).await.map_err(|_| {
-        let message = format!("the body is cut off or longer than {BODY_MAX} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", message, "send one small object")
-    })?;
+fn change(app: &App, target: Target<'_>, body: &[u8]) -> Result<Response, Problem> {
     let remedy = "send an object such as {\"window\": \"1/5\"}";
-    let value: Value = serde_json::from_slice(&body).map_err(|error| {
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
         Problem::bad("bad-json", "", format!("the body is not JSON: {error}"), remedy)
     })?;
     let object = value

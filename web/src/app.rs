@@ -13,14 +13,17 @@ use crate::publish::Published;
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// TCP connections at a time, 1 or more; further ones wait to be accepted. Default 128.
+    /// TCP connections at a time, 1 or more; a further one takes the place of the oldest whose request
+    /// is not whole, or is refused. So many of them as the node file has it come of one address. Default 128.
     pub connections: usize,
     /// WebSockets at a time; a further one is refused. Default 32.
     pub sockets: usize,
     /// Time between the snapshots that WebSockets send, more than zero. Default 250 ms.
     pub snapshot_every: Duration,
-    /// A request takes at most this long to arrive, and at most this long to be answered.
-    /// Default 10 s.
+    /// A request's header takes at most this long to arrive, with the TLS handshake before it.
+    /// Default 2 s.
+    pub header: Duration,
+    /// A request takes at most this long from then on to be whole and answered. Default 10 s.
     pub request: Duration,
     /// A client that reads nothing for this long is cut off. Default 20 s.
     pub stall: Duration,
@@ -35,6 +38,7 @@ impl Default for Limits {
             connections: 128,
             sockets: 32,
             snapshot_every: Duration::from_millis(250),
+            header: Duration::from_secs(2),
             request: Duration::from_secs(10),
             stall: Duration::from_secs(20),
             silence: Duration::from_secs(20),
@@ -46,6 +50,8 @@ impl Default for Limits {
 pub(crate) struct App {
     pub(crate) view: Arc<dyn NodeView>,
     pub(crate) gate: AccessGate,
+    /// What sessions' time counts from.
+    pub(crate) began: std::time::Instant,
     pub(crate) limits: Limits,
     pub(crate) history: Arc<Mutex<History>>,
     pub(crate) published: watch::Sender<Published>,

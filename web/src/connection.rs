@@ -1,51 +1,122 @@
-//! One TCP connection: HTTP/1 over a stream whose stalled writes end it.
+//! One TCP connection: HTTP/1, by TLS where the node has it, over a stream whose stalled writes end it.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use selvedge_units::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
-use crate::app::stopped;
+use crate::app::{Limits, stopped};
+use crate::places::Seat;
 
 /// The largest head of a request, in bytes.
 const HEAD_MAX: usize = 16 * 1024;
+/// The first byte of a TLS handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
 
-/// Serves one connection until the client leaves, stalls, is silent, or the server stops.
-pub(crate) async fn serve(
-    tcp: TcpStream,
-    router: Router,
-    head_timeout: Duration,
-    stall: Duration,
-    mut stopping: watch::Receiver<bool>,
-) {
-    // Pictures and replies are small and wanted now.
-    let _ = tcp.set_nodelay(true);
-    let io = TokioIo::new(StallGuard::new(tcp, stall));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout.to_std())
-        .max_buf_size(HEAD_MAX)
-        .serve_connection(io, TowerToHyperService::new(router))
-        .with_upgrades();
-    tokio::pin!(connection);
-    let served = tokio::select! {
-        served = &mut connection => served,
-        () = stopped(&mut stopping) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+/// What all connections are served with.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    pub(crate) router: Router,
+    /// With TLS: how it is spoken, and what answers those who don't.
+    pub(crate) tls: Option<(TlsAcceptor, Router)>,
+    pub(crate) limits: Limits,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Serving {
+    /// Serves one connection until the client leaves, stalls, is silent, loses its seat, or the
+    /// server stops.
+    pub(crate) async fn serve(mut self, tcp: TcpStream, seat: Arc<Seat>) {
+        let mut stopping = self.stopping.clone();
+        let stopped = async {
+            stopped(&mut stopping).await;
+            // A request that is whole is answered yet.
+            if !seat.is_waiting() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let until = Instant::now() + self.limits.header.to_std();
+        // Pictures and replies are small and wanted now.
+        let _ = tcp.set_nodelay(true);
+        tokio::select! {
+            () = stopped => {}
+            () = seat.lost() => tracing::debug!("a connection made room for another"),
+            () = self.converse(tcp, &seat, until) => {}
         }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "connection ended");
+    }
+
+    /// A request's head is to be there `until` then.
+    async fn converse(&mut self, tcp: TcpStream, seat: &Arc<Seat>, until: Instant) {
+        let Some((tls, elsewhere)) = self.tls.take() else {
+            let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(seat));
+            return self.speak(io, seat, until).await;
+        };
+        let mut first = [0];
+        if !matches!(timeout_at(until, tcp.peek(&mut first)).await, Ok(Ok(1))) {
+            return;
+        }
+        let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(seat));
+        if first != [HANDSHAKE] {
+            self.router = elsewhere;
+            return self.speak(io, seat, until).await;
+        }
+        match timeout_at(until, tls.accept(io)).await {
+            Ok(Ok(io)) => self.speak(io, seat, until).await,
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+            Err(_) => {}
+        }
+    }
+
+    async fn speak<S>(&mut self, io: S, seat: &Arc<Seat>, until: Instant)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let seat = Arc::clone(seat);
+            request.extensions_mut().insert(Arc::clone(&seat));
+            let answer = router.call(request.map(Body::new));
+            async move {
+                let answer = answer.await;
+                // Whoever speaks WebSocket from here on keeps its seat.
+                if !answer.as_ref().is_ok_and(|a| a.status() == StatusCode::SWITCHING_PROTOCOLS) {
+                    seat.answered();
+                }
+                answer
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(until.saturating_duration_since(Instant::now()))
+            .max_buf_size(HEAD_MAX)
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades();
+        tokio::pin!(connection);
+        let served = tokio::select! {
+            served = &mut connection => served,
+            () = stopped(&mut self.stopping) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "connection ended");
+        }
     }
 }
 
@@ -56,12 +127,14 @@ struct StallGuard {
     patience: Duration,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
+    /// Kept for as long as the connection lasts, whatever is spoken.
+    seat: Arc<Seat>,
 }
 
 impl StallGuard {
-    fn new(tcp: TcpStream, patience: Duration) -> Self {
+    fn new(tcp: TcpStream, patience: Duration, seat: Arc<Seat>) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + patience.to_std()));
-        Self { tcp, patience, deadline, waiting: false }
+        Self { tcp, patience, deadline, waiting: false, seat }
     }
 
     fn check_progress<T>(
@@ -88,7 +161,12 @@ impl AsyncRead for StallGuard {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_read(context, buffer)
+        let read = Pin::new(&mut self.tcp).poll_read(context, buffer);
+        // All of the answer is with the kernel.
+        if read.is_pending() && !self.waiting {
+            self.seat.waits_if_answered();
+        }
+        read
     }
 }
 

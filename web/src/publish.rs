@@ -82,6 +82,6 @@ pub(crate) async fn record(view: Arc<dyn NodeView>, history: Arc<Mutex<History>>
 }
 
 /// Nothing that is done under the lock can leave the history half changed.
-pub(crate) fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
-    history.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,32 +2,39 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_control_config::view::NodeView;
+use selvedge_control_config::{PageConfig, Tls};
 use selvedge_units::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
-use crate::access::{AccessGate, AdmittedRequest};
+use crate::access::AccessGate;
 use crate::app::{App, Limits, stopped};
-use crate::problem::Problem;
+use crate::certificate::{self, CertificateError, Fingerprint, Identity};
+use crate::connection::Serving;
+use crate::places::{Places, Seat};
 use crate::publish::{publish, record};
-use crate::{api, assets, connection, socket};
+use crate::routes;
+use crate::session::SessionKey;
 
 /// Bytes the kernel may hold for one client: what is in flight to a slow one, and how stale it is.
 const SEND_BUFFER: u32 = 256 * 1024;
 /// How long open requests may take to end once the server is to stop.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(300);
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: u32 = 4096;
+/// What a client gets for which there is no place.
+const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\
+    Content-Type: text/plain\r\nContent-Length: 64\r\n\r\n\
+    this address has too many connections; close some and try again\n";
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +60,12 @@ pub enum ServerError {
          address such as 127.0.0.1:7700"
     )]
     TokenRequired(SocketAddr),
-    /// The token is too easy, or no header can carry it.
-    #[error(
-        "the token can't be used: {0}; set [node] token to 8 or more printable ASCII characters"
-    )]
-    BadToken(&'static str),
+    /// There is no certificate to show.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// No cookie could be made that others can't.
+    #[error("the system has no random numbers")]
+    NoRandomness,
     /// The system refused a socket or a thread.
     #[error("cannot start the web server on {0}: {1}")]
     System(SocketAddr, #[source] io::Error),
@@ -66,24 +74,21 @@ pub enum ServerError {
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    page: PageConfig,
+    fingerprint: Option<Fingerprint>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens on `listen` and serves `view` there, with the default [`Limits`]. Once this
-    /// returns, clients can connect. If `token` is set, every client must bring it.
+    /// Serves `view` as `page` says, with the default [`Limits`]. Once this returns, clients can
+    /// connect. If `page` has tokens, every client must bring one of them.
     ///
     /// # Errors
-    /// [`ServerError`]: the port is taken, or `listen` is not a loopback address and there is no
-    /// `token`, ...; nothing runs then.
-    pub fn start(
-        view: Arc<dyn NodeView>,
-        listen: SocketAddr,
-        token: Option<String>,
-    ) -> Result<Self, ServerError> {
-        Self::start_with(view, listen, token, Limits::default())
+    /// [`ServerError`]: the port is taken, or `page.listen` is not a loopback address and there is no
+    /// token, ...; nothing runs then.
+    pub fn start(view: Arc<dyn NodeView>, page: PageConfig) -> Result<Self, ServerError> {
+        Self::start_with(view, page, Limits::default())
     }
 
     /// As [`start`](Self::start), with other limits.
@@ -92,41 +97,70 @@ impl Server {
     /// As [`start`](Self::start).
     pub fn start_with(
         view: Arc<dyn NodeView>,
-        listen: SocketAddr,
-        token: Option<String>,
+        mut page: PageConfig,
         limits: Limits,
     ) -> Result<Self, ServerError> {
-        check_token(listen, token.as_deref())?;
+        let listen = page.listen;
+        if page.token.is_none() && !listen.ip().is_loopback() {
+            return Err(ServerError::TokenRequired(listen));
+        }
+        let identity = Identity::of(&page.tls)?;
+        let fingerprint = identity.as_ref().map(|identity| identity.fingerprint);
+        let mut secret = [0; 32];
+        SystemRandom::new().fill(&mut secret).map_err(|_| ServerError::NoRandomness)?;
         let system = |error| ServerError::System(listen, error);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
         let listener = runtime.block_on(async { bind(listen) }).map_err(|e| explain(listen, e))?;
-        let address = listener.local_addr().map_err(system)?;
+        page.listen = listener.local_addr().map_err(system)?;
 
         let (stop, stopping) = watch::channel(false);
         let app = Arc::new(App {
             view,
-            gate: AccessGate::new(address, token),
+            gate: AccessGate::new(&page, SessionKey::new(&secret)),
+            began: std::time::Instant::now(),
             limits,
             history: Arc::default(),
             published: watch::Sender::default(),
             sockets: Arc::new(Semaphore::new(limits.sockets)),
-            stopping,
+            stopping: stopping.clone(),
         });
-        let serve = move || runtime_loop(&runtime, listener, app);
+        let serving = Serving {
+            router: routes::router(Arc::clone(&app)),
+            tls: identity.map(|identity| {
+                (TlsAcceptor::from(identity.config), routes::to_tls(Arc::clone(&app)))
+            }),
+            limits,
+            stopping,
+        };
+        let per_address = page.connections_per_address.into();
+        let serve = move || runtime_loop(&runtime, listener, &app, &serving, per_address);
         let thread =
             std::thread::Builder::new().name("selvedge-web".into()).spawn(serve).map_err(system)?;
-        tracing::info!(%address, "page, API and metrics");
-        Ok(Self { address, stop, thread: Some(thread) })
+        tracing::info!(address = %page.listen, "page, API and metrics");
+        Ok(Self { page, fingerprint, stop, thread: Some(thread) })
     }
 
     /// Where it listens: the port that was chosen, if it was to be any.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.page.listen
     }
 
-    /// Stops accepting, lets requests end, closes WebSockets, and returns within about a second.
+    /// Where the page is, as a browser takes it; with TLS, by what to know it, and where that is kept.
+    #[must_use]
+    pub fn announcement(&self) -> String {
+        let mut text = format!("page: {}", self.page.url(self.page.listen));
+        if let Some(fingerprint) = self.fingerprint {
+            text += &format!("\ncertificate: SHA-256 {fingerprint}");
+        }
+        if let (Tls::Auto, Some(path)) = (&self.page.tls, certificate::kept_at()) {
+            text += &format!("\ncertificate: kept in {}", path.display());
+        }
+        text
+    }
+
+    /// Stops accepting, lets requests end, closes WebSockets, and returns within half a second.
     pub fn stop(self) {
         drop(self);
     }
@@ -143,25 +177,13 @@ impl Drop for Server {
     }
 }
 
-fn check_token(listen: SocketAddr, token: Option<&str>) -> Result<(), ServerError> {
-    match token {
-        None if listen.ip().is_loopback() => Ok(()),
-        None => Err(ServerError::TokenRequired(listen)),
-        Some(token) if token.len() < 8 => Err(ServerError::BadToken("it is too short")),
-        Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(ServerError::BadToken("it holds a space or another character outside of ASCII"))
-        }
-        Some(_) => Ok(()),
-    }
-}
-
 fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Old connections of the last run may linger for minutes.
     socket.set_reuseaddr(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(listen)?;
-    socket.listen(128)
+    socket.listen(BACKLOG)
 }
 
 fn explain(listen: SocketAddr, error: io::Error) -> ServerError {
@@ -173,9 +195,13 @@ fn explain(listen: SocketAddr, error: io::Error) -> ServerError {
     }
 }
 
-fn runtime_loop(runtime: &Runtime, listener: TcpListener, app: Arc<App>) {
-    let slots = Arc::new(Semaphore::new(app.limits.connections));
-    let all = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+fn runtime_loop(
+    runtime: &Runtime,
+    listener: TcpListener,
+    app: &Arc<App>,
+    serving: &Serving,
+    per_address: usize,
+) {
     runtime.block_on(async {
         tokio::spawn(publish(
             Arc::clone(&app.view),
@@ -184,26 +210,28 @@ fn runtime_loop(runtime: &Runtime, listener: TcpListener, app: Arc<App>) {
             app.published.clone(),
         ));
         tokio::spawn(record(Arc::clone(&app.view), Arc::clone(&app.history)));
+        let (alive, mut ended) = mpsc::channel(1);
         let mut stopping = app.stopping.clone();
         tokio::select! {
-            () = accept(listener, &app, &slots) => {}
+            () = accept(listener, serving, per_address, alive) => {}
             () = stopped(&mut stopping) => {}
         }
-        // Whoever ends gives its permit back; those that don't end in time are dropped.
-        let ended = async {
-            let _slots = slots.acquire_many(all(app.limits.connections)).await;
-            let _sockets = app.sockets.acquire_many(all(app.limits.sockets)).await;
-        };
-        let _ = timeout(GRACE.into(), ended).await;
+        // Whoever ends drops its end of the channel; those that don't end in time are dropped.
+        let _ = timeout(GRACE.into(), ended.recv()).await;
     });
 }
 
-async fn accept(listener: TcpListener, app: &Arc<App>, slots: &Arc<Semaphore>) {
-    let router = router(Arc::clone(app));
+async fn accept(
+    listener: TcpListener,
+    serving: &Serving,
+    per_address: usize,
+    alive: mpsc::Sender<()>,
+) {
+    let places = Places::new(serving.limits.connections, per_address);
+    let places = Arc::new(Mutex::new(places));
     loop {
-        let Ok(slot) = Arc::clone(slots).acquire_owned().await else { return };
-        let tcp = match listener.accept().await {
-            Ok((tcp, _)) => tcp,
+        let (tcp, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, mostly: give others time to close theirs.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -211,76 +239,13 @@ async fn accept(listener: TcpListener, app: &Arc<App>, slots: &Arc<Semaphore>) {
                 continue;
             }
         };
-        let (router, limits) = (router.clone(), app.limits);
-        let stopping = app.stopping.clone();
-        tokio::spawn(async move {
-            connection::serve(tcp, router, limits.request, limits.stall, stopping).await;
-            drop(slot);
-        });
+        let Some(seat) = Seat::take(&places, from.ip(), alive.clone()) else {
+            // There is room for so much in a new connection, or nobody waits for it.
+            let _ = tcp.try_write(REFUSED);
+            continue;
+        };
+        tokio::spawn(serving.clone().serve(tcp, Arc::new(seat)));
+        // A request that is there already is read before its place can be taken.
+        yield_now().await;
     }
-}
-
-fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/api/v1/node", get(api::node))
-        .route("/api/v1/channels", get(api::channels))
-        .route("/api/v1/stacks", get(api::stacks))
-        .route("/api/v1/history", get(api::history))
-        .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
-        .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
-        .route("/api/v1/events", get(api::events))
-        .route("/api/v1/reload", post(api::reload))
-        .route("/api/v1/save", post(api::save))
-        .route("/metrics", get(api::metrics))
-        .route("/ws", get(socket::upgrade))
-        .fallback(file)
-        .method_not_allowed_fallback(api::no_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), enter))
-        .with_state(app)
-}
-
-async fn file(request: Request) -> Response {
-    let served = assets::serve(request.uri(), request.headers());
-    match (served, request.method().as_str()) {
-        (Some(file), "GET" | "HEAD") => file,
-        (Some(_), _) => ([(header::ALLOW, "GET, HEAD")], api::no_method().await).into_response(),
-        (None, _) => api::no_route().await.into_response(),
-    }
-}
-
-/// Around every request: the gate, the time limit, the fixed headers.
-async fn enter(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    let mut response = match app.gate.admit(&head) {
-        Ok(admitted) => {
-            let request = Request::from_parts(head, body);
-            let mut response = match timeout(app.limits.request.into(), next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => too_slow().into_response(),
-            };
-            if let AdmittedRequest::WithCookie(cookie) = admitted
-                && let Ok(cookie) = HeaderValue::from_str(&cookie)
-            {
-                response.headers_mut().insert(header::SET_COOKIE, cookie);
-            }
-            response
-        }
-        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => {
-            let mut response = match head.uri.path() {
-                "/" => assets::token_page(),
-                _ => problem.into_response(),
-            };
-            let scheme = HeaderValue::from_static("Bearer realm=\"selvedge\"");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-            response
-        }
-        Err(problem) => problem.into_response(),
-    };
-    assets::guard(response.headers_mut());
-    response
-}
-
-fn too_slow() -> Problem {
-    let message = "the request took too long to arrive";
-    Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", message, "send it at once")
 }

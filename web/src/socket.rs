@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use selvedge_units::Duration;
@@ -18,9 +18,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use crate::access::view_only;
 use crate::app::{App, stopped};
 use crate::knobs::{self, Target};
 use crate::problem::Problem;
+use crate::session::Role;
 use crate::video::Watching;
 
 /// The largest message from a client, in bytes.
@@ -34,7 +36,11 @@ const PICTURE_MAX: usize = 1 << 20;
 
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
-pub(crate) async fn upgrade(State(app): State<Arc<App>>, upgrade: Upgrade) -> Response {
+pub(crate) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Extension(role): Extension<Role>,
+    upgrade: Upgrade,
+) -> Response {
     let Ok(upgrade) = upgrade else {
         let message = "this route speaks WebSocket only";
         let remedy = "for one snapshot, GET /api/v1/node";
@@ -48,14 +54,15 @@ pub(crate) async fn upgrade(State(app): State<Arc<App>>, upgrade: Upgrade) -> Re
     upgrade
         .max_message_size(MESSAGE_MAX)
         .max_frame_size(MESSAGE_MAX)
-        .on_upgrade(move |socket| run(socket, app, permit))
+        .on_upgrade(move |socket| run(socket, app, role, permit))
 }
 
-async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit) {
+async fn run(mut socket: WebSocket, app: Arc<App>, role: Role, _permit: OwnedSemaphorePermit) {
     let mut stopping = app.stopping.clone();
     let mut published = app.published.subscribe();
     let mut session = Session {
         app: &app,
+        role,
         names: Arc::default(),
         shown: BTreeMap::new(),
         watching: Watching::default(),
@@ -111,6 +118,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit
 
 struct Session<'a> {
     app: &'a App,
+    role: Role,
     /// Names by index, as in the last snapshot sent.
     names: Arc<[String]>,
     /// The streams whose pictures are wanted, by index.
@@ -212,6 +220,9 @@ impl Session<'_> {
 
     /// `{"stream": NAME, KEY: VALUE}` or `{"link": NAME, KEY: VALUE}`.
     fn set(&self, set: &Value) -> Result<Value, Problem> {
+        if self.role == Role::View {
+            return Err(view_only());
+        }
         let remedy = "send {\"set\": {\"stream\": \"NAME\", \"window\": \"1/5\"}}";
         let bad = |message: &str| Problem::bad("bad-value", "set", message, remedy);
         let mut rest = set.as_object().ok_or_else(|| bad("\"set\" is not an object"))?.clone();

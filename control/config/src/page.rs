@@ -110,7 +110,9 @@ pub enum TokenError {
     #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
     Form,
     /// Everybody knows it.
-    #[error("an example that everybody knows; write one of your own, as openssl rand -hex 16 makes")]
+    #[error(
+        "an example that everybody knows; write one of your own, as openssl rand -hex 16 makes"
+    )]
     Published,
 }
 

@@ -292,7 +292,8 @@ fn a_token_is_one_that_can_be_sent_and_that_not_everybody_knows() {
     for good in ["0123456789abcdef".to_owned(), "a".repeat(256), "-._~+/=ABCxyz019".to_owned()] {
         assert_eq!(read(&good).as_ref(), Ok(&good));
     }
-    for bad in ["", "0123456789abcde", "with a space in it", "schl\u{fc}ssel-wort-lang", &"a".repeat(257)]
+    for bad in
+        ["", "0123456789abcde", "with a space in it", "schl\u{fc}ssel-wort-lang", &"a".repeat(257)]
     {
         assert_eq!(read(bad), Err(TokenError::Form), "{bad}");
     }
@@ -311,7 +312,8 @@ fn no_example_holds_a_token() {
     for folder in ["scenarios", "scenarios/bad", "fuzz/seeds/node_file"] {
         for path in files(folder, "toml") {
             let Ok(text) = fs::read_to_string(&path) else { continue };
-            let of = |line: &str| Some(line.split_once("token = \"")?.1.split('"').next()?.to_owned());
+            let of =
+                |line: &str| Some(line.split_once("token = \"")?.1.split('"').next()?.to_owned());
             let open = |token: String| token.parse::<Token>().is_ok();
             assert!(!text.lines().filter_map(of).any(open), "{} has a token", path.display());
         }

@@ -49,6 +49,18 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
+    let mut tcp = connect(server);
+    ask_on(&mut tcp, server, request, headers, body)
+}
+
+/// The same over a connection that is there already, plain or by TLS.
+pub(crate) fn ask_on(
+    stream: &mut (impl Read + Write),
+    server: SocketAddr,
+    request: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
     let mut text = format!("{request} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|(name, _)| *name == "Host") {
         text += &format!("Host: {server}\r\n");
@@ -57,16 +69,15 @@ pub(crate) fn ask(
         text += &format!("{name}: {value}\r\n");
     }
     text += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
-    let mut tcp = connect(server);
     // The server may answer and hang up before it has read all of a body that is too long.
-    let _ = tcp.write_all(text.as_bytes());
-    read_answer(&mut tcp)
+    let _ = stream.write_all(text.as_bytes());
+    read_answer(stream)
 }
 
-pub(crate) fn read_answer(tcp: &mut TcpStream) -> Answer {
+pub(crate) fn read_answer(stream: &mut impl Read) -> Answer {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
-    while let Ok(n @ 1..) = tcp.read(&mut chunk) {
+    while let Ok(n @ 1..) = stream.read(&mut chunk) {
         bytes.extend_from_slice(&chunk[..n]);
     }
     let text = String::from_utf8(bytes).unwrap();

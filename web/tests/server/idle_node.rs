@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures, QueueingCounts,
     StreamPicture, StreamSnapshot, StreamState,
@@ -69,8 +70,14 @@ impl IdleNode {
     }
 
     pub(crate) fn serve(self: &Arc<Self>, limits: Limits) -> Server {
+        self.serve_as(PageConfig::default(), limits)
+    }
+
+    /// At any free port of the loopback, otherwise as `page` says.
+    pub(crate) fn serve_as(self: &Arc<Self>, page: PageConfig, limits: Limits) -> Server {
         let view: Arc<dyn NodeView> = Arc::clone(self) as _;
-        Server::start_with(view, "127.0.0.1:0".parse().unwrap(), None, limits).unwrap()
+        let listen = "127.0.0.1:0".parse().unwrap();
+        Server::start_with(view, PageConfig { listen, ..page }, limits).unwrap()
     }
 
     pub(crate) fn last_set_knob(&self) -> Option<Knob> {

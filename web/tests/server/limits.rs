@@ -92,7 +92,8 @@ fn a_message_that_is_too_long_ends_the_conversation() {
 
 #[test]
 fn a_request_that_never_ends_is_given_up() {
-    let limits = Limits { request: Duration::from_millis(200), ..quick() };
+    let short = Duration::from_millis(200);
+    let limits = Limits { header: short, request: short, ..quick() };
     let server = IdleNode::new().serve(limits);
     let at = server.local_addr();
     let mut head = connect(at);

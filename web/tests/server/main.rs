@@ -6,5 +6,7 @@ mod http;
 mod idle_node;
 mod limits;
 mod metrics;
+mod slow;
 mod socket;
+mod tls;
 mod videos;

@@ -1,6 +1,7 @@
 //! The WebSocket's conversation: snapshots, pictures against acknowledgements, changes.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,7 @@ use selvedge_data_stream::Window;
 use selvedge_units::Duration;
 use selvedge_web::Limits;
 use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
 use crate::http::{connect, get};
@@ -21,8 +23,25 @@ pub(crate) fn open(server: SocketAddr) -> Client {
 }
 
 pub(crate) fn try_open(server: SocketAddr) -> Result<Client, u16> {
+    open_on(connect(server), server, &[])
+}
+
+pub(crate) fn open_with(server: SocketAddr, headers: &[(&'static str, &str)]) -> Client {
+    open_on(connect(server), server, headers).expect("a WebSocket")
+}
+
+/// Over a connection that is there already, plain or by TLS.
+pub(crate) fn open_on<S: Read + Write>(
+    stream: S,
+    server: SocketAddr,
+    headers: &[(&'static str, &str)],
+) -> Result<WebSocket<S>, u16> {
     use tungstenite::handshake::HandshakeError;
-    match tungstenite::client(format!("ws://{server}/ws"), connect(server)) {
+    let mut request = format!("ws://{server}/ws").into_client_request().unwrap();
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    match tungstenite::client(request, stream) {
         Ok((client, _)) => Ok(client),
         Err(HandshakeError::Failure(tungstenite::Error::Http(answer))) => {
             Err(answer.status().as_u16())
