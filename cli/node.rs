@@ -7,7 +7,7 @@ use selvedge_cli_terminal::Failure;
 use selvedge_units::Duration;
 use serde_json::Value;
 
-use crate::top::http::{Client, HttpError};
+use crate::top::http::NodeAddress;
 
 /// How long the node may take: new sources are opened first.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -29,12 +29,8 @@ pub(crate) enum NodeCommand {
 /// Where a node is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeAt {
-    /// Where the node is, as its file says under `listen`
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
-    address: String,
-    /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
-    #[arg(long)]
-    token: Option<String>,
+    #[command(flatten)]
+    node: NodeAddress,
     /// Print the node's answer as a line of JSON
     #[arg(long)]
     json: bool,
@@ -45,12 +41,10 @@ pub(crate) fn command(command: &NodeCommand) -> Result<(), Failure> {
         NodeCommand::Reload(at) => (at, "/api/v1/reload"),
         NodeCommand::Save(at) => (at, "/api/v1/save"),
     };
-    let token = at.token.clone().or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
-    let token = token.filter(|token| !token.is_empty());
-    let client = Client::new(&at.address, token).map_err(Failure::input)?;
-    let body = client.post(path, ANSWER_WITHIN).map_err(|error| match error {
-        HttpError::Address(_) | HttpError::Encrypted | HttpError::Token => Failure::input(error),
-        error => Failure::failed(error),
+    let body = at.node.client().and_then(|client| client.post(path, ANSWER_WITHIN));
+    let body = body.map_err(|error| match error.is_bad_input() {
+        true => Failure::input(error),
+        false => Failure::failed(error),
     })?;
     let answer: Value = serde_json::from_slice(&body).map_err(Failure::failed)?;
     let mut out = std::io::stdout().lock();

@@ -15,6 +15,8 @@ use std::time::Instant as StdInstant;
 use clap::Args;
 use parking_lot::Mutex;
 use selvedge_cli_terminal::{Failure, Table, input};
+#[cfg(feature = "gstreamer")]
+use selvedge_control_config::PageConfig;
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
@@ -193,10 +195,11 @@ fn serve(
     let Some(listen) = args.page else { return Ok(None) };
     let seen = Arc::clone(receiver);
     let view = page::PlayView::new(&args.source, shown, Box::new(move || seen.snapshots()));
-    let server = Server::start(Arc::new(view), listen, None).map_err(|error| {
+    let page = PageConfig { listen, ..PageConfig::default() };
+    let server = Server::start(Arc::new(view), page).map_err(|error| {
         Failure::input(format!("{error}\nserve the page elsewhere with --page ADDRESS"))
     })?;
-    eprintln!("page: http://{}/", server.local_addr());
+    eprintln!("{}", server.announcement());
     Ok(Some(server))
 }
 

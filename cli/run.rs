@@ -14,7 +14,7 @@ use selvedge_node::{
     ChannelWatch, Channels, ChannelsError, Node, NodeOptions, StartError, wait_until,
 };
 use selvedge_units::Duration;
-use selvedge_web::Server;
+use selvedge_web::{Server, ServerError};
 
 use crate::feasible::{self, Fit};
 use crate::node_file::{self, NodeFile, NodeFileArgs, lines};
@@ -60,10 +60,12 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let node = Node::prepare(config, options).map_err(|error| refused(&file, error))?;
     let node = Arc::new(node);
     let view = Arc::clone(&node) as Arc<dyn NodeView>;
-    let server = Server::start(view, config.listen, config.token.clone()).map_err(|error| {
-        Failure::input(lines(&file.errors([("node.listen".into(), error.to_string())])))
+    let page = config.page.clone().based_at(&file.base);
+    let server = Server::start(view, page).map_err(|error| {
+        let key = if matches!(error, ServerError::Certificate(_)) { "tls" } else { "listen" };
+        Failure::input(lines(&file.errors([(format!("node.{key}"), error.to_string())])))
     })?;
-    eprintln!("page: http://{}/", server.local_addr());
+    eprintln!("{}", server.announcement());
 
     wait_until(CONNECTED, || node.stacks_are_up() || stopped());
     // Last of all: nothing is sent by a node that can't start.

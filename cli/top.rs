@@ -17,7 +17,7 @@ use selvedge_cli_terminal::{Failure, signals};
 use selvedge_control_config::view::NodeSnapshot;
 use selvedge_units::Duration;
 
-use self::http::{Client, HttpError};
+use self::http::{Client, HttpError, NodeAddress};
 
 /// How long one question to the node may take in all.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -25,12 +25,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// What to show, and how.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct TopOptions {
-    /// Where the node is, as its file says under `listen`
-    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
-    pub(crate) address: String,
-    /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
-    #[arg(long)]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) node: NodeAddress,
     /// Print one snapshot as a line of JSON and exit
     #[arg(long, conflicts_with = "once")]
     pub(crate) json: bool,
@@ -60,7 +56,7 @@ impl TopError {
     /// 2 for options that can't be right, 1 for all else.
     pub(crate) const fn exit_status(&self) -> u8 {
         match self {
-            Self::Http(HttpError::Address(_) | HttpError::Encrypted | HttpError::Token) => 2,
+            Self::Http(error) if error.is_bad_input() => 2,
             _ => 1,
         }
     }
@@ -84,8 +80,7 @@ pub(crate) fn report_text(node: &NodeSnapshot) -> String {
 /// Shows a node until it is asked to stop, or once. The view itself goes on while a node does not answer,
 /// and says so.
 fn run(options: TopOptions, stop: &AtomicBool) -> Result<(), TopError> {
-    let token = options.token.or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
-    let client = Client::new(&options.address, token.filter(|token| !token.is_empty()))?;
+    let client = options.node.client()?;
     if options.json {
         let mut line = serde_json::to_string(&snapshot(&client)?).map_err(TopError::Snapshot)?;
         line.push('\n');

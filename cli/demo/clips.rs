@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_cli_terminal::Failure;
-use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{
+    FilePart, LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig,
+};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Spec, Window, Windows};
 use selvedge_media::{StreamInfo, inspect};
@@ -196,8 +198,7 @@ pub(super) fn node(
     };
     NodeConfig {
         name: format!("demo-{discipline}"),
-        listen: args.listen,
-        token: None,
+        page: PageConfig { listen: args.listen, ..PageConfig::default() },
         links: vec![LinkConfig::new("uplink", rate, discipline)],
         streams: clips.iter().zip(receivers).zip(needed).map(stream).collect(),
     }

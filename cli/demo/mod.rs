@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
 use selvedge_control_config::view::NodeView;
-use selvedge_control_config::{NodeConfig, SourceUri};
+use selvedge_control_config::{NodeConfig, PageConfig, SourceUri};
 use selvedge_data_sched::Discipline;
 use selvedge_media::StreamInfo;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
@@ -206,7 +206,8 @@ fn page(args: &DemoArgs, view: &Arc<DemoView>) -> Result<Option<Server>, Failure
         return Ok(None);
     }
     let view = Arc::clone(view) as Arc<dyn NodeView>;
-    let server = Server::start(view, args.listen, None).map_err(|error| {
+    let page = PageConfig { listen: args.listen, ..PageConfig::default() };
+    let server = Server::start(view, page).map_err(|error| {
         Failure::input(format!("{error}\nserve the page elsewhere with --listen, or --no-page"))
     })?;
     let page = format!("http://{}/", server.local_addr());

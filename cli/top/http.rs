@@ -1,10 +1,18 @@
-//! One request to a node: HTTP/1.1 over plain TCP (RFC 9112), bounded in time and size.
+//! One request to a node: HTTP/1.1 (RFC 9112) over TCP or TLS, bounded in time and size.
+
+mod pinned;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Instant;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use selvedge_control_config::{Token, TokenError};
 use selvedge_units::Duration;
+use selvedge_web::Fingerprint;
+
+use self::pinned::PinnedCertificates;
 
 /// The longest answer that is read, in bytes.
 const BODY_MAX: u64 = 8 << 20;
@@ -20,12 +28,26 @@ pub(crate) enum HttpError {
     /// Not an address.
     #[error("{0:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")]
     Address(String),
-    /// An address with `https://`.
-    #[error("https is not spoken here; connect to the node itself, or through ssh -L")]
-    Encrypted,
-    /// A token that can't stand in a header.
-    #[error("the token holds characters that no token has; copy it again")]
-    Token,
+    /// A token that no node has.
+    #[error("the token is {0}")]
+    Token(#[from] TokenError),
+    /// TLS, and a certificate that nobody vouches for.
+    #[error(
+        "the certificate of {address} is not known here; if the node there printed this fingerprint \
+         when it started, add --fingerprint {fingerprint}"
+    )]
+    Unknown {
+        /// Where.
+        address: String,
+        /// What it shows.
+        fingerprint: Fingerprint,
+    },
+    /// Plain HTTP where TLS is spoken.
+    #[error("the node speaks TLS; write https:// before its address")]
+    TlsOnly,
+    /// TLS where it is not spoken.
+    #[error("no TLS is spoken there ({0}); if that is right, write http:// before the address")]
+    NotTls(rustls::Error),
     /// No host of that name, or nobody listens.
     #[error("no node answers at {address} ({error}); is it running, and there?")]
     Connect {
@@ -66,8 +88,43 @@ impl From<io::Error> for HttpError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Malformed("it ends too early"),
-            _ => Self::Io(error),
+            _ => match error.downcast() {
+                Ok(error) => Self::NotTls(error),
+                Err(error) => Self::Io(error),
+            },
         }
+    }
+}
+
+impl HttpError {
+    /// Whether it is what the user wrote that can't be right.
+    pub(crate) const fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Address(_) | Self::Token(_))
+    }
+}
+
+/// Where a node is, and as whom to ask it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct NodeAddress {
+    /// Where the node is, as its file says under `listen`; TLS is spoken unless that is on this machine,
+    /// or as http:// or https:// before it says
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
+    pub(crate) address: String,
+    /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
+    #[arg(long)]
+    token: Option<String>,
+    /// By what to know a node that speaks TLS: what it prints as its certificate. Nodes that this user
+    /// runs on this machine are known without
+    #[arg(long, value_name = "SHA-256")]
+    fingerprint: Option<Fingerprint>,
+}
+
+impl NodeAddress {
+    /// Who asks there.
+    pub(crate) fn client(&self) -> Result<Client, HttpError> {
+        let token = self.token.clone().or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
+        let token = token.filter(|token| !token.is_empty());
+        Client::new(&self.address, token.as_deref(), self.fingerprint)
     }
 }
 
@@ -76,20 +133,24 @@ impl From<io::Error> for HttpError {
 pub(crate) struct Client {
     /// `HOST:PORT`.
     address: String,
-    token: Option<String>,
+    token: Option<Token>,
+    /// By what to know a node that speaks TLS; `None`: it does not.
+    trusted: Option<Vec<Fingerprint>>,
 }
 
 impl Client {
-    /// Takes `HOST:PORT`, `HOST`, or either with `http://` before and `/` behind.
-    pub(crate) fn new(address: &str, token: Option<String>) -> Result<Self, HttpError> {
-        if address.starts_with("https://") {
-            return Err(HttpError::Encrypted);
+    /// Takes `HOST:PORT`, `HOST`, or either with `http://` or `https://` before and `/` behind.
+    pub(crate) fn new(
+        address: &str,
+        token: Option<&str>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Self, HttpError> {
+        let token = token.map(str::parse).transpose()?;
+        let (scheme, host) = address.split_once("://").unwrap_or(("", address));
+        if !matches!(scheme, "" | "http" | "https") {
+            return Err(HttpError::Address(address.to_owned()));
         }
-        let visible = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
-        if token.as_deref().is_some_and(|token| !visible(token) || token.len() > 4096) {
-            return Err(HttpError::Token);
-        }
-        let host = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+        let host = host.trim_end_matches('/');
         let named = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
         if host.is_empty() || host.len() > 255 || !host.chars().all(named) {
             return Err(HttpError::Address(address.to_owned()));
@@ -101,7 +162,10 @@ impl Client {
             Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => host.to_owned(),
             Some(_) => return Err(HttpError::Address(address.to_owned())),
         };
-        Ok(Self { address, token })
+        let encrypted = scheme == "https" || (scheme.is_empty() && !is_local(&address));
+        let trusted =
+            encrypted.then(|| fingerprint.into_iter().chain(Fingerprint::kept()).collect());
+        Ok(Self { address, token, trusted })
     }
 
     /// `HOST:PORT`.
@@ -133,14 +197,29 @@ impl Client {
             error => error,
         };
         let stream = connect(places, &clock).map_err(failed)?;
-        self.ask(stream, (method, path), &clock).map_err(timed)
+        let stream = DeadlineStream { stream, clock: &clock };
+        let Some(trusted) = &self.trusted else {
+            return self.ask(stream, method, path).map_err(timed);
+        };
+        let certificates = PinnedCertificates::new(trusted.clone());
+        let config = certificates.config().map_err(HttpError::NotTls)?;
+        // The name does not count, and an address names no server to it (RFC 6066, 3).
+        let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
+        let client = ClientConnection::new(config, name).map_err(HttpError::NotTls)?;
+        self.ask(StreamOwned::new(client, stream), method, path).map_err(|error| {
+            let refused = certificates.refused().map(|fingerprint| {
+                let address = self.address.clone();
+                HttpError::Unknown { address, fingerprint }
+            });
+            refused.unwrap_or_else(|| timed(error))
+        })
     }
 
     fn ask(
         &self,
-        mut stream: TcpStream,
-        (method, path): (&str, &str),
-        clock: &Deadline,
+        mut stream: impl Read + Write,
+        method: &str,
+        path: &str,
     ) -> Result<Vec<u8>, HttpError> {
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\
@@ -148,13 +227,19 @@ impl Client {
             self.address
         );
         if let Some(token) = &self.token {
-            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+            request.push_str(&format!("Authorization: Bearer {}\r\n", token.as_str()));
         }
         request.push_str("\r\n");
-        stream.set_write_timeout(Some(clock.left()?.into()))?;
         stream.write_all(request.as_bytes())?;
-        body(&mut BufReader::new(DeadlineStream { stream, clock }))
+        body(&mut BufReader::new(stream))
     }
+}
+
+/// Whether this `HOST:PORT` is on this machine, as far as that is known without asking.
+fn is_local(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || literal.is_ok_and(|literal| literal.to_canonical().is_loopback())
 }
 
 fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Deadline) -> io::Result<TcpStream> {
@@ -180,7 +265,7 @@ impl Deadline {
     }
 }
 
-/// A stream whose reads end by one moment, however slowly bytes drip in.
+/// A stream whose reads and writes end by one moment, however slowly bytes drip.
 struct DeadlineStream<'c> {
     stream: TcpStream,
     clock: &'c Deadline,
@@ -190,6 +275,17 @@ impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.clock.left()?.into()))?;
         self.stream.read(buffer)
+    }
+}
+
+impl Write for DeadlineStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.clock.left()?.into()))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -222,6 +318,7 @@ fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     }
     match status {
         200 => Ok(body),
+        307 => Err(HttpError::TlsOnly),
         _ => Err(refusal(&body).map_or(HttpError::Status(status), HttpError::Refused)),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use selvedge_control_config::view::{Knob, KnobError, NodeView, StreamState};
-use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window};
 use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wait_until};
@@ -30,8 +30,7 @@ fn stream(name: &str, to: SocketAddr) -> StreamConfig {
 fn config(link: &str, streams: Vec<StreamConfig>) -> NodeConfig {
     NodeConfig {
         name: "test".into(),
-        listen: ([127, 0, 0, 1], 0).into(),
-        token: None,
+        page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![LinkConfig::new(link, Bitrate::from_mbps(10), Discipline::Dwcs)],
         streams,
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use selvedge_control_config::view::{Knob, NodeView, ReloadError, StreamSnapshot};
-use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window, Windows};
 use selvedge_node::{Node, NodeOptions, wait_until};
@@ -51,8 +51,7 @@ fn link(name: &str) -> LinkConfig {
 fn config(streams: Vec<StreamConfig>) -> NodeConfig {
     NodeConfig {
         name: "test".into(),
-        listen: ([127, 0, 0, 1], 0).into(),
-        token: None,
+        page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![link("first")],
         streams,
     }

@@ -67,7 +67,7 @@ fn endless_answers_come_to_an_end() {
 
 #[test]
 fn addresses_are_completed_or_refused() {
-    let address = |text: &str| Client::new(text, None).map(|client| client.address);
+    let address = |text: &str| Client::new(text, None, None).map(|client| client.address);
     for (text, full) in [
         ("127.0.0.1:7700", "127.0.0.1:7700"),
         ("http://studio:80/", "studio:80"),
@@ -80,9 +80,34 @@ fn addresses_are_completed_or_refused() {
     for text in ["", "http://", "a b", "a:b", "a:0", "a:99999", "a/b", "a\r\nX: y"] {
         assert!(matches!(address(text), Err(HttpError::Address(_))), "{text:?}");
     }
-    assert!(matches!(address("https://studio"), Err(HttpError::Encrypted)));
-    let token = Client::new("studio", Some("a\r\nX: y".into()));
-    assert!(matches!(token, Err(HttpError::Token)));
+    let token = Client::new("studio", Some("a\r\nX: y, and some more"), None);
+    assert!(matches!(token, Err(HttpError::Token(TokenError::Form))));
+}
+
+#[test]
+fn tls_is_spoken_to_other_machines_unless_the_address_says_otherwise() {
+    let encrypted = |text: &str| Client::new(text, None, None).unwrap().trusted.is_some();
+    for text in
+        ["studio", "10.0.0.1:7700", "[2001:db8::1]", "https://localhost", "localhost.example"]
+    {
+        assert!(encrypted(text), "{text}");
+    }
+    for text in ["127.0.0.1", "127.8.9.1:1", "localhost:7700", "[::1]", "[::1]:9", "http://studio"]
+    {
+        assert!(!encrypted(text), "{text}");
+    }
+    assert!(matches!(Client::new("ftp://studio", None, None), Err(HttpError::Address(_))));
+}
+
+#[test]
+fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
+    let (address, _requests) = server(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let error = Client::new(&format!("https://{address}"), None, None).unwrap();
+    let error = error.get("/", Duration::from_secs(2)).unwrap_err();
+    assert!(error.to_string().contains("write http://"), "{error}");
+    let (address, _requests) = server(b"HTTP/1.1 307 Temporary Redirect\r\n\r\n");
+    let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
+    assert!(error.to_string().contains("write https://"), "{error}");
 }
 
 /// Answers one connection with `bytes`, keeps it open until the client leaves, and gives the
@@ -110,7 +135,7 @@ fn server(bytes: &'static [u8]) -> (String, mpsc::Receiver<String>) {
 #[test]
 fn a_question_names_host_and_token() {
     let (address, requests) = server(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull");
-    let client = Client::new(&address, Some("0123456789abcdef".into())).unwrap();
+    let client = Client::new(&address, Some("0123456789abcdef"), None).unwrap();
     assert_eq!(client.get("/api/v1/node", LONG).unwrap(), b"null");
     let request = requests.recv_timeout(LONG.into()).unwrap();
     assert!(request.starts_with("GET /api/v1/node HTTP/1.1\r\n"));
@@ -121,7 +146,7 @@ fn a_question_names_host_and_token() {
 #[test]
 fn a_silent_server_is_given_up() {
     let (address, _requests) = server(b"HTTP/1.1 200 OK\r\n");
-    let client = Client::new(&address, None).unwrap();
+    let client = Client::new(&address, None, None).unwrap();
     let error = client.get("/", Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, HttpError::Timeout(_)), "{error}");
 }
@@ -131,6 +156,6 @@ fn where_nobody_listens_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let error = Client::new(&address, None).unwrap().get("/", LONG).unwrap_err();
+    let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
     assert!(matches!(error, HttpError::Connect { .. }), "{error}");
 }
