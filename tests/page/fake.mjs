@@ -50,8 +50,8 @@ export async function startNode({ listen = "127.0.0.1:0", streams = 6, token = n
   };
 }
 
-export function startBrowser() {
-  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+export function startBrowser(executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium", more = []) {
+  return chromium.launch({ executablePath, args: [...FLAGS, ...more] });
 }
 
 /**
