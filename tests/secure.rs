@@ -30,8 +30,7 @@ fn node(folder: &Folder) -> (Running, String, String) {
     let (_receiver, to) = sink();
     let stream = Stream { name: "tone", source: "test:audio".into(), to, more: "" };
     let listen = "listen = \"127.0.0.1:0\"";
-    let secure =
-        format!("{listen}\ntls = \"auto\"\ntoken = \"{TOKEN}\"\nview_token = \"{VIEW}\"");
+    let secure = format!("{listen}\ntls = \"auto\"\ntoken = \"{TOKEN}\"\nview_token = \"{VIEW}\"");
     let text = node_file("rate = \"6 Mbit/s\"", &[stream]).replace(listen, &secure);
     let path = folder.write("node.toml", text);
     let mut node = user(folder.path(), "", &["run", path.to_str().expect("UTF-8")]);

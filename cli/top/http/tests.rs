@@ -101,10 +101,19 @@ fn tls_is_spoken_to_other_machines_unless_the_address_says_otherwise() {
 
 #[test]
 fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
-    let (address, _requests) = server(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    let error = Client::new(&format!("https://{address}"), None, None).unwrap();
-    let error = error.get("/", Duration::from_secs(2)).unwrap_err();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // As much as a request line: what comes is none.
+        stream.read_exact(&mut [0; 16]).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        stream
+    });
+    let client = Client::new(&format!("https://{address}"), None, None).unwrap();
+    let error = client.get("/", LONG).unwrap_err();
     assert!(error.to_string().contains("write http://"), "{error}");
+    drop(answering.join());
     let (address, _requests) = server(b"HTTP/1.1 307 Temporary Redirect\r\n\r\n");
     let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
     assert!(error.to_string().contains("write https://"), "{error}");
