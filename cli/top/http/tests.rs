@@ -114,7 +114,8 @@ fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
     let error = client.get("/", LONG).unwrap_err();
     assert!(error.to_string().contains("write http://"), "{error}");
     drop(answering.join());
-    let (address, _requests) = server(b"HTTP/1.1 307 Temporary Redirect\r\n\r\n");
+    let (address, _requests) =
+        server(b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\n\r\n");
     let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
     assert!(error.to_string().contains("write https://"), "{error}");
 }
