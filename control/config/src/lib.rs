@@ -25,6 +25,7 @@ mod summary;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod token;
 mod tree;
 mod url;
 pub mod view;
@@ -40,7 +41,7 @@ pub use address::{AddressError, receiver};
 pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::ConfigFault;
-pub use page::{PageConfig, Tls, Token, TokenError};
+pub use page::{PageConfig, Tls};
 pub use position::{Position, SourceMap};
 pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
@@ -48,6 +49,7 @@ pub use secret::redacted;
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
 pub use summary::{LinkSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text};
+pub use token::{Token, TokenError};
 pub use tree::NODES_MAX;
 pub use url::{Url, UrlError};
 

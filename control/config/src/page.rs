@@ -1,23 +1,19 @@
 //! `[node]` without its name: where a node's page, API and metrics are served, by which tokens clients
 //! come in, and whether by TLS.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use toml::de::DeValue;
 
 use super::section::{Reader, Section};
-use super::{ConfigFault, Position, quoted};
+use super::{ConfigFault, Position, Token, quoted};
 
 /// Keys of `[node]`.
 pub(super) const KNOWN: &[&str] =
     &["name", "listen", "token", "view_token", "tls", "connections_per_address"];
 /// Keys of `[node] tls`, where it is a table.
 const TLS_KNOWN: &[&str] = &["certificate", "key"];
-/// What earlier versions of the examples and messages had where a token of one's own belongs.
-const PUBLISHED: [&str; 2] = ["replace-this-token", "at-least-16-characters"];
 /// The most connections of one address: all that the server of the page takes.
 const CONNECTIONS_MAX: u16 = 128;
 
@@ -81,54 +77,6 @@ pub enum Tls {
         /// Its private key.
         key: PathBuf,
     },
-}
-
-/// What a client shows to be let in: 16 to 256 of the characters that `Authorization: Bearer` takes
-/// (RFC 6750, 2.1), and none that was ever published as an example.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    /// As it is sent.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A token never stands in a log.
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(***)")
-    }
-}
-
-/// Why a text is no token. It does not repeat the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    /// Too short, too long, or with characters that can't be sent.
-    #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
-    Form,
-    /// Everybody knows it.
-    #[error(
-        "an example that everybody knows; write one of your own, as openssl rand -hex 16 makes"
-    )]
-    Published,
-}
-
-impl FromStr for Token {
-    type Err = TokenError;
-
-    fn from_str(text: &str) -> Result<Self, TokenError> {
-        let good = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
-        if !(16..=256).contains(&text.len()) || !text.bytes().all(good) {
-            return Err(TokenError::Form);
-        }
-        if PUBLISHED.contains(&text) {
-            return Err(TokenError::Published);
-        }
-        Ok(Self(text.to_owned()))
-    }
 }
 
 /// `[node]` but for its name.
