@@ -108,7 +108,9 @@ trap end_lanes EXIT
 trap 'exit 130' INT TERM
 patient &
 lanes+=($!)
+# Most tests wait most of the time.
 check test "${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
+  RUST_TEST_THREADS=$((2 * $(nproc))) \
   cargo test --locked --workspace --all-features --no-fail-fast
 machines &
 lanes+=($!)

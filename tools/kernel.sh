@@ -253,7 +253,7 @@ built() {
 tests() {
   cd "$root" || exit
   need cargo:rustup logger:bsdutils
-  cargo build --locked --workspace --all-features --bin selvedge &&
+  cargo build --locked --workspace --all-features --bin selvedge --example fake_node &&
     cargo test --locked --workspace --all-features --no-run --test replay --test attach --test departures || exit
   local replay attach departures
   replay=$(built replay) attach=$(built attach) departures=$(built departures)

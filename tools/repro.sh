@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export XDG_STATE_HOME=$PWD/out/repro/state
 # As all tests are built, so that nothing is built once more with other features.
-cargo build --quiet --locked --workspace --all-features --bin selvedge-lab
+cargo build --quiet --locked --workspace --all-features --bin selvedge-lab --example fake_node
 exec "${CARGO_TARGET_DIR:-target}/debug/selvedge-lab" repro --all --kind V --quick --out out/repro

@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # As all tests are built, so that what these need is not built once more with other features.
-cargo build --locked --workspace --all-features --bin selvedge || exit
+cargo build --locked --workspace --all-features --bin selvedge --example fake_node || exit
 every=(cargo test --locked --workspace --all-features --test tasks --no-run)
 "${every[@]}" || exit
 tests=$("${every[@]}" --message-format json 2> /dev/null |
