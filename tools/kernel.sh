@@ -244,7 +244,7 @@ INIT
   return "$status"
 }
 
-# As all tests are built, so that what these need is not built once more with other features.
+# As all tests are built: without an example among the targets, cargo would choose fewer features.
 built() {
   cargo test --locked --workspace --all-features --no-run --message-format json --test "$1" 2> /dev/null |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1

@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export XDG_STATE_HOME=$PWD/out/repro/state
-# As all tests are built, so that nothing is built once more with other features.
+# As all tests are built: without an example among the targets, cargo would choose fewer features.
 cargo build --quiet --locked --workspace --all-features --bin selvedge-lab --example fake_node
 exec "${CARGO_TARGET_DIR:-target}/debug/selvedge-lab" repro --all --kind V --quick --out out/repro

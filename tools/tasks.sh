@@ -5,7 +5,7 @@
 # Usage: tools/tasks.sh [decisions|players]...   (default: both)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-# As all tests are built, so that what these need is not built once more with other features.
+# As all tests are built: without an example among the targets, cargo would choose fewer features.
 cargo build --locked --workspace --all-features --bin selvedge --example fake_node || exit
 every=(cargo test --locked --workspace --all-features --test tasks --no-run)
 "${every[@]}" || exit
