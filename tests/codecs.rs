@@ -22,8 +22,8 @@ use support::{
 };
 
 /// How each is encoded, in groups of two seconds. No B picture of H.264 is a reference: where one does not
-/// come, FFmpeg puts a copy of the last picture in its place, at the time of the next one, and B pictures
-/// behind it refer to that copy. It finds 2 % fewer pictures then.
+/// come, FFmpeg counts with wrong distances in the next run of B pictures (`media/tests/references.rs`), and
+/// finds 2 % fewer pictures.
 const ENCODINGS: [(&str, &str, &[&str]); 5] = [
     (
         "h264",

@@ -95,40 +95,42 @@ fn picture_and_sound_of_a_file_keep_together_where_they_are_received() {
 }
 
 #[test]
-fn sound_that_begins_anew_joins_its_picture() {
-    let name = "sound_that_begins_anew_joins_its_picture";
+fn sound_that_is_added_or_begins_anew_joins_its_picture() {
+    let name = "sound_that_is_added_or_begins_anew_joins_its_picture";
     let folder = Folder::new();
     let Some(path) = clip(&folder) else { return skipped(name, "needs ffmpeg") };
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
     let to = |n: usize| sockets[n].local_addr().expect("it is bound");
     let source = |option: &str| format!("file:{}?{option}loop", path.display());
-    let write = |of_picture, of_sound| {
-        let streams = [
-            Stream { name: "picture", source: source(""), to: to(0), more: of_picture },
-            Stream { name: "sound", source: source("sound&"), to: to(1), more: of_sound },
-        ];
+    let write = |of_picture, sound: &[&'static str]| {
+        let picture = Stream { name: "picture", source: source(""), to: to(0), more: of_picture };
+        let sound = sound.iter().map(|&more| {
+            let source = source("sound&");
+            Stream { name: "sound", source, to: to(1), more }
+        });
+        let streams: Vec<Stream> = std::iter::once(picture).chain(sound).collect();
         folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &streams))
     };
-    let file = write("", "");
+    let file = write("", &[]);
     let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
     let page = node.page();
+    let alone = delays(&sockets[0], 90_000.0, Instant::now(), Duration::from_secs(1));
+    assert!(alone.len() > 10, "{}", alone.len());
     let began = Instant::now();
     let median = |all: &[f64]| {
         let mut all = all.to_vec();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    // In the middle of the second pass the sound begins anew, and in the third the picture.
-    for (pass, of_picture, of_sound, restarted) in [
-        (0, "", "", ""),
+    // In the middle of the first pass the sound is added, of the next it begins anew, then the picture does.
+    for (pass, of_picture, of_sound, new) in [
+        (0, "", "", "stream.sound"),
         (1, "", "late = \"send\"", "stream.sound"),
         (2, "late = \"send\"", "late = \"send\"", "stream.picture"),
     ] {
-        if !restarted.is_empty() {
-            write(of_picture, of_sound);
-            let (status, answer) = http::request(&page, "POST", "/api/v1/reload", "");
-            assert!(status == 200 && answer.contains(restarted), "{answer}");
-        }
+        write(of_picture, &[of_sound]);
+        let (status, answer) = http::request(&page, "POST", "/api/v1/reload", "");
+        assert!(status == 200 && answer.contains(new), "{answer}");
         let lasts = Duration::from_millis(4500 + 4300 * pass);
         let [shown, heard] = std::thread::scope(|scope| {
             let sound = scope.spawn(|| delays(&sockets[1], 48_000.0, began, lasts));

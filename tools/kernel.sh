@@ -258,7 +258,7 @@ tests() {
   local replay attach departures
   replay=$(built replay) attach=$(built attach) departures=$(built departures)
   # In turn: the doctor among them loads a sched_ext scheduler.
-  run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq \
+  run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq --module sch_etf \
     --add "$replay:bin/replay" --add "$attach:bin/attach" --add "$departures:bin/departures" \
     --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
     --add "$(command -v logger):bin/bsdlogger" -- \

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Cell, Gauge, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Clear, Gauge, Paragraph, Row, Table, Wrap};
 use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
 
 use super::figures;
@@ -14,10 +14,12 @@ use super::state::{Order, State};
 /// Cells that the bars of the past take.
 const BARS: u16 = 20;
 
-/// A column: title, width, how soon it is left out where the terminal is narrow (0: never), and
+/// A column: title, meaning, width, how soon it is left out where the terminal is narrow (0: never), and
 /// what stands in it.
 struct Column {
     title: &'static str,
+    /// What it means.
+    help: &'static str,
     width: u16,
     rank: u8,
     right: bool,
@@ -25,10 +27,25 @@ struct Column {
 }
 
 const COLUMNS: [Column; 9] = [
-    Column { title: "stream", width: 16, rank: 0, right: false, text: |s, _| s.name.clone() },
-    Column { title: "state", width: 8, rank: 1, right: false, text: |s, _| s.state.to_string() },
+    Column {
+        title: "stream",
+        help: "its name; yellow below 90 % decodable, red below 50 %",
+        width: 16,
+        rank: 0,
+        right: false,
+        text: |s, _| s.name.clone(),
+    },
+    Column {
+        title: "state",
+        help: "what its source does",
+        width: 8,
+        rank: 1,
+        right: false,
+        text: |s, _| s.state.to_string(),
+    },
     Column {
         title: "rate",
+        help: "sent over the last second",
         width: 11,
         rank: 3,
         right: true,
@@ -36,6 +53,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "on time",
+        help: "frames sent whole by their deadline, last ten seconds",
         width: 7,
         rank: 2,
         right: true,
@@ -43,6 +61,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "decodable",
+        help: "those whose references all were on time, too",
         width: 9,
         rank: 0,
         right: true,
@@ -50,6 +69,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "violations",
+        help: "windows with more losses than the stream allows, since the start",
         width: 10,
         rank: 4,
         right: true,
@@ -57,6 +77,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "wait",
+        help: "mean time from arrival to the last packet sent, last ten seconds",
         width: 9,
         rank: 6,
         right: true,
@@ -64,6 +85,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "decodable of late",
+        help: "the last snapshots' shares, the newest on the right",
         width: BARS,
         rank: 7,
         right: false,
@@ -71,6 +93,7 @@ const COLUMNS: [Column; 9] = [
     },
     Column {
         title: "dropped",
+        help: "frames dropped since the start, by reason",
         width: 28,
         rank: 5,
         right: false,
@@ -105,6 +128,26 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     }
     let left_out = COLUMNS.len() - columns_within(frame.area().width).len();
     frame.render_widget(key_line(state, left_out), keys);
+    if state.explains {
+        let over = table.union(detail);
+        frame.render_widget(Clear, over);
+        frame.render_widget(explanation(), over);
+    }
+}
+
+/// What columns and keys mean.
+fn explanation() -> Paragraph<'static> {
+    let columns = COLUMNS.iter().map(|column| (column.title, column.help));
+    let keys = [
+        ("arrows, j k", "choose a stream; also Page Up, Page Down, Home, End"),
+        ("letters", "sort, as the last line says; the same letter again turns the order around"),
+        ("?", "shows this, and hides it"),
+        ("q", "quits; also Esc and Ctrl-C"),
+    ];
+    let lines = columns.chain(keys).map(|(what, means)| {
+        Line::from(vec![format!("{what:18} ").bold(), Span::raw(means)])
+    });
+    Paragraph::new(lines.collect::<Vec<_>>()).wrap(Wrap { trim: false })
 }
 
 fn title_line(state: &State) -> Line<'_> {
@@ -238,7 +281,7 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
 }
 
 fn key_line(state: &State, left_out: usize) -> Line<'static> {
-    let mut line = Line::from(vec!["q".bold(), " quit  ".into()]);
+    let mut line = Line::from(vec!["q".bold(), " quit  ".into(), "?".bold(), " help  ".into()]);
     if left_out > 0 {
         line.push_span(format!("{left_out} columns if wider  "));
     }

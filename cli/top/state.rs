@@ -80,6 +80,8 @@ pub(super) struct State {
     pub(super) problem: Option<String>,
     pub(super) order: Order,
     pub(super) reversed: bool,
+    /// Whether what keys and columns mean is shown.
+    pub(super) explains: bool,
     /// The chosen stream's name.
     selected: Option<String>,
     /// Decodable shares of each stream, the oldest first.
@@ -143,7 +145,10 @@ impl State {
 
     /// Does what a key means. True: leave.
     pub(super) fn press(&mut self, key: KeyEvent) -> bool {
+        let explained = std::mem::take(&mut self.explains);
         match key.code {
+            KeyCode::Char('?') | KeyCode::Esc if explained => {}
+            KeyCode::Char('?') => self.explains = true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Up | KeyCode::Char('k') => self.walk(-1),

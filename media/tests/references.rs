@@ -213,6 +213,37 @@ fn h264_breaks_as_its_headers_say() {
     assert!(damaged * 100 >= given_up * 95, "of {given_up} given up only {damaged} are damaged");
 }
 
+/// In the place of a missing reference FFmpeg puts a copy of the reference before it, as if it were shown
+/// right behind that one. B pictures that weigh their references by distance in time, or take motion over
+/// from another picture, then count with a wrong distance, up to the next P picture but one.
+#[test]
+fn distances_are_wrong_behind_a_b_picture_that_is_missing() {
+    for (options, is_exact) in [
+        ("weightb=0:direct=spatial", true),
+        ("weightb=1:direct=spatial", false),
+        ("weightb=0:direct=temporal", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let encoder = "-c:v libx264 -preset veryfast -x264-params \
+            scenecut=0:keyint=60:bframes=3:b-adapt=0:b-pyramid=normal:ref=1";
+        let options = format!("{encoder}:{options}");
+        let stream = encoded(folder.path(), "H264", &options.split_whitespace().collect::<Vec<_>>());
+        let all = (0..stream.units.len()).collect::<Vec<_>>();
+        let (refs, whole) = (stream.references(), stream.decoded(folder.path(), &all));
+        // I, then P, B that is a reference, and two that are none, again and again.
+        let cut = 10;
+        let lost = undecodable(&refs, cut);
+        assert_eq!(lost, BTreeSet::from([cut + 1, cut + 2]), "{options}");
+        let kept = |at: &usize| *at != cut && !lost.contains(at);
+        let kept = all.iter().copied().filter(kept).collect::<Vec<_>>();
+        let sums = stream.decoded(folder.path(), &kept).into_iter().collect::<BTreeSet<_>>();
+        let differs = |at: &usize| !sums.contains(&whole[stream.shown[*at].unwrap()]);
+        let differing = kept.into_iter().filter(differs).collect::<Vec<_>>();
+        let next_run = [cut + 4, cut + 5, cut + 6];
+        assert_eq!(differing, if is_exact { &[][..] } else { &next_run[..] }, "{options}");
+    }
+}
+
 #[test]
 fn h265_breaks_as_its_headers_say() {
     let (mut damaged, mut given_up) = (0, 0);

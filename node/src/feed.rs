@@ -34,7 +34,7 @@ pub(crate) struct FeedStatus {
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
     followed: OnceLock<Arc<Followed>>,
-    /// What its source keeps together with, if it is one of a pair.
+    /// What its source keeps together with, or would if the other stream of its file came.
     #[cfg(feature = "gstreamer")]
     pub(crate) pair: OnceLock<Pair>,
 }

@@ -1,5 +1,5 @@
-//! Follows the frames of inline links to their ends: counts how long those sent had waited, and shows
-//! what left the node to the pages that watch a stream.
+//! Follows the frames of inline links to their ends: counts how long those sent had waited and of which
+//! kinds those dropped were, and shows what left the node to the pages that watch a stream.
 //!
 //! `engine -> NodeTap -> counters`, and while somebody watches: `source -> FramesAwaitingFate`,
 //! `NodeTap -> channel -> thread "pictures" -> Preview`. The engine's thread never waits here.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use selvedge_control_config::view::{QUEUEING_BOUNDS, QueueingCounts};
-use selvedge_data_stream::{Fate, Frame};
+use selvedge_data_stream::{Fate, Frame, Kind};
 use selvedge_place_engine::engine::FateTap;
 use selvedge_units::Instant;
 
@@ -36,8 +36,29 @@ impl QueueingCounters {
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     pub(crate) queueing: QueueingCounters,
+    pub(crate) dropped: [AtomicU64; Kind::COUNT],
     #[cfg(feature = "gstreamer")]
     pub(crate) sent: Option<Arc<SentPictures>>,
+}
+
+impl Followed {
+    /// Frames dropped since the start, by the numbers of their kinds.
+    pub(crate) fn dropped_kinds(&self) -> [u64; Kind::COUNT] {
+        self.dropped.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn settled(&self, frame: &Frame, fate: Fate) {
+        match fate {
+            Fate::Sent { queueing, .. } => {
+                let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
+                self.queueing.counts[place].fetch_add(1, Ordering::Relaxed);
+                self.queueing.sum_ns.fetch_add(queueing.0, Ordering::Relaxed);
+            }
+            Fate::Dropped(_) => {
+                self.dropped[frame.kind as usize].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// What follows the streams of one link, by their numbers there. A number that a removed stream had is
@@ -71,10 +92,8 @@ impl FateTap for NodeTap {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant) {
         let streams = self.streams.0.read();
         let followed = streams.get(stream);
-        if let (Some(followed), Fate::Sent { queueing, .. }) = (followed, fate) {
-            let place = QUEUEING_BOUNDS.partition_point(|bound| *bound < queueing);
-            followed.queueing.counts[place].fetch_add(1, Ordering::Relaxed);
-            followed.queueing.sum_ns.fetch_add(queueing.0, Ordering::Relaxed);
+        if let Some(followed) = followed {
+            followed.settled(frame, fate);
         }
         #[cfg(feature = "gstreamer")]
         if let Some(sent) = followed.and_then(|followed| followed.sent.as_ref()) {

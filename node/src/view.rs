@@ -16,6 +16,7 @@ use selvedge_data_stream::{Contract, DropReason, Late, Windows};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
 
+use crate::follow::Followed;
 use crate::node::{Node, State, Stream};
 
 impl Node {
@@ -88,6 +89,7 @@ impl Node {
             queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
             queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
+            dropped_kinds: stream.status.followed().map(Followed::dropped_kinds),
         }
     }
 
@@ -245,6 +247,7 @@ fn link_snapshot(report: &LinkReport) -> LinkSnapshot {
         offered_bps: report.offered.0,
         sent_bytes: report.sent_bytes.0,
         could_send_bytes: report.could_send.0,
+        missed_departures: report.missed_departures,
         used_share: report.recent.used.share(),
         late_p50_ms: late(0.5),
         late_p99_ms: late(0.99),

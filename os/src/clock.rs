@@ -100,6 +100,13 @@ impl Clock {
         Instant(read(ClockId::Monotonic).saturating_sub(self.origin))
     }
 
+    /// An instant in nanoseconds of `CLOCK_TAI`.
+    #[must_use]
+    pub fn tai_nanos(&self, at: Instant) -> u64 {
+        let ahead = read(ClockId::Tai).saturating_sub(read(ClockId::Monotonic));
+        self.origin.saturating_add(at.0).saturating_add(ahead)
+    }
+
     /// When `CLOCK_REALTIME` read `stamp`, given both clocks now. Stamps in the future count as
     /// now and stamps before `earliest` as that, so that a step of the wall clock between stamp
     /// and reading cannot carry an instant out of the interval in which it must lie.

@@ -4,6 +4,8 @@
 use std::io;
 use std::net::IpAddr;
 
+use selvedge_units::Duration;
+
 use crate::netlink::{DUMP, Netlink, Request, attributes, half, word};
 
 const RTM_GETLINK: u16 = 18;
@@ -11,6 +13,10 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEIGH: u16 = 30;
 const RTM_GETQDISC: u16 = 38;
 const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+/// `struct tc_etf_qopt`: nanoseconds, a clock, flags.
+const TCA_ETF_PARMS: u16 = 1;
+const ETF_DEADLINE_MODE: u32 = 1;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -48,6 +54,19 @@ pub struct LinkInfo {
     pub mac: Option<Mac>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
+}
+
+/// What the queues of a device do with packets that state when they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// `fq`: it holds each until its time, by `CLOCK_MONOTONIC`.
+    Fq,
+    /// `etf`: it holds each until `delta` before its time, by `CLOCK_TAI`. Packets whose time is past, and
+    /// packets without one, are dropped.
+    Etf {
+        /// By how much the kernel may be late.
+        delta: Duration,
+    },
 }
 
 const fn family(address: IpAddr) -> u8 {
@@ -149,27 +168,40 @@ pub fn neighbour(netlink: &Netlink, device: u32, of: IpAddr) -> io::Result<Optio
     Ok(found)
 }
 
-/// Whether every queue of a device holds a packet until the departure time that it states, as `fq`
-/// does: at its root, or below `mq`.
+/// How all queues of a device hold packets until the departure times that they state, at its root or
+/// below `mq` or `mqprio`; `None` if any of them does not, or another way. An `etf` in deadline mode does
+/// not, and one without a delta lets nothing pass.
 ///
 /// # Errors
 /// If the kernel refuses the question.
-pub fn holds_packets(netlink: &Netlink, device: u32) -> io::Result<bool> {
+pub fn holding(netlink: &Netlink, device: u32) -> io::Result<Option<Holding>> {
     // `struct tcmsg`: family, index, handle, parent, info.
     let fixed = [0, device, 0, 0, 0].map(u32::to_ne_bytes).concat();
-    let (mut timed, mut others) = (false, false);
+    let mut queues = Vec::new();
     netlink.ask(Request::new(RTM_GETQDISC, DUMP, &fixed), |message| {
-        if word(message, 4) != device {
-            return;
-        }
-        let kind = attributes(message.get(20..).unwrap_or_default()).find(|&(n, _)| n == TCA_KIND);
-        match kind.map(|(_, name)| name) {
-            Some(b"fq\0") => timed = true,
-            Some(b"mq\0") => {}
-            _ => others = true,
+        if word(message, 4) == device {
+            queues.extend(holding_of(message.get(20..).unwrap_or_default()));
         }
     })?;
-    Ok(timed && !others)
+    let all = |one: &Holding| queues.iter().all(|queue| *queue == Some(*one));
+    Ok(queues.first().copied().flatten().filter(all))
+}
+
+/// How one qdisc does; `None` of one that only leads to others.
+fn holding_of(qdisc: &[u8]) -> Option<Option<Holding>> {
+    let value = |wanted| attributes(qdisc).find(|&(name, _)| name == wanted).map(|(_, value)| value);
+    match value(TCA_KIND)? {
+        b"mq\0" | b"mqprio\0" => None,
+        b"fq\0" => Some(Some(Holding::Fq)),
+        b"etf\0" => {
+            let mut options = attributes(value(TCA_OPTIONS).unwrap_or_default());
+            let params = options.find(|&(name, _)| name == TCA_ETF_PARMS).unwrap_or_default().1;
+            let delta = Duration(word(params, 0).into());
+            let holds = delta > Duration::ZERO && word(params, 8) & ETF_DEADLINE_MODE == 0;
+            Some(holds.then_some(Holding::Etf { delta }))
+        }
+        _ => Some(None),
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +219,30 @@ mod tests {
         }
         let wire = wire(&netlink, lo).unwrap();
         assert!(wire.mac.is_none() && wire.mtu > 1500, "{wire:?}");
-        assert!(!holds_packets(&netlink, u32::MAX).unwrap());
+        assert_eq!(holding(&netlink, u32::MAX).unwrap(), None);
         assert_eq!(neighbour(&netlink, lo, "192.0.2.1".parse().unwrap()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_qdisc_says_how_it_holds_packets() {
+        let attribute = |name: u16, value: &[u8]| {
+            let mut bytes = Vec::from(((4 + value.len()) as u16).to_ne_bytes());
+            bytes.extend(name.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let etf = |delta: u32, flags: u32| {
+            let params = [delta, 11, flags].map(u32::to_ne_bytes).concat();
+            let options = attribute(TCA_ETF_PARMS, &params);
+            [attribute(TCA_KIND, b"etf\0"), attribute(TCA_OPTIONS, &options)].concat()
+        };
+        let held = Holding::Etf { delta: Duration(300) };
+        assert_eq!(holding_of(&etf(300, 0)), Some(Some(held)));
+        assert_eq!(holding_of(&etf(300, ETF_DEADLINE_MODE)), Some(None));
+        assert_eq!(holding_of(&etf(0, 0)), Some(None));
+        assert_eq!(holding_of(&attribute(TCA_KIND, b"fq\0")), Some(Some(Holding::Fq)));
+        assert_eq!(holding_of(&attribute(TCA_KIND, b"fq_codel\0")), Some(None));
+        assert_eq!(holding_of(&attribute(TCA_KIND, b"mqprio\0")), None);
     }
 }

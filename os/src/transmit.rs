@@ -20,7 +20,9 @@ use rustix::time::ClockId;
 use selvedge_units::{Bytes, Duration};
 
 use crate::clock::Clock;
+use crate::route::Holding;
 use crate::socket::SocketError;
+use crate::transmit::message::ReportedError;
 use crate::transmit::opened::{open_xdp, prepare, socket_method};
 use crate::transmit::wait_budget::WaitBudget;
 use crate::transmit::xdp::Xdp;
@@ -102,6 +104,9 @@ pub struct TransmitCounters {
     pub refused: u64,
     /// Errors that hosts on the way or receivers reported (ICMP), such as a closed port.
     pub icmp_errors: u64,
+    /// Packets that the kernel took and dropped later, as the departure time that they stated was past
+    /// (`etf`).
+    pub missed: u64,
     /// Packets of these that went by AF_XDP.
     pub xdp: u64,
     /// Runs that the kernel would not take as one and that were sent packet by packet.
@@ -118,6 +123,8 @@ pub struct Transmitter {
     method: Method,
     xdp: Option<Xdp>,
     patience: Duration,
+    /// Packets state when they leave by `CLOCK_TAI`.
+    by_tai: bool,
     fates: Vec<Fate>,
     counters: TransmitCounters,
     unreachable: Option<SocketAddr>,
@@ -147,6 +154,7 @@ impl Transmitter {
             method,
             xdp,
             patience: options.patience,
+            by_tai: false,
             fates: Vec::new(),
             counters: TransmitCounters::default(),
             unreachable: None,
@@ -169,6 +177,7 @@ impl Transmitter {
             method,
             xdp: None,
             patience: options.patience,
+            by_tai: false,
             fates: Vec::new(),
             counters: TransmitCounters::default(),
             unreachable: None,
@@ -199,14 +208,17 @@ impl Transmitter {
         self.unreachable
     }
 
-    /// Asks that packets may state when they leave, by this transmitter's clock; false where the
-    /// kernel refuses. What comes of it is up to the device's qdisc: `fq` holds them until then.
-    pub fn allow_departures(&mut self) -> bool {
-        let sockets = [Some(&self.v4), self.v6.as_ref()].into_iter().flatten();
-        let mut set = sockets.map(|socket| {
-            sockopt::set_txtime(socket, ClockId::Monotonic, TxTimeFlags::empty()).is_ok()
-        });
-        set.all(|done| done)
+    /// Asks that packets may state when they leave, to queues that hold them so; false where the kernel
+    /// refuses. The sockets have one clock: who asked for another queue before states no times any more.
+    pub fn allow_departures(&mut self, holding: Holding) -> bool {
+        let (clock, flags) = match holding {
+            Holding::Fq => (ClockId::Monotonic, TxTimeFlags::empty()),
+            Holding::Etf { .. } => (ClockId::Tai, TxTimeFlags::REPORT_ERRORS),
+        };
+        let mut sockets = [Some(&self.v4), self.v6.as_ref()].into_iter().flatten();
+        let allowed = sockets.all(|socket| sockopt::set_txtime(socket, clock, flags).is_ok());
+        self.by_tai = allowed && clock == ClockId::Tai;
+        allowed
     }
 
     /// Sends packets in order and says of each what became of it, at the same index. Waits at
@@ -215,8 +227,8 @@ impl Transmitter {
         self.send_batch_at(packets, &[])
     }
 
-    /// The same, where `times` has when each packet is to leave, in nanoseconds of
-    /// `CLOCK_MONOTONIC`; 0, and what is missing at its end: at once. Only after
+    /// The same, where `times` has when each packet is to leave, in nanoseconds of the clock that the
+    /// queues hold it by; 0, and what is missing at its end: at once. Only after
     /// [`allow_departures`](Self::allow_departures); AF_XDP takes no notice of them.
     pub fn send_batch_at(&mut self, packets: &[Outgoing<'_>], times: &[u64]) -> &[Fate] {
         let mut fates = std::mem::take(&mut self.fates);
@@ -381,16 +393,34 @@ impl Transmitter {
         self.v6.as_ref().filter(|_| v6).unwrap_or(&self.v4)
     }
 
-    /// Takes reported errors off a socket; how many there were.
+    /// Takes reported errors off a socket; how many of them hosts reported.
     fn take_errors(&mut self, v6: bool) -> u32 {
-        let mut taken = 0;
-        while taken < ERRORS_MAX {
-            let Some(destination) = message::take_error(self.socket(v6)) else { break };
-            self.unreachable = destination.or(self.unreachable);
-            taken += 1;
+        let mut reported = 0;
+        for _ in 0..ERRORS_MAX {
+            match message::take_error(self.socket(v6)) {
+                None => break,
+                Some(ReportedError::Missed) => self.counters.missed += 1,
+                Some(ReportedError::Invalid) => {}
+                Some(ReportedError::Unreachable(destination)) => {
+                    self.unreachable = destination.or(self.unreachable);
+                    reported += 1;
+                }
+            }
         }
-        self.counters.icmp_errors += u64::from(taken);
-        taken
+        self.counters.icmp_errors += u64::from(reported);
+        reported
+    }
+
+    /// Asks the kernel which packets it dropped as their departure time was past; how many since the
+    /// start. Only `etf` reports that.
+    pub fn missed(&mut self) -> u64 {
+        if self.by_tai {
+            self.take_errors(false);
+            if self.v6.is_some() {
+                self.take_errors(true);
+            }
+        }
+        self.counters.missed
     }
 }
 

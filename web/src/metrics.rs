@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use selvedge_control_config::view::{
     LinkSnapshot, NodeSnapshot, QUEUEING_BOUNDS, StreamSnapshot, StreamState,
 };
-use selvedge_data_stream::DropReason;
+use selvedge_data_stream::{DropReason, Kind};
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -35,6 +35,7 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
     }
     queueing(&mut page, &node.streams);
     dropped(&mut page, &node.streams);
+    dropped_kinds(&mut page, &node.streams);
     states(&mut page, &node.streams);
     page.text
 }
@@ -107,6 +108,11 @@ const LINK_FAMILIES: &[Family<LinkSnapshot, Option<f64>>] = &[
         "selvedge_link_could_send_bytes_total",
         "Bytes that the rate allowed while frames waited.",
         |link| count(link.could_send_bytes),
+    ),
+    counter(
+        "selvedge_link_missed_departures_total",
+        "Packets that the device's etf dropped, as it came to them after their departure time.",
+        |link| count(link.missed_departures),
     ),
     gauge(
         "selvedge_link_used_ratio",
@@ -210,6 +216,18 @@ fn dropped(page: &mut Page, streams: &[StreamSnapshot]) {
             let [name, link] = stream_labels(stream);
             let value = stream.dropped.get(reason).copied().unwrap_or(0);
             page.sample(&[name, link, ("reason", reason)], value);
+        }
+    }
+}
+
+/// Every kind from the start, likewise.
+fn dropped_kinds(page: &mut Page, streams: &[StreamSnapshot]) {
+    let help = "Frames dropped by the link, by kind.";
+    page.family("selvedge_stream_dropped_by_kind_total", "counter", help);
+    for stream in streams {
+        for (kind, counted) in Kind::NAMES.into_iter().zip(stream.dropped_kinds.iter().flatten()) {
+            let [name, link] = stream_labels(stream);
+            page.sample(&[name, link, ("kind", kind)], counted);
         }
     }
 }

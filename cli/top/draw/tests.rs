@@ -49,7 +49,7 @@ fn a_wide_terminal_shows_all() {
         "speech H264 from file:clips/speech.mp4 to 127.0.0.1:5004 over uplink"
     );
     assert!(shown[12].contains("window 1/5, late drop"));
-    assert!(shown[15].starts_with("q quit  sort: f file▾ n name r rate"));
+    assert!(shown[15].starts_with("q quit  ? help  sort: f file▾ n name r rate"));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_narrow_terminal_keeps_what_matters_most() {
     assert_eq!(titles(60), "stream state rate on time decodable");
     assert_eq!(titles(30), "stream decodable");
     let last = |width| picture(&watching(), width, 10)[9].trim().to_owned();
-    assert!(last(60).starts_with("q quit  4 columns if wider  sort: "), "{}", last(60));
-    assert!(last(140).starts_with("q quit  sort: "), "{}", last(140));
+    assert!(last(60).starts_with("q quit  ? help  4 columns if wider  sort: "), "{}", last(60));
+    assert!(last(140).starts_with("q quit  ? help  sort: "), "{}", last(140));
     // Where there is room, all reasons stand there.
     assert!(
         picture(&watching(), 120, 10)
@@ -121,8 +121,31 @@ fn any_size_and_any_snapshot_can_be_drawn() {
         let mut state = State::new("here");
         state.take(Ok(node));
         for (width, height) in [(1, 1), (1, 50), (2, 3), (7, 4), (80, 1), (80, 24), (300, 100)] {
-            let shown = picture(&state, width, height).concat();
-            assert!(!shown.contains(char::is_control), "{width}x{height}");
+            for explains in [false, true] {
+                state.explains = explains;
+                let shown = picture(&state, width, height).concat();
+                assert!(!shown.contains(char::is_control), "{width}x{height}");
+            }
         }
     }
+}
+
+#[test]
+fn a_question_mark_explains_every_column_until_another_key() {
+    let mut state = watching();
+    let press = |state: &mut State, code| state.press(KeyEvent::new(code, KeyModifiers::NONE));
+    assert!(!press(&mut state, KeyCode::Char('?')));
+    let shown = picture(&state, 100, 24);
+    for column in &COLUMNS {
+        let line = |line: &&String| line.starts_with(column.title) && line.contains(column.help);
+        assert!(shown.iter().any(|text| line(&text)), "{}: {shown:#?}", column.title);
+    }
+    assert!(shown[0].contains("studio"), "the node stays in view");
+    for close in [KeyCode::Char('?'), KeyCode::Esc, KeyCode::Down] {
+        state.explains = true;
+        assert!(!press(&mut state, close));
+        assert!(picture(&state, 100, 24).iter().any(|line| line.starts_with("lobby")));
+    }
+    state.explains = true;
+    assert!(press(&mut state, KeyCode::Char('q')), "it quits as ever");
 }

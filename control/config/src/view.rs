@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use selvedge_data_stream::{SpecSnapshot, Window};
+use selvedge_data_stream::{Kind, SpecSnapshot, Window};
 use selvedge_units::{Bitrate, Duration};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub struct LinkSnapshot {
     /// Bytes that the rate allowed while frames waited, since the start.
     #[serde(default)]
     pub could_send_bytes: u64,
+    /// Packets that the device's queue (`etf`) dropped, as it came to them after their departure time.
+    #[serde(default)]
+    pub missed_departures: u64,
     /// What was sent in the last seconds of what the rate allowed while frames waited: a fraction of
     /// 1, absent if none waited.
     #[serde(default)]
@@ -151,6 +154,9 @@ pub struct StreamSnapshot {
     /// followed. For metrics alone.
     #[serde(skip)]
     pub queueing: Option<QueueingCounts>,
+    /// Frames dropped by the link since the start, by the numbers of their kinds; absent likewise.
+    #[serde(skip)]
+    pub dropped_kinds: Option<[u64; Kind::COUNT]>,
 }
 
 /// Bounds of the times that [`QueueingCounts`] counts; a last count is of all that is longer.

@@ -18,9 +18,20 @@ pub(super) const SLACK: Duration = Duration::from_millis(500);
 /// How long our time begins before the file does: decoding begins before the first picture is shown.
 const LEAD: Duration = Duration::from_secs(2);
 
-/// The pace of two streams of one file, which outlives both: either may be opened again.
+/// The pace of two streams of one file, which outlives both: either may be opened again, or come later.
 #[derive(Clone, Debug)]
 pub struct Pair(Arc<Shared>);
+
+impl Default for Pair {
+    /// Nobody plays yet.
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            clock: std::time::Instant::now(),
+            pacer: Mutex::new(Pacer::new(SLACK)),
+            newest: Mutex::new(LEAD),
+        }))
+    }
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -71,11 +82,7 @@ impl Source {
     /// Lets the picture and the sound of one file keep together from their beginning on, within some
     /// milliseconds, as far as their threads wake up in time.
     pub fn keep_together(picture: &mut Self, sound: &mut Self) {
-        let pair = Pair(Arc::new(Shared {
-            clock: std::time::Instant::now(),
-            pacer: Mutex::new(Pacer::new(SLACK)),
-            newest: Mutex::new(LEAD),
-        }));
+        let pair = Pair::default();
         picture.join(&pair);
         sound.join(&pair);
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
 use selvedge_media::output::{TransportStream, kind};
-use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
+use selvedge_media::{End, MediaFrame, Pair, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
@@ -190,8 +190,11 @@ impl Worker {
             }
         }
         source.expect_period(self.written_period());
+        let is_file = matches!(self.reopen.stream.source, SourceUri::File { .. });
         match (source.pair(), self.status.pair.get()) {
             (Some(pair), _) => drop(self.status.pair.set(pair)),
+            // A reload may add the file's other stream later.
+            (None, None) if is_file => source.join(self.status.pair.get_or_init(Pair::default)),
             (None, Some(pair)) => source.join(pair),
             (None, None) => {}
         }

@@ -63,8 +63,8 @@ pub(super) struct Outcome {
 }
 
 /// Hands as many of these packets over as fit into one call, at least one if there is one. The
-/// first `single` packets are not joined with others. `times` has, in nanoseconds of
-/// `CLOCK_MONOTONIC`, when each is to leave; 0, and what is missing at its end: at once.
+/// first `single` packets are not joined with others. `times` has, in nanoseconds of the socket's
+/// clock for that, when each is to leave; 0, and what is missing at its end: at once.
 pub(super) fn send(
     socket: &OwnedFd,
     packets: &[Outgoing<'_>],
@@ -202,20 +202,43 @@ fn joinable(packets: &[Outgoing<'_>]) -> usize {
     joined
 }
 
-/// Takes one reported error off the socket's error queue: to whom the packet went that it is
-/// about, if that is told. `None` if the queue is empty.
-pub(super) fn take_error(socket: &OwnedFd) -> Option<Option<SocketAddr>> {
+/// What a socket's error queue says of a packet.
+pub(super) enum ReportedError {
+    /// It was dropped, as its departure time had passed while it waited.
+    Missed,
+    /// It was refused, as it stated no time or one that had passed: the call that sent it said so.
+    Invalid,
+    /// A host reported it (ICMP): to whom it went, if that is told.
+    Unreachable(Option<SocketAddr>),
+}
+
+/// `struct sock_extended_err` and an address, as far as either may reach.
+type ExtendedError = ControlMessage<[u32; 12]>;
+
+/// Takes one reported error off the socket's error queue. `None` if the queue is empty.
+pub(super) fn take_error(socket: &OwnedFd) -> Option<ReportedError> {
+    const ORIGIN_TXTIME: u8 = 6;
+    const CODE_MISSED: u8 = 2;
     let mut address = RawAddress::zeroed();
+    let mut control = ExtendedError::new(0, 0, [0; 12]);
     // SAFETY: a msghdr is integers and pointers, for which zero bytes are a value.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.msg_name = (&raw mut address).cast();
     header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
-    // SAFETY: the header describes `address` and its length, no parts and no control data; the
-    // kernel writes within that.
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = size_of::<ExtendedError>() as _;
+    // SAFETY: the header describes `address`, `control` and their lengths, and no parts; the kernel
+    // writes within that.
     let got = unsafe {
         libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
     };
-    (got >= 0).then(|| address.to_socket_addr())
+    // The error's number, then origin, kind and code in a byte each.
+    let [origin, _, code, _] = control.value[1].to_ne_bytes();
+    (got >= 0).then(|| match (origin, code) {
+        (ORIGIN_TXTIME, CODE_MISSED) => ReportedError::Missed,
+        (ORIGIN_TXTIME, _) => ReportedError::Invalid,
+        _ => ReportedError::Unreachable(address.to_socket_addr()),
+    })
 }
 
 fn last_error() -> Errno {

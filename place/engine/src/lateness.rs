@@ -45,7 +45,7 @@ pub struct RecentPacing {
 
 /// Keeps [`RecentPacing`].
 #[derive(Debug, Default)]
-pub(crate) struct Pacing {
+pub struct Pacing {
     /// The half that fills, and the one before it, each with the link's use as it began.
     halves: [(Histogram, Use); 2],
     began: Instant,
@@ -55,12 +55,17 @@ impl Pacing {
     /// The thread was to wake at `due`, if nobody called it.
     pub(crate) fn woke(&mut self, woken: Woken, due: Instant, now: Instant) {
         if woken == Woken::TimedOut {
-            self.halves[0].0.record(now.since(due));
+            self.late(now.since(due));
         }
     }
 
+    /// What was to happen at a time happened so much later.
+    pub fn late(&mut self, by: Duration) {
+        self.halves[0].0.record(by);
+    }
+
     /// What there is to report, the link's use since its start being this.
-    pub(crate) fn recent(&mut self, now: Instant, used: Use) -> RecentPacing {
+    pub fn recent(&mut self, now: Instant, used: Use) -> RecentPacing {
         if now.since(self.began) >= HALF {
             self.began = now;
             self.halves.swap(0, 1);

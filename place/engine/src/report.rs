@@ -29,6 +29,9 @@ pub struct LinkReport {
     pub could_send: Bytes,
     /// How late its thread woke up, and what was used of the link, in the last seconds.
     pub recent: RecentPacing,
+    /// Packets that the device's queue (`etf`) dropped, as it came to them after their departure time.
+    /// They count as sent.
+    pub missed_departures: u64,
     /// Bytes waiting.
     pub backlog: Bytes,
     /// Its streams, in the order they were given.
@@ -102,6 +105,7 @@ impl LinkReport {
             sent_bytes: link.sent_bytes(),
             could_send: link.could_send(),
             recent: RecentPacing::default(),
+            missed_departures: 0,
             backlog: link.backlog(),
             streams,
             extensions: Vec::new(),

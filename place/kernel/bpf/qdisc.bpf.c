@@ -30,6 +30,14 @@ static __always_inline void free_since(u64 now, u64 slack)
 		state.free = since;
 }
 
+/* Packets have waited since they were last seen to. */
+static __always_inline void waited_until(u64 now)
+{
+	if (now > state.seen)
+		state.waited += now - state.seen;
+	state.seen = now;
+}
+
 SEC("struct_ops/enqueue")
 int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to)
 {
@@ -71,6 +79,8 @@ int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bp
 	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* A new packet has none. */
 		bpf_qdisc_skb_drop(skb, to);
+	if (!sch->q.qlen)
+		state.seen = p->arrival;
 	if (setup.rate && !sch->q.qlen)
 		free_since(p->arrival, setup.burst);
 	if (push(i, p)) {
@@ -96,10 +106,14 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 		if (!sch->q.qlen)
 			return NULL;
 		now = bpf_ktime_get_ns();
+		waited_until(now);
 		if (setup.rate && now < state.free) {
+			state.held = 1;
 			bpf_qdisc_watchdog_schedule(sch, state.free, 0);
 			return NULL;
 		}
+		state.late = state.held ? now - state.free : 0;
+		state.held = 0;
 	}
 	if (!expire(sch, now)) {
 		/* A dequeue that drops and gives nothing is not called again by itself. */

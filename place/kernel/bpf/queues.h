@@ -68,6 +68,7 @@ struct fate {
 	u32 tag;
 	u32 kind;
 	u32 wire;
+	u64 late;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -76,7 +77,7 @@ struct {
 
 static __always_inline void tell_fate(u32 kind, u32 i, u64 tag, u64 wire, u64 now)
 {
-	struct fate fate = { now, i, tag, kind, wire };
+	struct fate fate = { now, i, tag, kind, wire, kind == SENT ? state.late : 0 };
 
 	if (telling && tag && bpf_ringbuf_output(&fates, &fate, sizeof(fate), 0))
 		state.untold++;
@@ -315,7 +316,7 @@ static __always_inline void forget(struct Qdisc *sch)
 		s->has_head = s->missed_one = s->begun = s->selected = s->held = 0;
 		s->waiting = 0;
 	}
-	state.clock = state.slot = state.free = 0;
+	state.clock = state.slot = state.free = state.held = 0;
 	state.gate = 0;
 	told_begin();
 }

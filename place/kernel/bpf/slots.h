@@ -96,6 +96,10 @@ struct state {
 	u32 gate;    /* a replay may decide once */
 	u32 spare;   /* packets' records that are free */
 	u64 untold;  /* fates for which there was no room */
+	u64 seen;    /* when packets were last seen to wait */
+	u64 waited;  /* nanoseconds in which packets waited */
+	u64 late;    /* how late a packet goes that waited for the link, 0 of others */
+	u64 held;    /* packets wait for the link */
 };
 
 struct {

@@ -42,6 +42,8 @@ pub struct Report {
     pub rate: Option<Bitrate>,
     /// Packets of no stream, which were dropped.
     pub unknown: u64,
+    /// How long packets waited, in all.
+    pub waited: Duration,
     /// The streams, the rest last.
     pub streams: Vec<StreamReport>,
 }
@@ -123,6 +125,7 @@ impl Attached {
             at: now(),
             rate: Some(Bitrate(long(16).saturating_mul(8))).filter(|rate| rate.0 > 0),
             unknown: number::<8>(&table, 24).map_or(0, u64::from_ne_bytes),
+            waited: Duration(number::<8>(&table, 64).map_or(0, u64::from_ne_bytes)),
             streams: streams.collect(),
         })
     }

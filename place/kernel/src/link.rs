@@ -31,7 +31,7 @@ use selvedge_place_engine::engine::{StreamParams, payload_max};
 use selvedge_place_engine::frame_producer::{
     FrameProducer, FrameProducerParams, IPV4_UDP, IPV6_UDP,
 };
-use selvedge_place_engine::lateness::RecentPacing;
+use selvedge_place_engine::lateness::{Pacing, Use};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
@@ -103,7 +103,17 @@ struct Shared {
     rate: Mutex<Bitrate>,
     accounts: Vec<Arc<Mutex<StreamAccount>>>,
     report: Mutex<LinkReport>,
+    pacing: Mutex<KernelPacing>,
     stop: Arc<AtomicBool>,
+}
+
+/// How late packets went that waited for the link, and what the rate allowed while packets waited.
+#[derive(Default)]
+struct KernelPacing {
+    pacing: Pacing,
+    /// How long packets had waited as the kernel was last asked.
+    waited: Duration,
+    could_send: Bytes,
 }
 
 /// A link that the kernel schedules. Dropped, it gives the device back its own qdisc; what waits
@@ -201,6 +211,7 @@ impl KernelLink {
             rate: Mutex::new(link.rate),
             accounts,
             report: Mutex::default(),
+            pacing: Mutex::default(),
             stop,
         });
         shared.publish(&attached)?;
@@ -353,6 +364,9 @@ impl Shared {
     /// Takes one `struct fate`.
     fn take(&self, bytes: &[u8]) {
         let Some(happened) = PacketFate::read(bytes) else { return };
+        if let Some(late) = happened.late {
+            self.pacing.lock().pacing.late(late);
+        }
         if let Some(account) = self.accounts.get(happened.stream as usize) {
             account.lock().settle(&happened);
         }
@@ -390,16 +404,22 @@ impl Shared {
                 sent: account.sent.last_second(now),
             });
         }
+        let rate = *self.rate.lock();
+        let mut pacing = self.pacing.lock();
+        let waited = kernel.waited - pacing.waited;
+        pacing.could_send += rate * waited;
+        pacing.waited = kernel.waited;
+        let used = Use { sent: sent_bytes, could_send: pacing.could_send };
         *self.report.lock() = LinkReport {
             name: self.name.clone(),
             discipline: self.discipline,
-            rate: *self.rate.lock(),
+            rate,
             offered,
             sent,
             sent_bytes,
-            // When the kernel's link was busy is not known.
-            could_send: Bytes(0),
-            recent: RecentPacing::default(),
+            could_send: used.could_send,
+            recent: pacing.pacing.recent(now, used),
+            missed_departures: 0,
             backlog,
             streams,
             extensions: Vec::new(),

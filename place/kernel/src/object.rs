@@ -24,7 +24,7 @@ pub(crate) const QDISC_MAP: &str = "selvedge";
 /// The room for its name there, the end mark counted in.
 pub(crate) const KIND_MAX: usize = 16;
 /// `struct state` and `struct slot`.
-pub(crate) const STATE: usize = 56;
+pub(crate) const STATE: usize = 88;
 pub(crate) const SLOT: usize = 104;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
 const OBSERVED_LEN: usize = 8 + 32 * 640;

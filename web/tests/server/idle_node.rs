@@ -44,6 +44,7 @@ impl IdleNode {
             dropped: BTreeMap::from([("expired".into(), 30), ("group-skipped".into(), 10)]),
             queueing_p99_ms: Some(12.5),
             send_errors: 3,
+            dropped_kinds: Some([2, 8, 30, 0, 0, 0]),
             queueing: Some(QueueingCounts {
                 counts: [0, 0, 0, 900, 0, 0, 0, 0, 0, 0, 0, 0, 60],
                 sum_ms: 450_000.0,
@@ -56,6 +57,7 @@ impl IdleNode {
             rate_bps: 6_000_000,
             sent_bytes: 123_456,
             could_send_bytes: 125_000,
+            missed_departures: 3,
             used_share: Some(0.985),
             late_p99_ms: Some(0.7),
             ..LinkSnapshot::default()

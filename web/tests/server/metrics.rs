@@ -114,6 +114,7 @@ fn metrics_are_well_formed_and_complete() {
     let of_link = |family| value(family, &[("link", "uplink")]);
     assert_eq!(of_link("selvedge_link_sent_bytes_total"), Some(123_456.0));
     assert_eq!(of_link("selvedge_link_could_send_bytes_total"), Some(125_000.0));
+    assert_eq!(of_link("selvedge_link_missed_departures_total"), Some(3.0));
     assert_eq!(of_link("selvedge_link_rate_bytes_per_second"), Some(750_000.0));
     assert_eq!(of_link("selvedge_link_rate_bits_per_second"), Some(6_000_000.0));
     assert_eq!(of_link("selvedge_link_used_ratio"), Some(0.985));
@@ -140,6 +141,10 @@ fn metrics_are_well_formed_and_complete() {
         };
         let labels = [lecture[0], lecture[1], ("reason", reason)];
         assert_eq!(value("selvedge_stream_dropped_total", &labels), Some(expected), "{reason}");
+    }
+    for (kind, expected) in [("I", 2.0), ("P", 8.0), ("B", 30.0), ("audio", 0.0)] {
+        let labels = [lecture[0], lecture[1], ("kind", kind)];
+        assert_eq!(value("selvedge_stream_dropped_by_kind_total", &labels), Some(expected));
     }
     for (state, on) in [("running", 1.0), ("failed", 0.0)] {
         let labels = [lecture[0], lecture[1], ("state", state)];

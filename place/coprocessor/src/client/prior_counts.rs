@@ -9,6 +9,7 @@ use selvedge_units::Bytes;
 pub(super) struct PriorCounts {
     sent_bytes: Bytes,
     could_send: Bytes,
+    missed_departures: u64,
     streams: Vec<Counts>,
 }
 
@@ -71,13 +72,19 @@ impl PriorCounts {
         let since = Bytes(sent.saturating_sub(counted_bytes));
         last.sent_bytes += since;
         last.could_send += since;
-        Self { sent_bytes: last.sent_bytes, could_send: last.could_send, streams }
+        Self {
+            sent_bytes: last.sent_bytes,
+            could_send: last.could_send,
+            missed_departures: last.missed_departures,
+            streams,
+        }
     }
 
     /// Adds it to what the present one tells, streams in the same order.
     pub(super) fn add_to(&self, report: &mut LinkReport) {
         report.sent_bytes += self.sent_bytes;
         report.could_send += self.could_send;
+        report.missed_departures += self.missed_departures;
         for (stream, prior) in report.streams.iter_mut().zip(&self.streams) {
             add(&mut stream.counts, prior);
         }

@@ -30,6 +30,9 @@ pub struct Statistics {
     pub sent_bytes: u64,
     /// Bytes that the rate allowed while frames waited.
     pub could_send_bytes: u64,
+    /// Packets that the device's queue dropped, as it came to them after their departure time.
+    #[serde(default)]
+    pub missed_departures: u64,
     /// How late the engine's thread woke up in the last seconds.
     #[serde(default)]
     pub lateness: HistogramStatistics,
@@ -251,6 +254,7 @@ impl Statistics {
             sent_bps: report.sent.0,
             sent_bytes: report.sent_bytes.0,
             could_send_bytes: report.could_send.0,
+            missed_departures: report.missed_departures,
             lateness: HistogramStatistics::of(&report.recent.lateness),
             recent_bytes: [report.recent.used.sent.0, report.recent.used.could_send.0],
             backlog_bytes: report.backlog.0,
@@ -289,6 +293,7 @@ impl Statistics {
             sent: Bitrate(self.sent_bps),
             sent_bytes: Bytes(self.sent_bytes),
             could_send: Bytes(self.could_send_bytes),
+            missed_departures: self.missed_departures,
             recent: RecentPacing { lateness: self.lateness.histogram(), used },
             backlog: Bytes(self.backlog_bytes),
             streams: numbers.iter().filter_map(stream).collect(),

@@ -10,6 +10,7 @@ use selvedge_data_link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{DropReason, Frame, PacketCursor, Spec};
+use selvedge_os::route::Holding;
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
@@ -27,8 +28,8 @@ pub(super) struct AttachedStream<O> {
     pub(super) carried: Option<StreamCarrier>,
     /// What its carrier sent beside packets, and the link has not paid for yet.
     pub(super) extra: Bytes,
-    /// Whether its packets are given departure times.
-    pub(super) timed: bool,
+    /// What holds its packets until the departure times that they are given.
+    pub(super) held_by: Option<Holding>,
     /// Frames that may wait at the link.
     pub(super) room: usize,
     cursor: Cursor,
@@ -97,7 +98,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
             overhead: overhead(to, carried.as_ref()),
             carried,
             extra: Bytes(0),
-            timed: false,
+            held_by: None,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
             numbering: Numbering::default(),

@@ -105,7 +105,7 @@ impl<P: Poller> Worker<P> {
                 run.departure = departure;
                 break;
             }
-            if stream.timed {
+            if stream.held_by.is_some() {
                 if let Some(room) = self.departures.full_until(now) {
                     run.departure = room;
                     break;
@@ -149,11 +149,13 @@ impl<P: Poller> Worker<P> {
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
         let (mut times, mut timed) = ([0; BATCH], 0);
         for (n, (packet, chosen)) in packets.iter_mut().zip(&self.batch).enumerate() {
-            if let Some(leaves) = chosen.leaves {
-                times[n] = self.clock.origin_nanos() + leaves.0;
-                timed = n + 1;
-            }
             let Some(stream) = &self.streams[chosen.stream] else { continue };
+            if let Some(holding) = stream.held_by {
+                let leaves = chosen.leaves.unwrap_or_default();
+                if let Some(time) = self.departures.stated(holding, self.clock, leaves) {
+                    (times[n], timed) = (time, n + 1);
+                }
+            }
             let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
             *packet = Outgoing { to: stream.to, bytes };
         }

@@ -22,6 +22,7 @@ use crate::lateness::{Pacing, Use};
 use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
+use selvedge_os::route::Holding;
 use selvedge_os::transmit::{Method, Transmitter};
 
 /// Packets handed to the kernel at once, where the link's burst allows.
@@ -169,11 +170,11 @@ impl<P: Poller> Worker<P> {
         let number = index.0 as usize;
         let mut attached = AttachedStream::new(index, new);
         // Where each packet waits for its own time, that is when it leaves; AF_XDP passes by the qdisc.
-        attached.timed = !self.one_by_one
-            && self.clock.is_real()
-            && attached.carried.is_none()
-            && self.transmitter.method() != Method::Xdp
-            && self.departures.reach(attached.to.ip(), &mut self.transmitter);
+        let plain = attached.carried.is_none() && self.transmitter.method() != Method::Xdp;
+        if plain && self.clock.is_real() {
+            let holding = self.departures.reach(attached.to.ip(), &mut self.transmitter);
+            attached.held_by = holding.filter(|by| !self.one_by_one || *by != Holding::Fq);
+        }
         self.port.attached(number, &mut attached.frame_consumer);
         if self.streams.len() <= number {
             self.streams.resize_with(number + 1, || None);
@@ -363,6 +364,7 @@ impl<P: Poller> Worker<P> {
         let report = LinkReport {
             extensions: self.extensions.reports(),
             recent: self.pacing.recent(now, used),
+            missed_departures: self.transmitter.missed(),
             ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
         };
         *self.report.lock() = report;

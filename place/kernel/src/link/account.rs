@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use selvedge_data_link::RateMeter;
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Kind, Ledger, References};
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::replay::number;
 
@@ -30,6 +30,8 @@ pub(super) struct PacketFate {
     pub(super) lost: Option<DropReason>,
     /// The IP packet's bytes.
     pub(super) wire: Bytes,
+    /// How much later it went than the link was free, if it waited for that.
+    pub(super) late: Option<Duration>,
 }
 
 impl PacketFate {
@@ -45,7 +47,9 @@ impl PacketFate {
         };
         let at = Instant(u64::from_ne_bytes(number::<8>(bytes, 0)?));
         let (stream, mark, wire) = (word(8)?, word(12)?, Bytes(word(20)?.into()));
-        Some(Self { at, stream, mark, lost, wire })
+        let late = Duration(u64::from_ne_bytes(number::<8>(bytes, 24)?));
+        let late = (late > Duration::ZERO).then_some(late);
+        Some(Self { at, stream, mark, lost, wire, late })
     }
 }
 
@@ -208,8 +212,6 @@ fn placeholder_frame(seq: u32, next: &Frame) -> Frame {
 #[cfg(test)]
 mod tests {
     use selvedge_data_stream::Window;
-    use selvedge_units::Duration;
-
     use super::*;
 
     fn frame(seq: u32, packets: u16) -> Frame {
@@ -237,6 +239,7 @@ mod tests {
         for word in [0, mark(seq), kind, 100] {
             bytes.extend(word.to_ne_bytes());
         }
+        bytes.extend([0; 8]);
         PacketFate::read(&bytes).unwrap()
     }
 
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!((account.waiting(), account.send_errors), (0, 6));
         account.offer(&frame(1 << 30, 1), Instant(1600));
         assert_eq!(account.waiting(), 1);
-        for bytes in [&[][..], &[0; 24], &[255; 24], &[0; 23]] {
+        for bytes in [&[][..], &[0; 32], &[255; 32], &[3; 31]] {
             assert_eq!(PacketFate::read(bytes), None);
         }
     }

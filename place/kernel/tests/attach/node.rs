@@ -147,6 +147,11 @@ fn under_overload_every_frame_is_accounted_for() {
     assert_eq!(count("frames"), u64::from(FRAMES), "{card}");
     assert_eq!(count("sent") + expired, u64::from(FRAMES), "{card}");
     assert!(expired > 0 && count("sent") > 0 && count("violations") > 0, "{card}");
+    // Packets waited for the link all the time, and it was used.
+    let link = &last["links"][0];
+    let figure = |key: &str| link[key].as_f64().unwrap_or_else(|| panic!("no {key}: {link}"));
+    assert!(figure("late_p99_ms") >= figure("late_p50_ms") && figure("late_p50_ms") > 0.0, "{link}");
+    assert!((0.5..=1.0).contains(&figure("used_share")), "{link}");
     assert_eq!(count("decodable"), count("on_time"), "{card}");
     // The kernel counts packets: what it dropped did not come.
     assert_eq!(packets_at(&socket) + count("missed"), u64::from(FRAMES) * PACKETS as u64, "{card}");
