@@ -144,9 +144,9 @@ fn explanation() -> Paragraph<'static> {
         ("?", "shows this, and hides it"),
         ("q", "quits; also Esc and Ctrl-C"),
     ];
-    let lines = columns.chain(keys).map(|(what, means)| {
-        Line::from(vec![format!("{what:18} ").bold(), Span::raw(means)])
-    });
+    let lines = columns
+        .chain(keys)
+        .map(|(what, means)| Line::from(vec![format!("{what:18} ").bold(), Span::raw(means)]));
     Paragraph::new(lines.collect::<Vec<_>>()).wrap(Wrap { trim: false })
 }
 

@@ -227,7 +227,8 @@ fn distances_are_wrong_behind_a_b_picture_that_is_missing() {
         let encoder = "-c:v libx264 -preset veryfast -x264-params \
             scenecut=0:keyint=60:bframes=3:b-adapt=0:b-pyramid=normal:ref=1";
         let options = format!("{encoder}:{options}");
-        let stream = encoded(folder.path(), "H264", &options.split_whitespace().collect::<Vec<_>>());
+        let stream =
+            encoded(folder.path(), "H264", &options.split_whitespace().collect::<Vec<_>>());
         let all = (0..stream.units.len()).collect::<Vec<_>>();
         let (refs, whole) = (stream.references(), stream.decoded(folder.path(), &all));
         // I, then P, B that is a reference, and two that are none, again and again.

@@ -189,7 +189,8 @@ pub fn holding(netlink: &Netlink, device: u32) -> io::Result<Option<Holding>> {
 
 /// How one qdisc does; `None` of one that only leads to others.
 fn holding_of(qdisc: &[u8]) -> Option<Option<Holding>> {
-    let value = |wanted| attributes(qdisc).find(|&(name, _)| name == wanted).map(|(_, value)| value);
+    let value =
+        |wanted| attributes(qdisc).find(|&(name, _)| name == wanted).map(|(_, value)| value);
     match value(TCA_KIND)? {
         b"mq\0" | b"mqprio\0" => None,
         b"fq\0" => Some(Some(Holding::Fq)),

@@ -149,10 +149,9 @@ impl Difference {
         let old_link = &old.links[before.link];
         let moved = old_link.name != link.name;
         let (mut in_place, mut anew) = stream_keys(before, stream);
-        if link.placement != Placement::Inline {
-            // Only the engine of this process changes these while it runs.
-            let others = |key: &&str| !matches!(*key, "window" | "priority" | "sdp");
-            anew.extend(in_place.extract_if(.., |key| others(&&**key)));
+        if link.placement == Placement::Kernel {
+            // What its disciplines keep of weights is not followed.
+            anew.extend(in_place.extract_if(.., |key| *key == "weight"));
         }
         in_place.extend(stream.spec.shown.changed(&before.spec.shown));
         if moved {
@@ -173,7 +172,7 @@ impl Difference {
 
 /// Whether a stream can leave its link while that runs.
 fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
-    link.placement == Placement::Inline && stream.stack.is_none()
+    link.placement != Placement::Kernel && stream.stack.is_none()
 }
 
 /// Whether a source can't be opened a second time while it is open.
@@ -430,11 +429,9 @@ mod tests {
         };
         for placement in ["coprocessor", "kernel"] {
             assert_eq!(
-                of(placement, "5000\"", "5000\"\nwindow = \"1/9\"").0.changed,
-                ["stream.a.window"]
+                of(placement, "5000\"", "5000\"\nwindow = \"1/9\"\ndelay = \"2 s\"").0.changed,
+                ["stream.a.delay", "stream.a.window"]
             );
-            assert_eq!(of(placement, "5000\"", "5000\"\nweight = 3").1, ["stream.a.weight"]);
-            assert_eq!(of(placement, "[stream.a]", "[stream.d]").1.last().unwrap(), "stream.a");
             assert_eq!(
                 of(placement, "6 Mbit/s\"", "7 Mbit/s\"\ncatch_up = \"0 B\"").1,
                 ["link.up.catch_up"]
@@ -443,5 +440,11 @@ mod tests {
         let add = "[stream.d]\nlink = \"up\"\nsource = \"test:video\"\nto = \"rtp://127.0.0.1:5010\"\n[stream.a]";
         assert_eq!(of("coprocessor", "[stream.a]", add).1.len(), 0);
         assert_eq!(of("kernel", "[stream.a]", add).1, ["stream.d"]);
+        let (weight, late) = ("5000\"\nweight = 3", "5000\"\nlate = \"send\"");
+        assert_eq!(of("coprocessor", "5000\"", weight).0.changed, ["stream.a.weight"]);
+        assert_eq!(of("coprocessor", "5000\"", late).0.restarted, ["stream.a"]);
+        assert_eq!(of("coprocessor", "[stream.a]", "[stream.d]").0.removed, ["stream.a"]);
+        assert_eq!(of("kernel", "5000\"", weight).1, ["stream.a.weight"]);
+        assert_eq!(of("kernel", "[stream.a]", "[stream.d]").1.last().unwrap(), "stream.a");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, SourceUri};
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{Contract, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{default_socket, listens};
 use selvedge_place_engine::report::LinkReport;
@@ -71,11 +71,7 @@ impl Attached {
 
 impl PlacedLink for Attached {
     fn report(&self) -> LinkReport {
-        let mut report = self.attachment.report();
-        // Streams have other numbers in the coprocessor, which other programs use as well.
-        let places = report.streams.iter_mut().enumerate();
-        places.for_each(|(place, stream)| stream.number = place);
-        report
+        self.attachment.report()
     }
 
     fn set_windows(&self, stream: usize, windows: Windows) -> bool {
@@ -88,6 +84,14 @@ impl PlacedLink for Attached {
 
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.attachment.set_rate(rate)
+    }
+
+    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+        self.attachment.set_terms(stream, terms)
+    }
+
+    fn remove(&self, stream: usize) {
+        self.attachment.remove(stream);
     }
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {

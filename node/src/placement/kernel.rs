@@ -1,6 +1,6 @@
 //! A link in the kernel: its device gets the scheduler as a qdisc for as long as the node runs.
 
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{Contract, Windows};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_place_kernel::AttachError;
 use selvedge_place_kernel::link::{KernelLink, LinkError};
@@ -46,6 +46,10 @@ impl PlacedLink for KernelLink {
 
     fn set_rate(&self, rate: Bitrate) -> bool {
         Self::set_rate(self, rate)
+    }
+
+    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+        Self::set_terms(self, stream, terms)
     }
 
     fn stop(self: Box<Self>) -> LinkReport {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
-use selvedge_data_stream::{Spec, Windows};
+use selvedge_data_stream::{Contract, Spec, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_os::control::ControlError;
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
@@ -48,7 +48,8 @@ enum Kind {
 
 struct Inner {
     connection: Option<Connection>,
-    streams: Vec<Stream>,
+    /// By place; a place whose stream was removed is given again.
+    streams: Vec<Option<Stream>>,
     link: LinkSpec,
     /// The last report, what was counted before the coprocessor was started again included.
     last: LinkReport,
@@ -135,8 +136,8 @@ impl Attachment {
             Arc::clone(&self.stop),
         )
         .map_err(crate::segment::SegmentError::from)?;
-        inner.streams.push(Stream { spec, number, kind: Kind::Produced { segment, bit } });
-        Ok((inner.streams.len() - 1, frame_producer))
+        let stream = Stream { spec, number, kind: Kind::Produced { segment, bit } };
+        Ok((inner.place(stream), frame_producer))
     }
 
     /// Adds a stream that the coprocessor reads from a recording itself; returns its place here.
@@ -150,20 +151,37 @@ impl Attachment {
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         let (number, counts) = connection.read(&spec, (file, repeat), ssrc)?;
         let kind = Kind::Read { file: file.to_owned(), repeat, ssrc, counts };
-        inner.streams.push(Stream { spec, number, kind });
-        Ok(inner.streams.len() - 1)
+        Ok(inner.place(Stream { spec, number, kind }))
     }
 
-    /// The newest report, streams in the order in which they were added; the last one known while
-    /// the coprocessor is away.
+    /// Removes a stream, and what waits of it; its place is free then.
+    pub fn remove(&self, place: usize) {
+        let mut inner = self.inner.lock();
+        let Some(stream) = inner.streams.get_mut(place).and_then(Option::take) else { return };
+        inner.prior.forget(place);
+        inner.last.streams.retain(|report| report.number != place);
+        if let Some(connection) = &mut inner.connection {
+            let request = Request::Remove { stream: stream.number, within_ns: 0 };
+            // A coprocessor that is away will not hear of the stream again.
+            let _ = connection.ask(request, &[]);
+        }
+    }
+
+    /// The newest report, streams by their places; the last one known while the coprocessor is away.
     #[must_use]
     pub fn report(&self) -> LinkReport {
         let mut inner = self.inner.lock();
         if let Ok(statistics) = inner.statistics() {
-            let numbers: Vec<usize> = inner.streams.iter().map(|stream| stream.number).collect();
+            let numbered =
+                |(place, stream): (usize, &Option<Stream>)| Some((place, stream.as_ref()?.number));
+            let (places, numbers): (Vec<usize>, Vec<usize>) =
+                inner.streams.iter().enumerate().filter_map(numbered).unzip();
             let mut report = statistics.report(&numbers);
-            inner.prior.add_to(&mut report);
             if report.streams.len() == numbers.len() {
+                // The coprocessor has other numbers, as other programs use it as well.
+                let streams = report.streams.iter_mut().zip(places);
+                streams.for_each(|(stream, place)| stream.number = place);
+                inner.prior.add_to(&mut report);
                 inner.last = report;
             }
         }
@@ -179,7 +197,7 @@ impl Attachment {
     #[must_use]
     pub fn source(&self, place: usize) -> (Option<String>, bool) {
         let mut inner = self.inner.lock();
-        let Some(number) = inner.streams.get(place).map(|stream| stream.number) else {
+        let Some(number) = inner.stream(place).map(|stream| stream.number) else {
             return (None, true);
         };
         let found = inner.statistics().ok().and_then(|all| {
@@ -207,6 +225,22 @@ impl Attachment {
         )
     }
 
+    /// Changes windows, priority, weight, period and delay of a stream to those of a contract; false while
+    /// the coprocessor is away, but not forgotten.
+    pub fn set_terms(&self, place: usize, terms: &Contract) -> bool {
+        let Some(spec) = self.inner.lock().stream(place).map(|stream| stream.spec.clone()) else {
+            return false;
+        };
+        let Contract { period, delay, windows, weight, priority, .. } = *terms;
+        let contract = Contract { period, delay, windows, weight, priority, ..spec.contract };
+        let spec = Spec { contract, ..spec };
+        self.set_knob(
+            place,
+            |known| known.contract = contract,
+            |stream| Request::Terms { stream, spec },
+        )
+    }
+
     /// Changes the link's rate; false while the coprocessor is away.
     pub fn set_rate(&self, rate: Bitrate) -> bool {
         self.ask(Request::Rate { bps: rate.0 }).is_ok()
@@ -227,7 +261,7 @@ impl Attachment {
     ) -> bool {
         let number = {
             let mut inner = self.inner.lock();
-            let Some(stream) = inner.streams.get_mut(place) else { return false };
+            let Some(stream) = inner.stream(place) else { return false };
             note(&mut stream.spec);
             stream.number
         };
@@ -247,12 +281,25 @@ impl Drop for Attachment {
 }
 
 impl Inner {
+    /// Gives a stream the lowest place that is free.
+    fn place(&mut self, stream: Stream) -> usize {
+        let free = self.streams.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.streams.len());
+        self.streams.resize_with(self.streams.len().max(place + 1), || None);
+        self.streams[place] = Some(stream);
+        place
+    }
+
+    fn stream(&mut self, place: usize) -> Option<&mut Stream> {
+        self.streams.get_mut(place)?.as_mut()
+    }
+
     /// The coprocessor is gone: takes over what it had counted.
     fn lose(&mut self) {
         if self.connection.take().is_none() {
             return;
         }
-        let left = self.streams.iter().map(|stream| match &stream.kind {
+        let left = self.streams.iter().map(|stream| match &stream.as_ref()?.kind {
             Kind::Produced { segment, .. } => segment.counts().take(),
             Kind::Read { counts, .. } => counts.as_ref().and_then(CountsBoard::take),
         });
@@ -299,7 +346,7 @@ impl Supervisor {
         let mut connection = Connection::open(&self.socket)?;
         let link = connection.attach_again(&self.name, &self.bell)?;
         let mut inner = self.inner.lock();
-        for stream in &mut inner.streams {
+        for stream in inner.streams.iter_mut().flatten() {
             stream.number = match &mut stream.kind {
                 Kind::Produced { segment, bit } => {
                     connection.resume(&stream.spec, segment, *bit)?

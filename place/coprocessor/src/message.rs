@@ -62,6 +62,13 @@ pub enum Request {
         #[serde(default)]
         windows: Option<Windows>,
     },
+    /// Changes windows, priority, weight, period and delay of one of this producer's streams.
+    Terms {
+        /// Its number.
+        stream: usize,
+        /// What it is from now on; all but these five goes on as it was.
+        spec: Spec,
+    },
     /// Changes the link's rate.
     Rate {
         /// Bits per second.

@@ -7,13 +7,13 @@ use std::fs;
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
-use selvedge_data_stream::{DropReason, Kind, Window, Windows};
+use selvedge_data_stream::{Contract, DropReason, Kind, Window, Windows};
 use selvedge_os::control::ControlError;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::message::Request;
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_place_engine::record::RtpDump;
-use selvedge_units::{Bitrate, Bytes, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 
 use support::{add, coprocessor, ended, enqueue, numbers, receive_until, receiver, spec, until};
@@ -127,6 +127,33 @@ fn a_stream_is_known_as_soon_as_it_was_added() {
 }
 
 #[test]
+fn a_place_is_free_behind_a_stream_that_was_removed() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (receiver, to) = receiver();
+    let [(first, mut goes), (second, mut stays)] =
+        ["goes", "stays"].map(|s| add(&attachment, s, to));
+    for inlet in [&mut goes, &mut stays] {
+        enqueue(inlet, Kind::Still, 1, 384).unwrap();
+    }
+    let mut left = 2;
+    receive_until(&receiver, |_| {
+        left -= 1;
+        left == 0
+    });
+    let sent =
+        |place: usize| attachment.report().of_stream(place).map(|stream| stream.counts.totals.sent);
+    until("both are counted", || [sent(first), sent(second)] == [Some(1); 2]);
+    attachment.remove(first);
+    assert_eq!([sent(first), sent(second)], [None, Some(1)]);
+    assert!(!attachment.set_priority(first, 3), "nothing is there");
+    let (third, _inlet) = add(&attachment, "comes", to);
+    assert_eq!(third, first);
+    assert_eq!([sent(third), sent(second)], [Some(0), Some(1)]);
+    attachment.remove(99);
+}
+
+#[test]
 fn knobs_turn_from_outside() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
     let attachment = Attachment::new("test", socket, None).unwrap();
@@ -135,10 +162,16 @@ fn knobs_turn_from_outside() {
     assert!(attachment.set_priority(place, -7));
     assert!(attachment.set_windows(place, Windows::Whole(Window { lose: 2, of: 9 })));
     assert!(attachment.set_rate(Bitrate::from_mbps(3)));
+    let before = attachment.report().streams[place].contract;
+    let (period, delay) = (Duration::from_millis(20), Some(Duration::from_secs(2)));
+    let windows = Windows::Whole(Window { lose: 2, of: 9 });
+    let terms = Contract { period, delay, weight: 5, windows, priority: -7, ..before };
+    assert!(attachment.set_terms(place, &terms));
     until("the report says so", || {
         let report = attachment.report();
         let contract = &report.streams[place].contract;
         report.rate == Bitrate::from_mbps(3)
+            && *contract == terms
             && contract.priority == -7
             && contract.windows == Windows::Whole(Window { lose: 2, of: 9 })
     });

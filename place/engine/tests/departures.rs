@@ -111,12 +111,10 @@ fn etf_gets_times_that_it_keeps_and_its_drops_are_counted() {
     // No machine is as exact as this: packets are dropped, and each drop is counted.
     tc("qdisc del dev lo root");
     tc(&format!("{ETF} 1"));
-    let lost = |report: &LinkReport| {
-        report.streams[0].counts.send_errors + report.missed_departures
-    };
-    let (report, _) = frame_through(Bytes(40_000), |came, report| {
-        came as u64 + lost(report) == PACKETS as u64
-    });
+    let lost =
+        |report: &LinkReport| report.streams[0].counts.send_errors + report.missed_departures;
+    let (report, _) =
+        frame_through(Bytes(40_000), |came, report| came as u64 + lost(report) == PACKETS as u64);
     tc("qdisc del dev lo root");
     assert!(lost(&report) > 0);
 }

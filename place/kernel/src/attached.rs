@@ -170,13 +170,16 @@ impl Attached {
         })
     }
 
-    /// Gives a stream the window and the priority of a contract, with its next packet; its window
+    /// Gives a stream period, delay, window and priority of a contract, with its next packet; its window
     /// begins anew.
     pub(crate) fn renew(&self, stream: usize, contract: &Contract) -> Result<(), OpenError> {
         let mut setup = self.data(&self.setup, "setup")?;
         let at = SETUP_HEAD + CONTRACT * stream.min(STREAMS_MAX - 1);
         let Window { lose, of } = contract.windows.of(selvedge_data_stream::Kind::Data);
         let renewed = number::<4>(&setup, at + 72).map_or(0, u32::from_ne_bytes);
+        let delay = contract.delay.unwrap_or(Duration::ZERO);
+        setup[at + 32..at + 40].copy_from_slice(&contract.period.0.to_ne_bytes());
+        setup[at + 40..at + 48].copy_from_slice(&delay.0.to_ne_bytes());
         setup[at + 60..at + 64].copy_from_slice(&contract.priority.to_ne_bytes());
         setup[at + 64..at + 66].copy_from_slice(&lose.min(of).to_ne_bytes());
         setup[at + 66..at + 68].copy_from_slice(&of.to_ne_bytes());

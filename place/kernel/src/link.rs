@@ -21,8 +21,7 @@ use parking_lot::Mutex;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_link::default_catch_up;
 use selvedge_data_memory::pool;
-use selvedge_data_stream::Counts;
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{Contract, Counts, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_os::netlink::Netlink;
 use selvedge_os::route;
@@ -242,6 +241,15 @@ impl KernelLink {
     /// Changes a stream's priority, with its next packet; false if there is no such stream.
     pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
         self.change(stream, |account| account.contract.priority = priority)
+    }
+
+    /// Changes window, priority, period and delay of a stream to those of a contract, with its next packet;
+    /// false as of [`set_windows`](Self::set_windows). Its weight stays.
+    pub fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
+        let Contract { period, delay, windows, priority, .. } = *terms;
+        self.change(stream, |account| {
+            account.contract = Contract { period, delay, windows, priority, ..account.contract };
+        })
     }
 
     fn change(&self, stream: usize, change: impl FnOnce(&mut StreamAccount)) -> bool {

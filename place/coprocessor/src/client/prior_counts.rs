@@ -10,6 +10,7 @@ pub(super) struct PriorCounts {
     sent_bytes: Bytes,
     could_send: Bytes,
     missed_departures: u64,
+    /// By their places.
     streams: Vec<Counts>,
 }
 
@@ -54,7 +55,7 @@ impl PriorCounts {
         let counted_bytes = last.streams.iter().map(|stream| stream.counts.sent_bytes).fold(0, sum);
         let counted = left.into_iter().enumerate().map(|(n, counts)| {
             let prior = self.streams.get(n).cloned().unwrap_or_default();
-            match (counts, last.streams.get(n)) {
+            match (counts, last.of_stream(n)) {
                 (Some(counts), _) => {
                     let mut counts = without_waiting(counts);
                     add(&mut counts, &prior);
@@ -65,8 +66,8 @@ impl PriorCounts {
             }
         });
         let streams: Vec<Counts> = counted.collect();
-        for (stream, counted) in last.streams.iter_mut().zip(&streams) {
-            stream.counts.clone_from(counted);
+        for stream in &mut last.streams {
+            stream.counts.clone_from(&streams[stream.number]);
         }
         let sent = streams.iter().map(|counted| counted.sent_bytes).fold(0, sum);
         let since = Bytes(sent.saturating_sub(counted_bytes));
@@ -80,13 +81,20 @@ impl PriorCounts {
         }
     }
 
-    /// Adds it to what the present one tells, streams in the same order.
+    /// The stream of this place was removed.
+    pub(super) fn forget(&mut self, place: usize) {
+        self.streams.get_mut(place).map(std::mem::take);
+    }
+
+    /// Adds it to what the present one tells, streams by their places.
     pub(super) fn add_to(&self, report: &mut LinkReport) {
         report.sent_bytes += self.sent_bytes;
         report.could_send += self.could_send;
         report.missed_departures += self.missed_departures;
-        for (stream, prior) in report.streams.iter_mut().zip(&self.streams) {
-            add(&mut stream.counts, prior);
+        for stream in &mut report.streams {
+            if let Some(prior) = self.streams.get(stream.number) {
+                add(&mut stream.counts, prior);
+            }
         }
     }
 }

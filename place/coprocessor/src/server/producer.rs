@@ -107,6 +107,12 @@ impl Producer {
                 }
                 done()
             }
+            Request::Terms { stream, spec } => {
+                self.find(stream)?;
+                spec.check()?;
+                coprocessor.engine.set_terms(stream, &spec.contract);
+                done()
+            }
             Request::Rate { bps } => {
                 if bps == 0 || bps > 1_000_000_000_000 {
                     return Err(Refusal::Rate(bps));

@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use selvedge_os::netlink::Netlink;
 use selvedge_os::clock::Clock;
+use selvedge_os::netlink::Netlink;
 use selvedge_os::route::{self, Holding};
 use selvedge_os::transmit::Transmitter;
 use selvedge_units::Instant;

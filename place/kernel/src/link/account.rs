@@ -211,8 +211,8 @@ fn placeholder_frame(seq: u32, next: &Frame) -> Frame {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_data_stream::Window;
     use super::*;
+    use selvedge_data_stream::Window;
 
     fn frame(seq: u32, packets: u16) -> Frame {
         Frame {

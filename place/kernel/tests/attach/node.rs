@@ -150,7 +150,10 @@ fn under_overload_every_frame_is_accounted_for() {
     // Packets waited for the link all the time, and it was used.
     let link = &last["links"][0];
     let figure = |key: &str| link[key].as_f64().unwrap_or_else(|| panic!("no {key}: {link}"));
-    assert!(figure("late_p99_ms") >= figure("late_p50_ms") && figure("late_p50_ms") > 0.0, "{link}");
+    assert!(
+        figure("late_p99_ms") >= figure("late_p50_ms") && figure("late_p50_ms") > 0.0,
+        "{link}"
+    );
     assert!((0.5..=1.0).contains(&figure("used_share")), "{link}");
     assert_eq!(count("decodable"), count("on_time"), "{card}");
     // The kernel counts packets: what it dropped did not come.
