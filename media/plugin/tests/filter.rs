@@ -150,6 +150,112 @@ fn ffmpeg_decodes_what_statistics_say_and_more_than_behind_a_leaky_queue() {
     assert!(by_us > by_the_queue + 20, "{by_us} against {by_the_queue} pictures");
 }
 
+/// An encoding: how FFmpeg writes it, what of GStreamer makes frames of the file, and the link's rate, which
+/// is less than they need.
+struct Encoding {
+    options: &'static str,
+    frames: &'static str,
+    rate: u64,
+}
+
+const ENCODINGS: [(&str, Encoding); 4] = [
+    (
+        "h265",
+        Encoding {
+            options: "-c:v libx265 -preset ultrafast -x265-params log-level=none",
+            frames: "h265parse ! video/x-h265,stream-format=byte-stream,alignment=au",
+            rate: 450_000,
+        },
+    ),
+    (
+        "vp8",
+        Encoding {
+            options: "-c:v libvpx -deadline realtime -cpu-used 8",
+            frames: "queue",
+            rate: 450_000,
+        },
+    ),
+    (
+        "vp9",
+        Encoding {
+            options: "-c:v libvpx-vp9 -deadline realtime -cpu-used 8",
+            frames: "vp9parse",
+            rate: 450_000,
+        },
+    ),
+    (
+        "av1",
+        Encoding {
+            options: "-c:v libaom-av1 -usage realtime -cpu-used 8",
+            frames: "av1parse ! video/x-av1,stream-format=obu-stream,alignment=tu",
+            rate: 450_000,
+        },
+    ),
+];
+
+/// Makes a clip of four seconds; where it lies.
+fn clip(folder: &Path, name: &str, arguments: &str) -> std::path::PathBuf {
+    let clip = folder.join(format!("{name}.mkv"));
+    let words = arguments.split_whitespace();
+    let made = Command::new("ffmpeg").args(["-nostdin", "-v", "error"]).args(words).arg(&clip);
+    assert!(made.status().unwrap().success(), "{name}");
+    clip
+}
+
+#[test]
+fn every_encoding_comes_out_as_statistics_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let playing = ENCODINGS.map(|(name, Encoding { options, frames, rate })| {
+        let picture =
+            "-f lavfi -t 4 -i testsrc2=s=320x180:r=25,noise=alls=12:allf=t -b:v 600k -g 25";
+        let clip = clip(folder.path(), name, &format!("{picture} {options}"));
+        let [whole, ours] =
+            ["whole", "ours"].map(|part| folder.path().join(format!("{name}.{part}")));
+        // The parser behind it puts into the container what its header needs.
+        let line = format!(
+            "filesrc location={} ! matroskademux ! {frames} ! identity sync=true ! tee name=t \
+             t. ! queue ! {frames} ! matroskamux ! filesink sync=false async=false location={} \
+             t. ! queue ! selvedge name=s rate={rate} ! \
+                  {frames} ! matroskamux ! filesink sync=false location={}",
+            clip.display(),
+            whole.display(),
+            ours.display()
+        );
+        (name, whole, ours, Playing::play(&line))
+    });
+    for (name, whole, ours, playing) in playing {
+        playing.end().unwrap_or_else(|why| panic!("{name}: {why}"));
+        let counts = playing.stop("sink_0");
+        let right: HashSet<String> = decoded(&whole).into_iter().collect();
+        assert_eq!(counts.frames, right.len() as u64, "{name}");
+        let exact = decoded(&ours).iter().filter(|sum| right.contains(*sum)).count();
+        println!("{name}: {counts:?}; right pictures: {exact}");
+        assert!(counts.sent < counts.frames && counts.decodable > 20, "{name}: {counts:?}");
+        assert_eq!(exact as u64, counts.decodable, "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn opus_comes_out_as_statistics_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = "-f lavfi -t 4 -i anoisesrc=r=48000 -c:a libopus -b:a 96k -vbr off";
+    let (clip, out) = (clip(folder.path(), "opus", sound), folder.path().join("out.mkv"));
+    let playing = Playing::play(&format!(
+        "filesrc location={} ! matroskademux ! opusparse ! identity sync=true ! \
+         selvedge name=s rate=90000 ! matroskamux ! filesink sync=false location={}",
+        clip.display(),
+        out.display()
+    ));
+    playing.end().unwrap();
+    let counts = playing.stop("sink_0");
+    assert!(counts.sent < counts.frames && counts.decodable == counts.sent, "{counts:?}");
+    assert!(counts.sent > counts.frames / 2, "{counts:?}");
+    let probe = ["-v", "error", "-count_packets", "-show_entries", "stream=nb_read_packets"];
+    let probed = Command::new("ffprobe").args(probe).args(["-of", "csv=p=0"]).arg(&out).output();
+    let packets = String::from_utf8(probed.unwrap().stdout).unwrap();
+    assert_eq!(packets.trim().trim_matches(','), counts.sent.to_string());
+}
+
 #[test]
 fn picture_and_sound_share_a_link_in_front_of_a_muxer() {
     let folder = tempfile::tempdir().unwrap();
