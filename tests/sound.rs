@@ -7,7 +7,9 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use support::{Folder, Running, Stream, TIMEOUT, ffmpeg, http, node_file, selvedge, skipped, until};
+use support::{
+    Folder, Running, Stream, TIMEOUT, ffmpeg, http, node_file, selvedge, skipped, until,
+};
 
 /// How far the streams may drift apart, in milliseconds.
 const APART: f64 = 40.0;

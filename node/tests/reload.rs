@@ -8,12 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use selvedge_control_config::view::{Knob, NodeView, ReloadError, StreamSnapshot};
-use selvedge_control_config::{LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{
+    LinkConfig, NodeConfig, PageConfig, Placement, SourceUri, StreamConfig,
+};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Kind, Window, Windows};
+use selvedge_data_stream::{Kind, Late, Window, Windows};
 use selvedge_node::{Node, NodeOptions, wait_until};
+use selvedge_place_coprocessor::client::Attachment;
+use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
+use selvedge_place_coprocessor::server::{LocalCoprocessor, Options};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
-use selvedge_units::{Bitrate, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 const SOON: Duration = Duration::from_secs(60);
 const RELOADS: usize = 200;
@@ -274,6 +279,58 @@ fn keys_change_in_place_and_knobs_go_on() {
     }));
     assert_eq!(node.snapshot().streams[1].weight, 1);
     assert_eq!(node.longest_delay(), Duration::from_secs(1));
+}
+
+#[test]
+fn streams_of_a_coprocessor_come_go_and_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("coprocessor.sock");
+    let path = socket.to_str().unwrap().to_owned();
+    let mut before = config(Vec::new());
+    before.links[0].placement = Placement::Coprocessor;
+    before.links[0].socket = Some(path.clone());
+    let (watch, memory) = (Duration::from_micros(20), Bytes(50_000_000));
+    let realtime_request = RealtimeRequest { core: None, lock: false, class: SchedClass::Fair };
+    let link = before.links[0].clone();
+    let options = Options { link, socket, realtime_request, watch, memory, alone: None };
+    let _coprocessor = LocalCoprocessor::start(options).unwrap();
+
+    let ((_a, to), (b, other)) = (receiver(), receiver());
+    before.streams = vec![stream("a", to), stream("b", other)];
+    let node = running(&before);
+    let mut steady = node.frame_producer("b").unwrap();
+    let received = Received::from(b);
+    enqueue(&mut steady, FRAMES);
+    // One goes, one is added in its place; then that one begins anew, and the other changes.
+    let (_c, third) = receiver();
+    let mut new = before.clone();
+    new.streams[0] = stream("c", third);
+    let applied = node.reload_config(&new).unwrap();
+    assert_eq!(
+        (applied.added, applied.removed),
+        (vec!["stream.c".into()], vec!["stream.a".into()])
+    );
+    new.streams[0].spec.contract.late = Late::Send;
+    new.streams[1].spec.contract.weight = 4;
+    let applied = node.reload_config(&new).unwrap();
+    let (changed, restarted) = (vec!["stream.b.weight".into()], vec!["stream.c".into()]);
+    assert_eq!((applied.changed, applied.restarted), (changed, restarted));
+    enqueue(&mut steady, FRAMES);
+    assert!(wait_until(SOON, || received.count() == 2 * FRAMES * PACKETS));
+    received.has_no_gap();
+    // What is refused leaves nothing behind there.
+    let mut refused = new.clone();
+    refused.streams.push(stream("d", to));
+    refused.streams.extend((0..20).map(|n| {
+        let mut large = stream(&format!("large{n}"), ([127, 0, 0, 1], 42_000 + n).into());
+        large.spec.pool = Bytes(10_000_000);
+        large
+    }));
+    assert!(matches!(node.reload_config(&refused), Err(ReloadError::Refused(_))));
+    let there = Attachment::new("looks", path.into(), None).unwrap();
+    assert!(wait_until(SOON, || there.statistics().unwrap().streams.len() == 2));
+    let sent = |name| node.counts(name).unwrap().totals.sent;
+    assert!(wait_until(SOON, || sent("b") == 2 * FRAMES as u64 && sent("c") == 0));
 }
 
 #[test]

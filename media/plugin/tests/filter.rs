@@ -150,12 +150,12 @@ fn ffmpeg_decodes_what_statistics_say_and_more_than_behind_a_leaky_queue() {
     assert!(by_us > by_the_queue + 20, "{by_us} against {by_the_queue} pictures");
 }
 
-/// An encoding: how FFmpeg writes it, what of GStreamer makes frames of the file, and the link's rate, which
-/// is less than they need.
+/// An encoding: how FFmpeg writes it, and what of GStreamer makes frames of the file.
 struct Encoding {
     options: &'static str,
     frames: &'static str,
-    rate: u64,
+    /// What hands them to a muxer as that takes them.
+    behind: &'static str,
 }
 
 const ENCODINGS: [(&str, Encoding); 4] = [
@@ -164,7 +164,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
         Encoding {
             options: "-c:v libx265 -preset ultrafast -x265-params log-level=none",
             frames: "h265parse ! video/x-h265,stream-format=byte-stream,alignment=au",
-            rate: 450_000,
+            behind: "h265parse",
         },
     ),
     (
@@ -172,7 +172,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
         Encoding {
             options: "-c:v libvpx -deadline realtime -cpu-used 8",
             frames: "queue",
-            rate: 450_000,
+            behind: "queue",
         },
     ),
     (
@@ -180,7 +180,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
         Encoding {
             options: "-c:v libvpx-vp9 -deadline realtime -cpu-used 8",
             frames: "vp9parse",
-            rate: 450_000,
+            behind: "vp9parse",
         },
     ),
     (
@@ -188,7 +188,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
         Encoding {
             options: "-c:v libaom-av1 -usage realtime -cpu-used 8",
             frames: "av1parse ! video/x-av1,stream-format=obu-stream,alignment=tu",
-            rate: 450_000,
+            behind: "av1parse",
         },
     ),
 ];
@@ -197,26 +197,26 @@ const ENCODINGS: [(&str, Encoding); 4] = [
 fn clip(folder: &Path, name: &str, arguments: &str) -> std::path::PathBuf {
     let clip = folder.join(format!("{name}.mkv"));
     let words = arguments.split_whitespace();
-    let made = Command::new("ffmpeg").args(["-nostdin", "-v", "error"]).args(words).arg(&clip);
-    assert!(made.status().unwrap().success(), "{name}");
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-nostdin", "-v", "error"]).args(words).arg(&clip);
+    assert!(ffmpeg.status().unwrap().success(), "{name}");
     clip
 }
 
 #[test]
 fn every_encoding_comes_out_as_statistics_say() {
     let folder = tempfile::tempdir().unwrap();
-    let playing = ENCODINGS.map(|(name, Encoding { options, frames, rate })| {
+    let playing = ENCODINGS.map(|(name, Encoding { options, frames, behind })| {
         let picture =
             "-f lavfi -t 4 -i testsrc2=s=320x180:r=25,noise=alls=12:allf=t -b:v 600k -g 25";
         let clip = clip(folder.path(), name, &format!("{picture} {options}"));
         let [whole, ours] =
             ["whole", "ours"].map(|part| folder.path().join(format!("{name}.{part}")));
-        // The parser behind it puts into the container what its header needs.
         let line = format!(
             "filesrc location={} ! matroskademux ! {frames} ! identity sync=true ! tee name=t \
-             t. ! queue ! {frames} ! matroskamux ! filesink sync=false async=false location={} \
-             t. ! queue ! selvedge name=s rate={rate} ! \
-                  {frames} ! matroskamux ! filesink sync=false location={}",
+             t. ! queue ! {behind} ! matroskamux ! filesink sync=false async=false location={} \
+             t. ! queue ! selvedge name=s rate=450000 ! \
+                  {behind} ! matroskamux ! filesink sync=false location={}",
             clip.display(),
             whole.display(),
             ours.display()
