@@ -242,7 +242,7 @@ fn opus_comes_out_as_statistics_say() {
     let (clip, out) = (clip(folder.path(), "opus", sound), folder.path().join("out.mkv"));
     let playing = Playing::play(&format!(
         "filesrc location={} ! matroskademux ! opusparse ! identity sync=true ! \
-         selvedge name=s rate=90000 ! matroskamux ! filesink sync=false location={}",
+         selvedge name=s rate=90000 ! opusparse ! matroskamux ! filesink sync=false location={}",
         clip.display(),
         out.display()
     ));
