@@ -190,11 +190,12 @@ impl Worker {
             }
         }
         source.expect_period(self.written_period());
-        let is_file = matches!(self.reopen.stream.source, SourceUri::File { .. });
+        let stream = &self.reopen.stream;
+        let by_rtp = stream.output.is_none() && matches!(stream.source, SourceUri::File { .. });
         match (source.pair(), self.status.pair.get()) {
             (Some(pair), _) => drop(self.status.pair.set(pair)),
             // A reload may add the file's other stream later.
-            (None, None) if is_file => source.join(self.status.pair.get_or_init(Pair::default)),
+            (None, None) if by_rtp => source.join(self.status.pair.get_or_init(Pair::default)),
             (None, Some(pair)) => source.join(pair),
             (None, None) => {}
         }
