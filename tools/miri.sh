@@ -12,3 +12,4 @@ cargo +nightly miri test --locked -p selvedge-comm-stack --lib -- pipe:: element
 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test --locked -p selvedge-comm-services --lib -- \
   board:: --skip it_is_a_set --skip any_bytes_are_survived
 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test --locked -p selvedge-os --lib -- memory::
+cargo +nightly miri test --locked -p selvedge-data-net-secure --lib -- wiped::

@@ -15,14 +15,15 @@ mod net;
 mod reliable;
 mod ui;
 mod unreliable;
-mod window;
 mod worker_pool;
 
 use core::ops::Deref;
 
+pub use selvedge_data_net_secure::{Cipher, Key, Keys};
+
 pub use self::checksum::Checksum;
 pub use self::compress::Compress;
-pub use self::encrypt::{CHUNK, Cipher, Encrypt, Key, Keys};
+pub use self::encrypt::{CHUNK, Encrypt};
 pub use self::fec::Fec;
 pub use self::frag::{FRAGMENT_MIN, Frag};
 pub use self::interface::{Call, Connection, Critical, Direction, Module, Outputs, Reason};

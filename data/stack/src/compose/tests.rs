@@ -55,11 +55,11 @@ fn mistakes_name_the_module_and_its_place() {
         ),
         (
             "ui | reliable | frag(100) | net",
-            "module 3: frag(100), but what is below carries 128 to 65497 bytes",
+            "module 3: frag(100), but what is below carries 128 to 65469 bytes",
         ),
         (
-            "ui | reliable | frag(65497) | fec(2,1) | net",
-            "module 3: frag(65497), but what is below carries 128 to 65488",
+            "ui | reliable | frag(65469) | fec(2,1) | net",
+            "module 3: frag(65469), but what is below carries 128 to 65460",
         ),
     ] {
         let error = line.parse::<Composition>().expect_err(line).to_string();
@@ -71,7 +71,7 @@ fn mistakes_name_the_module_and_its_place() {
 fn encryption_needs_keys() {
     let stack: Composition = "ui | encrypt(aes256) | reliable | net".parse().unwrap();
     assert_eq!(stack.build::<SingleThreaded>(None).unwrap_err(), BuildError::NoKeys);
-    assert_eq!(stack.largest().0, 65_497 - 9 - (8 + 4 * 16));
+    assert_eq!(stack.largest().0, 65_469 - 9 - (8 + 4 * 16));
 }
 
 #[test]

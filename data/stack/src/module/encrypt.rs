@@ -15,89 +15,23 @@
 use core::fmt;
 use std::sync::Arc;
 
-use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use selvedge_data_net_secure::{AeadKey, Cipher, Keys, SequenceStatus, TAG, Window};
 
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
-use super::window::{SequenceStatus, Window};
 use super::worker_pool::{Chunk, WorkerPool};
 use crate::concurrency::{Concurrency, Counter, SingleThreaded, State};
 use crate::message::Message;
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 16_384;
-const TAG: usize = 16;
-
-selvedge_units::named! {
-    /// Which cipher.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum Cipher {
-        /// ChaCha20-Poly1305.
-        ChaCha20 = "chacha20",
-        /// AES-256-GCM.
-        Aes256 = "aes256",
-    }
-}
-
-/// A secret key. It is not printed.
-#[derive(Clone)]
-pub struct Key(pub [u8; 32]);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-/// The keys of one end, as the key exchange gives them; a pair of keys serves one connection only.
-#[derive(Clone, Debug)]
-pub struct Keys {
-    /// For what this end sends.
-    pub send: Key,
-    /// For what it receives.
-    pub receive: Key,
-}
-
-impl Keys {
-    /// The other end's.
-    #[must_use]
-    pub fn swapped(self) -> Self {
-        Self { send: self.receive, receive: self.send }
-    }
-}
-
-/// A key for one direction; nonces are counted above it.
-struct Sealer(LessSafeKey);
-
-impl Sealer {
-    fn new(cipher: Cipher, key: &Key) -> Self {
-        let algorithm = match cipher {
-            Cipher::ChaCha20 => &CHACHA20_POLY1305,
-            Cipher::Aes256 => &AES_256_GCM,
-        };
-        let key = UnboundKey::new(algorithm, &key.0);
-        Self(LessSafeKey::new(key.expect("both ciphers have keys of 32 bytes")))
-    }
-
-    fn seal(&self, nonce: Nonce, bound: [u8; 8], chunk: &mut [u8]) -> [u8; TAG] {
-        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(bound), chunk);
-        let mut bytes = [0; TAG];
-        // It fails only above 64 GiB.
-        if let Ok(tag) = tag {
-            bytes.copy_from_slice(tag.as_ref());
-        }
-        bytes
-    }
-
-    fn open(&self, nonce: Nonce, bound: [u8; 8], chunk: &mut [u8], tag: [u8; TAG]) -> bool {
-        self.0.open_in_place_separate_tag(nonce, Aad::from(bound), tag.into(), chunk, 0..).is_ok()
-    }
-}
+/// Chunks of the longest message, with what modules above put to it.
+const CHUNKS_MAX: usize = 80;
 
 /// Encrypts and decrypts.
 pub struct Encrypt<C: Concurrency = SingleThreaded> {
     cipher: Cipher,
-    send: Sealer,
-    receive: Sealer,
+    send: AeadKey,
+    receive: AeadKey,
     next: C::Counter,
     received: C::State<Window>,
     worker_pool: Option<Arc<dyn WorkerPool>>,
@@ -115,8 +49,8 @@ impl<C: Concurrency> Encrypt<C> {
     pub fn new(cipher: Cipher, keys: &Keys) -> Self {
         Self {
             cipher,
-            send: Sealer::new(cipher, &keys.send),
-            receive: Sealer::new(cipher, &keys.receive),
+            send: AeadKey::new(cipher, &keys.send),
+            receive: AeadKey::new(cipher, &keys.receive),
             next: C::Counter::new(0),
             received: C::State::new(Window::new()),
             worker_pool: None,
@@ -135,8 +69,15 @@ impl<C: Concurrency> Encrypt<C> {
     }
 
     /// Encrypts one chunk in place: the work of a slave. `total` is the whole message's length.
-    pub fn seal(&self, nonce: u64, total: usize, index: usize, chunk: &mut [u8]) -> [u8; TAG] {
-        self.send.seal(of(nonce, index), bound(total), chunk)
+    /// `None` if it can't be encrypted.
+    pub fn seal(
+        &self,
+        nonce: u64,
+        total: usize,
+        index: usize,
+        chunk: &mut [u8],
+    ) -> Option<[u8; TAG]> {
+        self.send.seal(of(nonce, index), &bound(total), chunk)
     }
 
     /// Puts the nonce before and the chunks' tags behind a message whose chunks are sealed.
@@ -147,35 +88,40 @@ impl<C: Concurrency> Encrypt<C> {
         message.name = nonce as u32;
     }
 
-    fn down(&self, mut message: Message, out: &mut Outputs) {
+    fn down(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let (nonce, total) = (self.nonce(), message.len());
-        let mut tags = [[0; TAG]; 8];
-        if let Some(worker_pool) = self.worker_pool.as_ref().filter(|_| total > CHUNK) {
+        let mut tags = [[0; TAG]; CHUNKS_MAX];
+        // An empty message has a chunk as well.
+        let count = total.div_ceil(CHUNK).max(1);
+        let Some(tags) = tags.get_mut(..count) else { return call.drop(message, Reason::TooLarge) };
+        let sealed = if let Some(worker_pool) = self.worker_pool.as_ref().filter(|_| count > 1) {
             let chunks = message.bytes_mut().chunks_mut(CHUNK);
-            let part = |chunk| Chunk { chunk, tag: [0; TAG], intact: true };
+            let part = |chunk| Chunk { chunk, tag: [0; TAG], intact: false };
             let mut parts: Vec<_> = chunks.map(part).collect();
             // Slaves share the key, not the module.
             let key = &self.send;
             worker_pool.each(&mut parts, &|index, part| {
-                part.tag = key.seal(of(nonce, index), bound(total), part.chunk);
+                let tag = key.seal(of(nonce, index), &bound(total), part.chunk);
+                (part.tag, part.intact) = (tag.unwrap_or_default(), tag.is_some());
             });
-            let tags: Vec<_> = parts.into_iter().map(|part| part.tag).collect();
-            self.finish(&mut message, nonce, &tags);
-        } else if total <= tags.len() * CHUNK {
-            let count = total.div_ceil(CHUNK).max(1);
-            let mut rest = message.bytes_mut();
-            for (index, tag) in tags[..count].iter_mut().enumerate() {
-                let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
-                *tag = self.seal(nonce, total, index, chunk);
-                rest = after;
-            }
-            self.finish(&mut message, nonce, &tags[..count]);
+            tags.iter_mut().zip(&parts).for_each(|(tag, part)| *tag = part.tag);
+            parts.iter().all(|part| part.intact)
         } else {
-            let chunks = message.bytes_mut().chunks_mut(CHUNK).enumerate();
-            let tags: Vec<_> =
-                chunks.map(|(index, chunk)| self.seal(nonce, total, index, chunk)).collect();
-            self.finish(&mut message, nonce, &tags);
+            let mut rest = message.bytes_mut();
+            tags.iter_mut().enumerate().all(|(index, tag)| {
+                let len = rest.len().min(CHUNK);
+                let (chunk, after) = core::mem::take(&mut rest).split_at_mut(len);
+                rest = after;
+                let sealed = self.seal(nonce, total, index, chunk);
+                *tag = sealed.unwrap_or_default();
+                sealed.is_some()
+            })
+        };
+        // Nothing leaves that is not encrypted.
+        if !sealed {
+            return call.drop(message, Reason::Unsealed);
         }
+        self.finish(&mut message, nonce, tags);
         out.down(message);
     }
 
@@ -200,7 +146,7 @@ impl<C: Concurrency> Encrypt<C> {
             let key = &self.receive;
             worker_pool.each(&mut parts, &|index, part| {
                 let (nonce, bound) = (of(nonce, index), bound(total));
-                part.intact = key.open(nonce, bound, part.chunk, part.tag);
+                part.intact = key.open(nonce, &bound, part.chunk, part.tag);
             });
             if !parts.iter().all(|part| part.intact) {
                 return call.drop(message, Reason::Forged);
@@ -210,7 +156,7 @@ impl<C: Concurrency> Encrypt<C> {
         let mut rest = text;
         for (index, tag) in tags.as_chunks::<TAG>().0.iter().enumerate() {
             let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
-            if !self.receive.open(of(nonce, index), bound(total), chunk, *tag) {
+            if !self.receive.open(of(nonce, index), &bound(total), chunk, *tag) {
                 return call.drop(message, Reason::Forged);
             }
             rest = after;
@@ -246,11 +192,11 @@ fn plain(len: usize) -> Option<usize> {
     (total.div_ceil(CHUNK).max(1) == chunks).then_some(total)
 }
 
-fn of(nonce: u64, index: usize) -> Nonce {
+fn of(nonce: u64, index: usize) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&(index as u32).to_be_bytes());
     bytes[4..].copy_from_slice(&nonce.to_be_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes
 }
 
 fn bound(total: usize) -> [u8; 8] {
@@ -274,7 +220,7 @@ impl<C: Concurrency> Module<C> for Encrypt<C> {
         out: &mut Outputs,
     ) {
         match direction {
-            Direction::Down => self.down(message, out),
+            Direction::Down => self.down(message, call, out),
             Direction::Up => self.up(message, call, out),
         }
     }

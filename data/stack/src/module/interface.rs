@@ -147,6 +147,8 @@ selvedge_units::named! {
         Replayed = "replayed",
         /// It does not authenticate.
         Forged = "forged",
+        /// It can't be encrypted, so it is not sent.
+        Unsealed = "unsealed",
         /// Larger than this stack takes.
         TooLarge = "too large",
         /// Memory for messages in parts is used up; the oldest goes.

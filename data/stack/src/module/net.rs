@@ -12,8 +12,8 @@ use crate::message::Message;
 
 /// The largest datagram: what UDP over IPv4 carries.
 pub const DATAGRAM_MAX: usize = 65_507;
-/// Of it, what is left to the modules above.
-pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER;
+/// Of it, what is left to the modules above, and to the secure layer below.
+pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER - selvedge_data_net_secure::OVERHEAD;
 pub(crate) const HEADER: usize = 10;
 /// A message that is wrapped has at most so many parts.
 const PARTS_MAX: usize = 8;

@@ -4,8 +4,9 @@
 //! with `ordered`, those that newer ones overtook are dropped, at the end of their way
 //! ([`Delivery`](crate::deliver::Delivery)), since elements may exchange them for a moment.
 
+use selvedge_data_net_secure::{SequenceStatus, Window};
+
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
-use super::window::{SequenceStatus, Window};
 use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
 

@@ -2,7 +2,7 @@
 
 /// The latest 1024 numbers, a bit each.
 #[derive(Debug)]
-pub(super) struct Window {
+pub struct Window {
     seen: [u64; WORDS],
     /// One above the highest seen.
     next: u64,
@@ -13,22 +13,33 @@ const BITS: u64 = WORDS as u64 * 64;
 
 /// What a number is to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SequenceStatus {
+pub enum SequenceStatus {
     /// Above all seen.
     Newest,
     /// Below the highest, not seen.
     Late,
+    /// It was marked.
     Seen,
     /// Too old to tell.
     Beyond,
 }
 
+impl Default for Window {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Window {
-    pub(super) const fn new() -> Self {
+    /// None seen.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { seen: [0; WORDS], next: 0 }
     }
 
-    pub(super) fn standing(&self, number: u64) -> SequenceStatus {
+    /// What a number is; nothing is marked.
+    #[must_use]
+    pub fn standing(&self, number: u64) -> SequenceStatus {
         if number >= self.next {
             SequenceStatus::Newest
         } else if self.next - number > BITS {
@@ -41,7 +52,7 @@ impl Window {
     }
 
     /// Marks a number; says what it was before. At most 1024 bits of work.
-    pub(super) fn mark(&mut self, number: u64) -> SequenceStatus {
+    pub fn mark(&mut self, number: u64) -> SequenceStatus {
         let standing = self.standing(number);
         if matches!(standing, SequenceStatus::Seen | SequenceStatus::Beyond) || number == u64::MAX {
             return if number == u64::MAX { SequenceStatus::Beyond } else { standing };

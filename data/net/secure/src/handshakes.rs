@@ -1,0 +1,609 @@
+//! The handshakes of one endpoint, as initiator and as responder.
+//!
+//! Who connects sends probes until it knows how long the way is; each echo brings a cookie. Then it
+//! says hello until it is welcomed or refused, asking for a new cookie each time. Who answers keeps a
+//! hello's state for 3 s, half open: a connection counts when a packet sealed with its keys has come, so
+//! that a hello that was recorded and is said again opens none.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use selvedge_units::{Duration, Instant};
+use snow::HandshakeState;
+
+use crate::cookie::{COOKIE, Cookies};
+use crate::key::{Key, Keys, PublicKey};
+use crate::message::{HELLO_MIN, Kind, LONGEST, Message, PAYLOAD_MAX, ProposeError};
+use crate::noise::{self, Identity};
+use crate::packet::{Opener, Sealer};
+
+/// How often a probe or a hello is said, and how long between.
+const ATTEMPTS_MAX: u32 = 30;
+const WAIT: Duration = Duration::from_millis(100);
+/// So many probes measure the way, of which the fastest counts; no more are begun after this time.
+const PROBES: u32 = 4;
+const PROBING: Duration = Duration::from_millis(2);
+/// Of one cookie's wait so many echoes are answered: some may be forged.
+const ECHOES_MAX: u32 = 8;
+/// From so many half-open connections on a hello needs a cookie; there are at most so many,
+const COOKIES_FROM: usize = 16;
+const HALF_OPEN_MAX: usize = 64;
+/// each for so long.
+const HALF_OPEN: Duration = Duration::from_secs(3);
+/// Hellos that are remembered.
+const RECENT_MAX: usize = 1024;
+
+/// A datagram to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// A connection's keys, at one end.
+#[derive(Debug)]
+pub struct Session {
+    /// Of what it sends.
+    pub sealer: Sealer,
+    /// Of what it receives.
+    pub opener: Opener,
+    /// For modules that encrypt by themselves.
+    pub module_keys: Keys,
+    /// Whose static key the other end has.
+    pub peer: Option<PublicKey>,
+}
+
+impl Session {
+    fn new(connection: u32, state: &mut HandshakeState, initiator: bool, now: Instant) -> Self {
+        let Keys { send, receive } = noise::keys(state, initiator);
+        let module = "selvedge module key";
+        Self {
+            module_keys: Keys { send: send.derived(module), receive: receive.derived(module) },
+            sealer: Sealer::new(connection, send, now),
+            opener: Opener::new(connection, receive),
+            peer: remote_key(state),
+        }
+    }
+}
+
+fn remote_key(state: &HandshakeState) -> Option<PublicKey> {
+    state.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey)
+}
+
+/// Somebody wants to connect, and can.
+pub struct Hello {
+    /// The connection.
+    pub connection: u32,
+    /// Who.
+    pub from: SocketAddr,
+    /// What it proposes.
+    pub payload: Vec<u8>,
+    /// Whose static key it has.
+    pub peer: Option<PublicKey>,
+    state: HandshakeState,
+    ephemeral: [u8; 32],
+}
+
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hello({:08x} from {})", self.connection, self.from)
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// It is known how long the way is, there and back: time to [`propose`](Handshakes::propose).
+    Reached {
+        /// The connection.
+        connection: u32,
+        /// The shortest time.
+        there_and_back: Duration,
+    },
+    /// Time to [`answer`](Handshakes::answer) or [`refuse`](Handshakes::refuse).
+    Hello(Box<Hello>),
+    /// The other end agrees.
+    Welcomed {
+        /// The connection.
+        connection: u32,
+        /// What it answers.
+        payload: Vec<u8>,
+        /// The keys.
+        session: Box<Session>,
+    },
+    /// The other end does not agree.
+    Refused {
+        /// The connection.
+        connection: u32,
+        /// Why.
+        why: Vec<u8>,
+    },
+    /// Nobody answers.
+    Silent {
+        /// The connection.
+        connection: u32,
+    },
+    /// Who said hello did not go on.
+    Expired {
+        /// The connection.
+        connection: u32,
+        /// What was kept for it.
+        kept: T,
+    },
+}
+
+/// A connection that counts from now on.
+#[derive(Debug)]
+pub struct Confirmed<T> {
+    /// The other end.
+    pub from: SocketAddr,
+    /// The keys.
+    pub session: Session,
+    /// What was kept for it.
+    pub kept: T,
+}
+
+/// Datagrams of handshakes that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// None of a handshake, of another version, or for nobody here.
+    pub malformed: u64,
+    /// Of an end that knows others otherwise: it has no secret or key, or another kind.
+    pub unsealed: u64,
+    /// Not made with the right secret or key, or changed on the way.
+    pub forged: u64,
+    /// Hellos that were said before.
+    pub replayed: u64,
+    /// Hellos without a cookie while many connections are half open.
+    pub without_cookie: u64,
+    /// Hellos while all places for half-open connections are taken.
+    pub crowded: u64,
+    /// Hellos by static keys that are not allowed.
+    pub unknown_peers: u64,
+}
+
+struct Call {
+    to: SocketAddr,
+    peer: Option<PublicKey>,
+    nonce: [u8; 8],
+    began: Instant,
+    attempts: u32,
+    retry_at: Instant,
+    echoes: u32,
+    shortest: Option<Duration>,
+    is_reached: bool,
+    cookie: [u8; COOKIE],
+    /// Once it was proposed what: the Noise message.
+    hello: Option<(HandshakeState, Vec<u8>)>,
+}
+
+struct HalfOpen<T> {
+    from: SocketAddr,
+    ephemeral: [u8; 32],
+    welcome: Vec<u8>,
+    until: Instant,
+    /// `None` if it was refused.
+    session: Option<(Session, T)>,
+}
+
+/// All handshakes of an endpoint. `T` is what is kept with a half-open connection.
+pub struct Handshakes<T> {
+    identity: Identity,
+    allowed: Vec<PublicKey>,
+    cookies: Cookies,
+    calls: BTreeMap<u32, Call>,
+    half_open: BTreeMap<u32, HalfOpen<T>>,
+    recent: VecDeque<[u8; 32]>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<Event<T>>,
+    counts: Counts,
+}
+
+impl<T> std::fmt::Debug for Handshakes<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handshakes").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl<T> Handshakes<T> {
+    /// None yet. The seed is random and used for nothing else.
+    #[must_use]
+    pub fn new(identity: Identity, seed: &Key) -> Self {
+        Self {
+            identity,
+            allowed: Vec::new(),
+            cookies: Cookies::new(seed),
+            calls: BTreeMap::new(),
+            half_open: BTreeMap::new(),
+            recent: VecDeque::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// With static keys: whose may connect from now on. Who is half open and is not among them is
+    /// forgotten; live connections are the caller's.
+    pub fn allow(&mut self, peers: Vec<PublicKey>) {
+        self.allowed = peers;
+        let allowed = &self.allowed;
+        let revoked = self.half_open.extract_if(.., |_, half| {
+            let peer = half.session.as_ref().and_then(|(session, _)| session.peer);
+            peer.is_some_and(|peer| !allowed.contains(&peer))
+        });
+        let expired = revoked.filter_map(|(connection, half)| {
+            half.session.map(|(_, kept)| Event::Expired { connection, kept })
+        });
+        self.events.extend(expired);
+    }
+
+    /// What was dropped.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Begins to connect: probes are sent. `peer` is whose static key the other end has; where only one
+    /// is allowed it is that one. The number is random and new, and so is the seed.
+    ///
+    /// # Errors
+    /// [`ProposeError::WhichPeer`]; [`ProposeError::Unknown`] if the number is another's.
+    pub fn connect(
+        &mut self,
+        connection: u32,
+        to: SocketAddr,
+        peer: Option<PublicKey>,
+        seed: &Key,
+        now: Instant,
+    ) -> Result<(), ProposeError> {
+        let peer = match (&self.identity, &self.allowed[..]) {
+            (Identity::Static(_), [only]) => Some(peer.unwrap_or(*only)),
+            (Identity::Static(_), _) => Some(peer.ok_or(ProposeError::WhichPeer)?),
+            _ => None,
+        };
+        if connection == 0 || self.calls.contains_key(&connection) {
+            return Err(ProposeError::Unknown(connection));
+        }
+        let mut nonce = [0; 8];
+        nonce.copy_from_slice(&seed.0[..8]);
+        let call = Call {
+            to,
+            peer,
+            nonce,
+            began: now,
+            attempts: 0,
+            retry_at: now,
+            echoes: 0,
+            shortest: None,
+            is_reached: false,
+            cookie: [0; COOKIE],
+            hello: None,
+        };
+        self.calls.insert(connection, call);
+        self.probe(connection, now);
+        Ok(())
+    }
+
+    /// Says hello with this payload, now that the other end is [reached](Event::Reached). The seed is
+    /// random and used for nothing else.
+    ///
+    /// # Errors
+    /// [`ProposeError`].
+    pub fn propose(
+        &mut self,
+        connection: u32,
+        payload: &[u8],
+        seed: &Key,
+        now: Instant,
+    ) -> Result<(), ProposeError> {
+        let call = self.calls.get_mut(&connection).ok_or(ProposeError::Unknown(connection))?;
+        if payload.len() > PAYLOAD_MAX {
+            return Err(ProposeError::TooLong(payload.len()));
+        }
+        let mut padded = payload.to_vec();
+        padded.resize(padded.len().max(HELLO_MIN), 0);
+        let state = self.identity.begin(connection, seed, true, call.peer.as_ref());
+        let mut state = state.map_err(|_| ProposeError::Noise)?;
+        let hello = written(&mut state, &padded)?;
+        call.hello = Some((state, hello));
+        (call.attempts, call.retry_at) = (1, now + WAIT);
+        self.say_hello(connection);
+        Ok(())
+    }
+
+    /// Gives up connecting.
+    pub fn abandon(&mut self, connection: u32) {
+        self.calls.remove(&connection);
+    }
+
+    /// Takes what a hello proposes. The connection is half open, until
+    /// [`handle_packet`](Self::handle_packet) finds it confirmed or it is [expired](Event::Expired).
+    ///
+    /// # Errors
+    /// [`ProposeError`], and what was to be kept.
+    pub fn answer(
+        &mut self,
+        hello: Hello,
+        payload: &[u8],
+        kept: T,
+        now: Instant,
+    ) -> Result<(), (ProposeError, T)> {
+        self.welcome(hello, 0, payload, Some(kept), now)
+            .map_err(|(error, kept)| (error, kept.expect("it was given")))
+    }
+
+    /// Says why a connection is not made; who asked can tell that nobody else said so.
+    pub fn refuse(&mut self, hello: Hello, why: &str, now: Instant) {
+        let end = (0..=why.len().min(HELLO_MIN / 2)).rfind(|&end| why.is_char_boundary(end));
+        let why = &why[..end.unwrap_or(0)];
+        // Who can't be told finds out by himself.
+        let _ = self.welcome(hello, 1, why.as_bytes(), None, now);
+    }
+
+    fn welcome(
+        &mut self,
+        hello: Hello,
+        sort: u8,
+        payload: &[u8],
+        kept: Option<T>,
+        now: Instant,
+    ) -> Result<(), (ProposeError, Option<T>)> {
+        let Hello { connection, from, mut state, ephemeral, .. } = hello;
+        let mut text = vec![sort];
+        text.extend_from_slice(payload);
+        if text.len() > HELLO_MIN {
+            return Err((ProposeError::TooLong(payload.len()), kept));
+        }
+        let body = match written(&mut state, &text) {
+            Ok(body) => body,
+            Err(error) => return Err((error, kept)),
+        };
+        let pattern = self.identity.pattern();
+        let welcome = Message { kind: Kind::Welcome, pattern, connection, body: &body }.bytes();
+        let session = kept.map(|kept| (Session::new(connection, &mut state, false, now), kept));
+        self.transmits.push_back(Transmit { to: from, bytes: welcome.clone() });
+        let until = now + HALF_OPEN;
+        self.half_open.insert(connection, HalfOpen { from, ephemeral, welcome, until, session });
+        Ok(())
+    }
+
+    /// A datagram of connection 0 came. The seed is random and new each time.
+    pub fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8], seed: &Key, now: Instant) {
+        let Some(message) = Message::parse(bytes) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        if message.pattern != self.identity.pattern() {
+            self.counts.unsealed += 1;
+            return;
+        }
+        match message.kind {
+            Kind::Probe => self.handle_probe(from, message, now),
+            Kind::Echo => self.handle_echo(from, message, now),
+            Kind::Hello => self.handle_hello(from, message, seed, now),
+            Kind::Welcome => self.handle_welcome(from, message, now),
+        }
+    }
+
+    /// A packet came for a connection that nobody knows: whether it confirms one that is half open.
+    /// The packet is then to be handled as any other.
+    pub fn handle_packet(
+        &mut self,
+        from: SocketAddr,
+        connection: u32,
+        packet: &[u8],
+    ) -> Option<Confirmed<T>> {
+        let half = self.half_open.get(&connection).filter(|half| half.from == from)?;
+        let (session, _) = half.session.as_ref()?;
+        if self.identity.is_sealed() && !session.opener.would_open(packet) {
+            self.counts.forged += 1;
+            return None;
+        }
+        self.confirm(connection)
+    }
+
+    /// The other end has shown that it has the keys in another way.
+    pub fn confirm(&mut self, connection: u32) -> Option<Confirmed<T>> {
+        let HalfOpen { from, session, .. } = self.half_open.remove(&connection)?;
+        let (session, kept) = session?;
+        Some(Confirmed { from, session, kept })
+    }
+
+    /// What is to be sent next.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// What happened next.
+    pub fn poll_event(&mut self) -> Option<Event<T>> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; later only delays what is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let calls = self.calls.values().map(|call| call.retry_at);
+        calls.chain(self.half_open.values().map(|half| half.until)).min()
+    }
+
+    /// Says again what is due; forgets who did not go on.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due = self.calls.iter().filter(|(_, call)| now >= call.retry_at);
+        for connection in due.map(|(&connection, _)| connection).collect::<Vec<_>>() {
+            if self.calls[&connection].attempts < ATTEMPTS_MAX {
+                self.probe(connection, now);
+            } else {
+                self.calls.remove(&connection);
+                self.events.push_back(Event::Silent { connection });
+            }
+        }
+        let expired = self.half_open.extract_if(.., |_, half| now >= half.until);
+        let expired = expired.filter_map(|(connection, half)| {
+            half.session.map(|(_, kept)| Event::Expired { connection, kept })
+        });
+        self.events.extend(expired);
+    }
+
+    fn send(&mut self, to: SocketAddr, kind: Kind, connection: u32, body: &[u8]) {
+        let pattern = self.identity.pattern();
+        let bytes = Message { kind, pattern, connection, body }.bytes();
+        self.transmits.push_back(Transmit { to, bytes });
+    }
+
+    /// Asks for a cookie; the echo says how long that took.
+    fn probe(&mut self, connection: u32, now: Instant) {
+        let Some(call) = self.calls.get_mut(&connection) else { return };
+        (call.attempts, call.retry_at) = (call.attempts + 1, now + WAIT);
+        if call.hello.is_some() {
+            call.echoes = 0;
+        }
+        let mut body = [0; 16 + COOKIE];
+        body[..8].copy_from_slice(&call.nonce);
+        body[8..16].copy_from_slice(&now.0.to_be_bytes());
+        let to = call.to;
+        self.send(to, Kind::Probe, connection, &body);
+    }
+
+    fn say_hello(&mut self, connection: u32) {
+        let Some(call) = self.calls.get(&connection) else { return };
+        let Some((_, hello)) = &call.hello else { return };
+        let body = [&call.cookie[..], hello].concat();
+        let to = call.to;
+        self.send(to, Kind::Hello, connection, &body);
+    }
+
+    fn handle_probe(&mut self, from: SocketAddr, message: Message<'_>, now: Instant) {
+        let Ok(mut body) = <[u8; 16 + COOKIE]>::try_from(message.body) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        body[16..].copy_from_slice(&self.cookies.of(from, message.connection, now));
+        self.send(from, Kind::Echo, message.connection, &body);
+    }
+
+    fn handle_echo(&mut self, from: SocketAddr, message: Message<'_>, now: Instant) {
+        let connection = message.connection;
+        let call = self.calls.get_mut(&connection).filter(|call| call.to == from);
+        let (Some(call), Ok(body)) = (call, <[u8; 16 + COOKIE]>::try_from(message.body)) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        let (nonce, rest) = body.split_at(8);
+        let (time, cookie) = rest.split_at(8);
+        if nonce != call.nonce || call.echoes >= ECHOES_MAX {
+            self.counts.forged += u64::from(nonce != call.nonce);
+            return;
+        }
+        call.echoes += 1;
+        call.cookie.copy_from_slice(cookie);
+        if call.hello.is_some() {
+            return self.say_hello(connection);
+        }
+        let mut sent = [0; 8];
+        sent.copy_from_slice(time);
+        let took = now.since(Instant(u64::from_be_bytes(sent).max(call.began.0)));
+        let shortest = call.shortest.map_or(took, |least| least.min(took));
+        call.shortest = Some(shortest);
+        if call.is_reached {
+            return;
+        }
+        if call.echoes < PROBES && now.since(call.began) < PROBING {
+            return self.probe(connection, now);
+        }
+        call.is_reached = true;
+        self.events.push_back(Event::Reached { connection, there_and_back: shortest });
+    }
+
+    fn handle_hello(&mut self, from: SocketAddr, message: Message<'_>, seed: &Key, now: Instant) {
+        let connection = message.connection;
+        let Some((&cookie, noise)) = message.body.split_first_chunk::<COOKIE>() else {
+            self.counts.malformed += 1;
+            return;
+        };
+        let Some(&ephemeral) = noise.first_chunk::<32>().filter(|_| noise.len() >= HELLO_MIN)
+        else {
+            self.counts.malformed += 1;
+            return;
+        };
+        if let Some(half) = self.half_open.get(&connection) {
+            if half.from == from && half.ephemeral == ephemeral {
+                // Said again: our answer was lost.
+                let bytes = half.welcome.clone();
+                self.transmits.push_back(Transmit { to: from, bytes });
+            } else {
+                self.counts.replayed += 1;
+            }
+            return;
+        }
+        // From the cheapest question to the dearest.
+        if self.recent.contains(&ephemeral) {
+            self.counts.replayed += 1;
+            return;
+        }
+        if self.half_open.len() >= HALF_OPEN_MAX {
+            self.counts.crowded += 1;
+            return;
+        }
+        if self.half_open.len() >= COOKIES_FROM
+            && !self.cookies.is_ours(cookie, from, connection, now)
+        {
+            self.counts.without_cookie += 1;
+            return;
+        }
+        let mut payload = vec![0; LONGEST];
+        let state = self.identity.begin(connection, seed, false, None);
+        let read = state
+            .and_then(|mut state| state.read_message(noise, &mut payload).map(|len| (state, len)));
+        let Ok((state, len)) = read else {
+            self.counts.forged += 1;
+            return;
+        };
+        let peer = remote_key(&state);
+        if peer.is_some_and(|peer| !self.allowed.contains(&peer)) {
+            self.counts.unknown_peers += 1;
+            return;
+        }
+        // Only what authenticates is remembered, so nobody else makes it forget.
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(ephemeral);
+        payload.truncate(len);
+        let hello = Hello { connection, from, payload, peer, state, ephemeral };
+        self.events.push_back(Event::Hello(Box::new(hello)));
+    }
+
+    fn handle_welcome(&mut self, from: SocketAddr, message: Message<'_>, now: Instant) {
+        let connection = message.connection;
+        let call = self.calls.get_mut(&connection).filter(|call| call.to == from);
+        let Some((state, _)) = call.and_then(|call| call.hello.as_mut()) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        let mut payload = vec![0; LONGEST];
+        let Ok(len) = state.read_message(message.body, &mut payload) else {
+            self.counts.forged += 1;
+            return;
+        };
+        payload.truncate(len);
+        let session = Session::new(connection, state, true, now);
+        self.calls.remove(&connection);
+        self.events.push_back(match payload.split_first() {
+            Some((0, payload)) => Event::Welcomed {
+                connection,
+                payload: payload.to_vec(),
+                session: Box::new(session),
+            },
+            _ => Event::Refused { connection, why: payload.get(1..).unwrap_or_default().to_vec() },
+        });
+    }
+}
+
+fn written(state: &mut HandshakeState, text: &[u8]) -> Result<Vec<u8>, ProposeError> {
+    let mut body = vec![0; LONGEST];
+    let len = state.write_message(text, &mut body).map_err(|_| ProposeError::Noise)?;
+    body.truncate(len);
+    Ok(body)
+}

@@ -1,0 +1,91 @@
+//! Datagrams of the handshake: those of connection 0.
+//!
+//! | offset | what, big-endian |
+//! |---|---|
+//! | 0 | 0, `u32`: no connection |
+//! | 4 | the version, 1 |
+//! | 5 | 1 probe, 2 echo, 3 hello, 4 welcome |
+//! | 6 | how the ends know each other: 0 not at all, 1 by a secret, 2 by static keys |
+//! | 7 | the connection, `u32`, chosen by who connects |
+//! | 11 | the body |
+//!
+//! A probe's body is a nonce of 8 bytes, the time of sending as `u64`, and 16 zeros; an echo's the same with
+//! a cookie in place of the zeros. A hello's is a cookie and a Noise message, a welcome's a Noise message.
+
+use crate::cookie::COOKIE;
+
+/// Present in each datagram, and bound into each handshake.
+pub(crate) const VERSION: u8 = 1;
+/// A Noise message of a hello is at least so long, so that no answer is longer than what it answers;
+pub(crate) const HELLO_MIN: usize = 512;
+/// no datagram of the handshake is longer than this.
+pub const LONGEST: usize = 1400;
+const FRONT: usize = 11;
+/// What Noise and the headers take of a hello with static keys, at most.
+const AROUND: usize = FRONT + COOKIE + 96 + 1;
+/// The longest that either end says in its half of the handshake.
+pub(crate) const PAYLOAD_MAX: usize = LONGEST - AROUND;
+
+/// What an end says is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// More than there is room for.
+    #[error("{0} bytes in a handshake; there is room for {PAYLOAD_MAX}")]
+    TooLong(usize),
+    /// Nobody asked, or not any more.
+    #[error("connection {0:08x} is not being made")]
+    Unknown(u32),
+    /// Static keys, and it was not said whose the other end has.
+    #[error(
+        "it is not known whose key the other end has; add it to the peers, and say which it is"
+    )]
+    WhichPeer,
+    /// The cipher refuses.
+    #[error("the key exchange can't be made")]
+    Noise,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Probe = 1,
+    Echo = 2,
+    Hello = 3,
+    Welcome = 4,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) pattern: u8,
+    pub(crate) connection: u32,
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// `None` for what is none, which includes those of other versions.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (front, body) = bytes.split_first_chunk::<FRONT>()?;
+        let [0, 0, 0, 0, VERSION, kind, pattern, a, b, c, d] = *front else { return None };
+        let kind = match kind {
+            1 => Kind::Probe,
+            2 => Kind::Echo,
+            3 => Kind::Hello,
+            4 => Kind::Welcome,
+            _ => return None,
+        };
+        let connection = u32::from_be_bytes([a, b, c, d]);
+        (bytes.len() <= LONGEST && connection != 0).then_some(Self {
+            kind,
+            pattern,
+            connection,
+            body,
+        })
+    }
+
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![0, 0, 0, 0, VERSION, self.kind as u8, self.pattern];
+        bytes.extend_from_slice(&self.connection.to_be_bytes());
+        bytes.extend_from_slice(self.body);
+        bytes
+    }
+}
