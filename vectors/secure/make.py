@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from noise.connection import Keypair, NoiseConnection
 
 CONNECTION = 0x1A2B3C4D
-PATTERNS = [(0, "NN"), (1, "NNpsk0"), (2, "IK")]
+PATTERNS = [("open", 0, "NNpsk0"), ("secret", 1, "NNpsk0"), ("static", 2, "IK")]
 PSK, INITIATOR, RESPONDER = bytes([0x51] * 32), bytes([0x61] * 32), bytes([0x62] * 32)
 SEEDS = bytes(range(1, 33)), bytes(range(101, 133))
 PROPOSAL, ANSWER = b"what is proposed", b"what is answered"
@@ -40,14 +40,14 @@ def public(private):
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def made(number, name):
+def made(identity, number, name):
     ends = []
     for initiator, seed, own in [(True, SEEDS[0], INITIATOR), (False, SEEDS[1], RESPONDER)]:
         end = NoiseConnection.from_name(f"Noise_{name}_25519_ChaChaPoly_BLAKE2s".encode())
         end.set_as_initiator() if initiator else end.set_as_responder()
         end.set_prologue(b"selvedge secure" + bytes([1]) + CONNECTION.to_bytes(4, "big"))
         if "psk" in name:
-            end.set_psks(PSK)
+            end.set_psks(PSK if identity == "secret" else bytes(32))
         if name == "IK":
             end.set_keypair_from_private_bytes(Keypair.STATIC, own)
             if initiator:
@@ -64,6 +64,7 @@ def made(number, name):
     back = bytes(one.noise_protocol.cipher_state_decrypt.k)
     texts = [(0, b""), (1, b"text"), (1 << 22, b"next epoch"), (5 << 22, b"later")]
     return {
+        "identity": identity,
         "pattern": name,
         "hello": (front(3, number) + bytes(16) + hello).hex(),
         "welcome": (front(4, number) + welcome).hex(),
@@ -82,5 +83,5 @@ print(json.dumps({
     "seeds": [seed.hex() for seed in SEEDS],
     "proposal": PROPOSAL.hex(),
     "answer": ANSWER.hex(),
-    "handshakes": [made(number, name) for number, name in PATTERNS],
+    "handshakes": [made(*pattern) for pattern in PATTERNS],
 }, indent=1))

@@ -6,10 +6,10 @@
 
 mod backlog;
 mod buffer;
-mod calls;
 mod connecting;
 mod connection;
 mod error;
+mod handshaking;
 mod negotiations;
 mod open;
 mod options;
@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
+use selvedge_data_net_secure::PublicKey;
 use selvedge_data_stack::auto::{Manager, ManagerSettings};
 use selvedge_data_stack::contract::Contract;
 use selvedge_os::clock::Clock;
@@ -41,10 +42,10 @@ use selvedge_units::{Bytes, Duration};
 
 use self::backlog::Backlog;
 pub use self::buffer::Buffer;
-use self::calls::Calls;
 pub use self::connecting::ConnectFuture;
 pub use self::connection::{Connection, SendFuture, Taking};
 pub use self::error::{BindError, ConnectError, RecvError, RefusedHere};
+use self::handshaking::Handshaking;
 pub use self::options::{Counters, Options};
 use self::receive::read;
 pub use self::renegotiate::{NegotiationError, RenegotiateFuture};
@@ -98,12 +99,12 @@ impl Endpoint {
             backlog: Backlog::default(),
             clock,
             worker_pool: WorkerThreads::start(options.slaves).map_err(io::Error::other)?,
+            handshaking: Handshaking::new(&options),
             options,
             elements: ElementThreads::start_with(count, clock, ring)?,
             alarms,
             manager,
             open: Mutex::default(),
-            calls: Calls::default(),
             counters: Counters::default(),
             stop: false.into(),
             costs,
@@ -125,6 +126,11 @@ impl Endpoint {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// With a static key: whose ends may connect from now on. Connections of others end at once.
+    pub fn allow(&self, peers: &[PublicKey]) {
+        self.shared.allow(peers);
     }
 
     /// Meta-level control, from the manager's next look on.
@@ -209,7 +215,7 @@ impl Drop for Endpoint {
         let unclaimed = shared.backlog.close().into_iter();
         let unclaimed: Vec<_> = unclaimed.map(|opened| Connection::new(shared, opened)).collect();
         shared.stop.store(true, Ordering::Release);
-        shared.calls.end();
+        shared.handshaking.end();
         Connection::close_all(unclaimed);
         let Some(reader) = self.reader.take() else { return };
         reader.thread().unpark();

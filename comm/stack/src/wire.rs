@@ -1,43 +1,12 @@
-//! What hosts say to each other before a connection is there: datagrams for connection 0.
+//! What two hosts say in their handshake: a proposal of who connects, and the answer.
 //!
-//! | offset | what |
-//! |---|---|
-//! | 0 | 0, `u32`: no connection |
-//! | 4 | 1 hello, 2 welcome, 3 refusal, 4 alive, 5 probe, 6 echo |
-//! | 5 | the connection, `u32`, chosen by who connects |
-//! | 9 | a CRC-32 of all else, `u32` |
-//! | 13 | a Noise handshake message; in a refusal its text |
-//!
-//! The sum keeps a datagram that the network damaged from being taken for a refusal.
-//!
-//! The handshake is Noise NN, or NNpsk0 where both ends have a secret; its payloads carry the
-//! stack's line, the contracts of both directions, and what either host guarantees; for `net(shm)` also
-//! where each end's memory is reached. A hello is padded, so that an answer is never longer than the question.
+//! A proposal is the stack's line, the contracts of both directions, and what either host guarantees; for
+//! `net(shm)` also where each end's memory is reached. The handshake itself is `data/net/secure`.
 
-use snow::resolvers::{CryptoResolver, DefaultResolver};
-use snow::{Builder, HandshakeState};
-
+use ring::rand::{SecureRandom, SystemRandom};
+use selvedge_data_net_secure::Key;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_data_stack::module::{Key, Keys};
 use selvedge_units::{Bytes, Duration};
-
-/// Who connects proposes a stack and contracts.
-pub const HELLO: u8 = 1;
-/// Who listens takes them,
-pub const WELCOME: u8 = 2;
-/// or says why not.
-pub const REFUSAL: u8 = 3;
-/// Not of a handshake: this end of the connection lives.
-pub const ALIVE: u8 = 4;
-/// How long is the way? Eight bytes that come back
-pub const PROBE: u8 = 5;
-/// in this.
-pub const ECHO: u8 = 6;
-/// A hello is at least so long,
-pub const HELLO_MIN: usize = 512;
-/// and no handshake datagram longer than this.
-pub const LONGEST: usize = 1400;
-const HEADER: usize = 13;
 
 /// What connecting ends state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,65 +52,20 @@ impl std::fmt::Display for RingAddress {
     }
 }
 
-/// A number that nobody can guess: as secret as a key of the handshake, which comes from the same
-/// source.
+/// Random bytes for keys.
+#[must_use]
+pub fn seed() -> Key {
+    let mut seed = Key([0; 32]);
+    SystemRandom::new().fill(&mut seed.0).expect("the system has random numbers");
+    seed
+}
+
+/// A number that nobody can guess.
 #[must_use]
 pub fn random() -> u128 {
-    let mut bytes = [0; 16];
-    let mut source = DefaultResolver.resolve_rng().expect("it is part of this build");
-    source.try_fill_bytes(&mut bytes).expect("the system has random numbers");
-    u128::from_ne_bytes(bytes)
-}
-
-/// A handshake datagram.
-#[must_use]
-pub fn datagram(kind: u8, id: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 4];
-    bytes.push(kind);
-    bytes.extend_from_slice(&id.to_be_bytes());
-    bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(payload);
-    let sum = sum(&bytes[..9], payload);
-    bytes[9..HEADER].copy_from_slice(&sum.to_be_bytes());
-    bytes
-}
-
-fn sum(front: &[u8], payload: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(front);
-    sum.update(payload);
-    sum.finalize()
-}
-
-/// Kind, connection and payload; `None` if it is no handshake datagram, which is so for one that is
-/// damaged.
-#[must_use]
-pub fn split(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
-    let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
-    let [0, 0, 0, 0, kind, a, b, c, d, sums @ ..] = *header else { return None };
-    let sound = bytes.len() <= LONGEST && u32::from_be_bytes(sums) == sum(&bytes[..9], payload);
-    sound.then_some((kind, u32::from_be_bytes([a, b, c, d]), payload))
-}
-
-/// One end's handshake before the first message; `None` only for a build without the ciphers.
-#[must_use]
-pub fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<HandshakeState> {
-    let name = match secret {
-        Some(_) => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
-        None => "Noise_NN_25519_ChaChaPoly_BLAKE2s",
-    };
-    let mut builder = Builder::new(name.parse().ok()?);
-    if let Some(secret) = secret {
-        builder = builder.psk(0, secret).ok()?;
-    }
-    if initiator { builder.build_initiator().ok() } else { builder.build_responder().ok() }
-}
-
-/// The keys of this end once the handshake is over.
-pub fn keys(state: &mut HandshakeState, initiator: bool) -> Keys {
-    let (first, second) = state.dangerously_get_raw_split();
-    let keys = Keys { send: Key(first), receive: Key(second) };
-    if initiator { keys } else { keys.swapped() }
+    let seed = seed();
+    let [half, _] = seed.0.as_chunks::<16>().0 else { return 0 };
+    u128::from_ne_bytes(*half)
 }
 
 impl Proposal {
@@ -279,13 +203,5 @@ mod tests {
             assert_eq!(Proposal::parse(text.replace('\n', &format!("{odd}\n")).as_bytes()), None);
         }
         assert_eq!(Proposal::parse(b"ui\n0\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
-        assert_eq!(split(&[0; 8]), None);
-        let mut hello = datagram(HELLO, 7, b"x");
-        assert_eq!(split(&hello), Some((HELLO, 7, &b"x"[..])));
-        for n in 0..hello.len() * 8 {
-            hello[n / 8] ^= 1 << (n % 8);
-            assert_eq!(split(&hello), None, "bit {n} is wrong");
-            hello[n / 8] ^= 1 << (n % 8);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
 
 mod datagram;
+mod sealing;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Duration, Instant};
 
 pub(crate) use self::datagram::Datagram;
+pub(crate) use self::sealing::Sealing;
 use crate::concurrency::MultiThreaded;
 use crate::element::ModuleChain;
 use crate::negotiation::NEGOTIATION_MAX;
@@ -55,6 +57,9 @@ pub(crate) struct ConnectionChain {
     /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
     pub(crate) splits_headers: bool,
     lower: Lower,
+    /// The secure layer, where the endpoint has a secret or a key. Through shared memory it carries
+    /// only that the ends live: that memory is the two processes' own.
+    pub(crate) sealing: Option<Sealing>,
     pub(crate) peer: SocketAddr,
     clock: Clock,
     outgoing: Mutex<Outbox>,
@@ -130,6 +135,7 @@ impl ConnectionChain {
     pub(crate) fn new(
         line: ConnectionModules<MultiThreaded>,
         lower: Lower,
+        sealing: Option<Sealing>,
         peer: SocketAddr,
         clock: Clock,
         alarms: Arc<DueWakers>,
@@ -137,9 +143,10 @@ impl ConnectionChain {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
         Self {
             drops_unread: !line.composition().has("reliable"),
-            splits_headers: line.composition().headers() == Some(APART),
+            splits_headers: sealing.is_none() && line.composition().headers() == Some(APART),
             line,
             lower,
+            sealing,
             peer,
             clock,
             outgoing: Mutex::default(),
@@ -272,6 +279,19 @@ impl ConnectionChain {
         self.outgoing().datagrams.is_empty()
     }
 
+    /// What seals its datagrams, if anything does.
+    fn seals(&self) -> Option<&Sealing> {
+        self.sealing.as_ref().filter(|_| matches!(self.lower, Lower::Udp(_)))
+    }
+
+    /// What says that this end lives: a datagram without a message.
+    pub(crate) fn alive(&self, now: Instant) -> Option<Vec<u8>> {
+        match &self.sealing {
+            Some(sealing) => sealing.alive(now).ok(),
+            None => Some(self.line.connection().id.to_be_bytes().to_vec()),
+        }
+    }
+
     /// Whether a datagram of this connection comes so: from this address, or by its ring.
     pub(crate) fn is_from(&self, from: Option<SocketAddr>) -> bool {
         match self.lower {
@@ -296,8 +316,22 @@ impl ModuleChain for ConnectionChain {
         now: Instant,
         out: &mut Vec<(Direction, Message)>,
     ) -> Duration {
-        let mut outputs = Outputs::default();
         let call = self.line.call(now);
+        let mut message = message;
+        if direction == Direction::Up
+            && place + 1 == self.line.modules().len()
+            && let Some(sealing) = self.seals()
+        {
+            if let Err(why) = sealing.open(&mut message) {
+                call.drop(message, why);
+                return Duration::ZERO;
+            }
+            if message.is_empty() {
+                self.line.buffers().recycle(message);
+                return Duration::ZERO;
+            }
+        }
+        let mut outputs = Outputs::default();
         self.line.modules()[place].handle(direction, message, &call, &mut outputs);
         out.extend(outputs.drain());
         if direction == Direction::Up {
@@ -322,12 +356,17 @@ impl ModuleChain for ConnectionChain {
         }
     }
 
-    fn emit(&self, direction: Direction, message: Message, _: Instant) {
+    fn emit(&self, direction: Direction, mut message: Message, _: Instant) {
         let now = self.clock.now();
         match direction {
             Direction::Down => {
                 if !message.control {
                     self.monitors[0].left(now.since(message.arrived));
+                }
+                if let Some(sealing) = self.seals()
+                    && sealing.seal(&mut message, now).is_err()
+                {
+                    return self.line.call(now).drop(message, Reason::Unsealed);
                 }
                 let mut outbox = self.outgoing();
                 if outbox.datagrams.len() >= OUTBOX_MAX.0 || outbox.bytes >= OUTBOX_MAX.1 {
@@ -381,6 +420,10 @@ impl ConnectionChain {
     /// and nothing is before it; whether it did. What waits for more to go with it goes first.
     pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
         let Lower::Udp(transmitter) = &self.lower else { return false };
+        // It would be encrypted where it lies, which is the application's.
+        if self.sealing.is_some() {
+            return false;
+        }
         let Some(header) = self.line.wrap(parts, ticket, now) else { return false };
         let mut outbox = self.outgoing();
         self.transmit(&mut outbox, now);

@@ -10,6 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_comm_stack::wire;
+use selvedge_data_net_secure::{Handshakes, Identity};
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::{Direction, Reason};
@@ -237,26 +239,29 @@ fn unreliable_never_delivers_a_corrupted_message_or_one_twice() {
 fn a_flood_of_hellos_is_counted_and_takes_no_room() {
     let victim = endpoint();
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let refused = || victim.counters().refused.load(Ordering::Relaxed);
-    let mut hello = vec![0; 1200];
-    hello[4] = 1;
-    let sum = |hello: &mut Vec<u8>| {
-        let mut sum = crc32fast::Hasher::new();
-        sum.update(&hello[..9]);
-        sum.update(&hello[13..]);
-        hello[9..13].copy_from_slice(&sum.finalize().to_be_bytes());
+    let dropped = || victim.view().dropped.iter().map(|(_, count)| count).sum::<u64>();
+    let mut caller: Handshakes<()> = Handshakes::new(Identity::Open, &wire::seed());
+    let (to, now) = (victim.address(), selvedge_units::Instant::ZERO);
+    let mut hello = |id| {
+        caller.connect(id, to, None, &wire::seed(), now).unwrap();
+        // It does not wait for a cookie, and proposes nonsense.
+        caller.propose(id, b"nonsense", &wire::seed(), now).unwrap();
+        std::iter::from_fn(|| caller.poll_transmit()).last().unwrap().bytes
     };
-    for n in 0..200_000_u32 {
-        // Another connection and another public key each time; nothing behind it makes sense.
-        hello[5..9].copy_from_slice(&n.max(1).to_be_bytes());
-        hello[13..17].copy_from_slice(&n.wrapping_mul(2_654_435_761).to_be_bytes());
-        sum(&mut hello);
-        flood.send_to(&hello, victim.address()).unwrap();
-        if refused() >= 100 {
+    for n in 1..200_000_u32 {
+        // Another connection and another public key each time; some are no hello at all.
+        let mut hello = hello(n);
+        hello[40] ^= u8::from(n % 8 == 0);
+        flood.send_to(&hello, to).unwrap();
+        if dropped() >= 100 {
             break;
         }
     }
-    assert!(refused() >= 100, "{} refused", refused());
+    let view = victim.view();
+    for why in ["without cookie", "forged"] {
+        assert!(view.dropped.iter().any(|(reason, _)| reason == why), "{view:?}");
+    }
+    assert!((1..=16).contains(&view.refused), "{view:?}");
     assert!(victim.accept(Duration::ZERO).is_none());
     // It still serves others.
     let friend = endpoint();

@@ -6,19 +6,19 @@ mod peer;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use selvedge_comm_local::RingPeers;
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Proposal, RingAddress};
+use selvedge_data_net_secure::{Event, Handshakes, Identity};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_tests_wait::until;
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use peer::Peer;
 
@@ -162,8 +162,7 @@ fn nothing_of_a_connection_is_left() {
 fn memory_that_is_not_here_is_refused() {
     let listener = endpoint();
     let mut call = Hostile::hello(listener.address(), 7, RingAddress { name: 1, token: 2 });
-    let (kind, why) = call.answer();
-    assert_eq!(kind, wire::REFUSAL);
+    let Event::Refused { why, .. } = call.answer() else { panic!("it is not refused") };
     let why = String::from_utf8(why).unwrap();
     assert!(why.contains("must run on one machine"), "{why}");
     assert_eq!(listener.view().connections, []);
@@ -172,14 +171,15 @@ fn memory_that_is_not_here_is_refused() {
 /// One that speaks the handshake by itself.
 struct Hostile {
     socket: UdpSocket,
-    state: snow::HandshakeState,
+    to: SocketAddr,
+    handshakes: Handshakes<()>,
 }
 
 impl Hostile {
     fn hello(to: SocketAddr, id: u32, ring_address: RingAddress) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(LONG.into())).unwrap();
-        let mut state = wire::noise(None, true).unwrap();
+        let mut handshakes = Handshakes::new(Identity::Open, &wire::seed());
         let line = "ui | unreliable | net(shm)".to_owned();
         let (out, there) = (contract(), [Duration::ZERO; 2]);
         let proposal = Proposal {
@@ -190,28 +190,40 @@ impl Hostile {
             network: Duration::ZERO,
             ring_address: Some(ring_address),
         };
-        let mut text = proposal.text().into_bytes();
-        text.resize(text.len().max(wire::HELLO_MIN), 0);
-        let mut payload = vec![0; wire::LONGEST];
-        let len = state.write_message(&text, &mut payload).unwrap();
-        socket.send_to(&wire::datagram(wire::HELLO, id, &payload[..len]), to).unwrap();
-        Self { socket, state }
+        let now = Instant::ZERO;
+        handshakes.connect(id, to, None, &wire::seed(), now).unwrap();
+        let mut call = Self { socket, to, handshakes };
+        assert!(matches!(call.answer(), Event::Reached { .. }));
+        let text = proposal.text();
+        call.handshakes.propose(id, text.as_bytes(), &wire::seed(), now).unwrap();
+        call.say();
+        call
     }
 
-    fn answer(&mut self) -> (u8, Vec<u8>) {
-        let mut bytes = [0; 2048];
-        let len = self.socket.recv(&mut bytes).unwrap();
-        let (kind, _, payload) = wire::split(&bytes[..len]).expect("a datagram of the handshake");
-        (kind, payload.to_vec())
+    fn say(&mut self) {
+        while let Some(datagram) = self.handshakes.poll_transmit() {
+            self.socket.send_to(&datagram.bytes, datagram.to).unwrap();
+        }
     }
 
-    /// Where the ring to who answered is made.
+    fn answer(&mut self) -> Event<()> {
+        loop {
+            self.say();
+            if let Some(event) = self.handshakes.poll_event() {
+                return event;
+            }
+            let mut bytes = [0; 2048];
+            let len = self.socket.recv(&mut bytes).unwrap();
+            let seed = wire::seed();
+            self.handshakes.handle_datagram(self.to, &bytes[..len], &seed, Instant::ZERO);
+        }
+    }
+
+    /// Where the ring to who answered is made, who is told that it was answered.
     fn ring_address(&mut self) -> RingAddress {
-        let (kind, answer) = self.answer();
-        assert_eq!(kind, wire::WELCOME);
-        let mut text = vec![0; wire::LONGEST];
-        let len = self.state.read_message(&answer, &mut text).unwrap();
-        wire::answered(&text[..len]).unwrap().1.expect("it says where")
+        let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
+        self.socket.send_to(&connection.to_be_bytes(), self.to).unwrap();
+        wire::answered(&payload).unwrap().1.expect("it says where")
     }
 }
 
@@ -258,8 +270,9 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
         sink.admit_token(&format!("{token:032x}"));
         let mut hostile =
             Hostile::hello(listener.address(), 100 + round, RingAddress { name, token });
+        let ring_address = hostile.ring_address();
         let victim = listener.accept(LONG).expect("the hostile one's other end");
-        let (socket, memory) = ring(hostile.ring_address());
+        let (socket, memory) = ring(ring_address);
         let len = std::fs::File::from(memory.file().try_clone().unwrap()).metadata().unwrap().len();
         // Counters and lengths first of all, then anything: small numbers, large ones, multiples of 8.
         for step in 0..200_u64 {
@@ -325,7 +338,7 @@ fn a_killed_process_is_noticed_at_once() {
         assert_eq!(got, [n as u8; 20_000]);
     }
     peer.kill();
-    let killed = Instant::now();
+    let killed = std::time::Instant::now();
     let end = loop {
         match here.recv(&mut got, LONG) {
             Ok(()) => {}

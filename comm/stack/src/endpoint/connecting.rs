@@ -1,6 +1,6 @@
 //! Making a connection: a future from the first probe to the peer's welcome.
 //!
-//! What was said and what came lies in [`Calls`](super::calls::Calls), by which the endpoint's thread
+//! What came lies in [`Handshaking`](super::handshaking::Handshaking), by which the endpoint's thread
 //! wakes the [`ConnectFuture`].
 
 use std::future::Future;
@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use selvedge_comm_local::PeerId;
+use selvedge_data_net_secure::Session;
 use selvedge_data_stack::auto::RenegotiateError;
 use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::model::StreamId;
 use selvedge_units::Duration;
-use snow::HandshakeState;
 
 use super::connection::Connection;
 use super::error::{ConnectError, RefusedHere};
+use super::handshaking::CallNews;
 use super::shared::{ConnectionParts, Shared};
 use crate::sync::lock;
 use crate::wire::{self, Proposal, RingAddress};
@@ -35,8 +36,6 @@ pub struct ConnectFuture {
 struct Call {
     id: u32,
     peer: SocketAddr,
-    /// Once the hello has been said.
-    state: Option<HandshakeState>,
     composition: Composition,
     contracts: [Contract; 2],
     streams: [StreamId; 2],
@@ -64,7 +63,7 @@ impl ConnectFuture {
 
 impl Call {
     fn new(
-        shared: &Shared,
+        shared: &Arc<Shared>,
         peer: SocketAddr,
         line: &str,
         [out, back]: [Contract; 2],
@@ -80,11 +79,15 @@ impl Call {
         let probed = probe(shared, peer);
         let id = probed.inspect_err(|_| shared.release(streams))?;
         let (contracts, network) = ([out, back], Duration::ZERO);
-        Ok(Self { id, peer, state: None, composition, contracts, streams, network })
+        Ok(Self { id, peer, composition, contracts, streams, network })
     }
 
     /// Says the first hello, now that it is known how long the way is.
-    fn send_hello(&mut self, shared: &Shared, there_and_back: Duration) -> Result<(), RefusedHere> {
+    fn send_hello(
+        &mut self,
+        shared: &Arc<Shared>,
+        there_and_back: Duration,
+    ) -> Result<(), RefusedHere> {
         self.network = Duration(there_and_back.0 / 2);
         let ring_address = match self.composition.medium() {
             Medium::Udp => None,
@@ -98,17 +101,9 @@ impl Call {
             network: self.network,
             ring_address,
         };
-        let secret = shared.options.secret.as_ref();
-        let mut state = wire::noise(secret, true).ok_or(RefusedHere::KeyExchange)?;
-        let mut text = proposal.text().into_bytes();
-        text.resize(text.len().max(wire::HELLO_MIN), 0);
-        let mut payload = vec![0; wire::LONGEST];
-        let len = state.write_message(&text, &mut payload).map_err(|_| RefusedHere::KeyExchange)?;
-        let hello = wire::datagram(wire::HELLO, self.id, &payload[..len]);
-        self.state = Some(state);
-        shared
-            .calls
-            .send_hello(self.id, hello, shared.clock.now(), |bytes, to| shared.send(bytes, to));
+        let (id, text, now) = (self.id, proposal.text(), shared.clock.now());
+        let seed = wire::seed();
+        shared.handshake(|handshakes| handshakes.propose(id, text.as_bytes(), &seed, now))?;
         Ok(())
     }
 
@@ -118,37 +113,36 @@ impl Call {
         shared: &Arc<Shared>,
         waker: &Waker,
     ) -> Option<Result<Connection, ConnectError>> {
-        let Some(progress) = shared.calls.progress(self.id, waker, shared.clock.now()) else {
+        let Some(news) = shared.handshaking.take(self.id, waker) else {
             return Some(Err(ConnectError::Over(self.peer)));
         };
-        if self.state.is_none()
-            && let Some(way) = progress.there_and_back
-            && let Err(error) = self.send_hello(shared, way)
-        {
-            return Some(Err(error.into()));
-        }
-        let mut payload = vec![0; wire::LONGEST];
-        for (kind, answer) in progress.answers {
-            if kind == wire::REFUSAL {
-                let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
-                return Some(Err(ConnectError::Remote { peer: self.peer, why }));
-            }
-            if let Some(state) = &mut self.state
-                && let Ok(len) = state.read_message(&answer, &mut payload)
-            {
-                let (there, ring_address) = wire::answered(&payload[..len]).unwrap_or_default();
-                return Some(
-                    self.welcomed(shared, there, ring_address).map_err(ConnectError::Local),
-                );
+        for news in news {
+            match news {
+                CallNews::Reached(way) => {
+                    if let Err(error) = self.send_hello(shared, way) {
+                        return Some(Err(error.into()));
+                    }
+                }
+                CallNews::Welcomed(payload, session) => {
+                    let (there, ring_address) = wire::answered(&payload).unwrap_or_default();
+                    let opened = self.welcomed(shared, *session, there, ring_address);
+                    return Some(opened.map_err(ConnectError::Local));
+                }
+                CallNews::Refused(why) => {
+                    let why = String::from_utf8_lossy(&why).chars().take(300).collect();
+                    return Some(Err(ConnectError::Remote { peer: self.peer, why }));
+                }
+                CallNews::Silent => return Some(Err(ConnectError::Silent(self.peer))),
             }
         }
-        progress.is_over.then_some(Err(ConnectError::Silent(self.peer)))
+        None
     }
 
     /// The other host agrees: it takes so much of the delays, and its memory is there.
     fn welcomed(
         &mut self,
         shared: &Arc<Shared>,
+        session: Session,
         there: [Duration; 2],
         ring_address: Option<RingAddress>,
     ) -> Result<Connection, RefusedHere> {
@@ -158,21 +152,21 @@ impl Call {
         let both = self.streams.iter().zip(remote_delay);
         both.for_each(|(&id, remote_delay)| manager.answered(id, remote_delay));
         drop(manager);
-        let Self { id, peer, composition, streams, network, state, .. } = self;
-        let state = state.as_mut().ok_or(RefusedHere::KeyExchange)?;
+        let Self { id, peer, composition, streams, network, .. } = self;
         let opened = shared.open(ConnectionParts {
             id: *id,
             peer: *peer,
             composition,
-            keys: &wire::keys(state, true),
+            session,
             streams: *streams,
             ring,
             network: *network,
-            welcome: Vec::new(),
         });
         // What was granted goes with the connection from now on.
         self.streams = [StreamId(usize::MAX); 2];
         let opened = opened.ok_or(RefusedHere::TooManyOrSameNumber)?;
+        // It shows that this end has the keys; the other one waits for it.
+        shared.send_keepalives(shared.clock.now());
         Ok(Connection::new(shared, opened))
     }
 
@@ -193,7 +187,7 @@ impl Call {
 
     /// Nobody waits for an answer any more.
     fn end(&self, shared: &Shared) {
-        shared.calls.remove(self.id);
+        shared.handshaking.remove(self.id);
         if self.streams[0].0 != usize::MAX {
             shared.release(self.streams);
             shared.rings.close(self.id);
@@ -202,10 +196,12 @@ impl Call {
 }
 
 /// Says the first probe; which connection it is for.
-fn probe(shared: &Shared, to: SocketAddr) -> Result<u32, RefusedHere> {
+fn probe(shared: &Arc<Shared>, to: SocketAddr) -> Result<u32, RefusedHere> {
     let id = (wire::random() as u32).max(1);
-    let first = shared.calls.begin(id, to, shared.clock.now()).ok_or(RefusedHere::SameNumber)?;
-    shared.send(&first, to);
+    let (peer, seed, now) = (shared.options.peer, wire::seed(), shared.clock.now());
+    shared.handshaking.begin(id);
+    let begun = shared.handshake(|handshakes| handshakes.connect(id, to, peer, &seed, now));
+    begun.inspect_err(|_| shared.handshaking.remove(id))?;
     Ok(id)
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use selvedge_data_net_secure::ProposeError;
 use selvedge_data_stack::auto::RenegotiateError;
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_os::SocketError;
@@ -33,7 +34,8 @@ pub enum ConnectError {
     },
     /// Nobody answers, or not with the same secret.
     #[error(
-        "{0} does not answer; check the address, that it listens, and that both have the same secret"
+        "{0} does not answer; check the address, that it listens, and that both have the same secret, or \
+         each the other's key"
     )]
     Silent(SocketAddr),
     /// The endpoint was dropped meanwhile.
@@ -53,9 +55,9 @@ pub enum RefusedHere {
     /// What a hello says of contracts can't be read.
     #[error("the contract makes no sense")]
     Proposal,
-    /// No keys.
-    #[error("the key exchange can't be made")]
-    KeyExchange,
+    /// The key exchange can't be made.
+    #[error(transparent)]
+    Handshake(#[from] ProposeError),
     /// Shared memory can't be reached.
     #[error(transparent)]
     Ring(#[from] RingError),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use selvedge_data_net_secure::PublicKey;
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
@@ -23,10 +24,13 @@ pub(super) struct ConnectionState {
     /// and messages of the application, with the next one's ticket.
     pub(super) sending: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
     pub(super) negotiations: Arc<Mutex<Negotiations>>,
-    pub(super) welcome: Vec<u8>,
+    /// Whose static key the other end has.
+    pub(super) identity: Option<PublicKey>,
     pub(super) last_heard: Instant,
+    /// The other end has been heard.
+    pub(super) is_confirmed: bool,
     /// When it was last said that this end lives.
-    pub(super) last_keepalive: Instant,
+    pub(super) last_keepalive: Option<Instant>,
     pub(super) disconnected: Arc<AtomicBool>,
     /// Since when its ring is gone.
     pub(super) lost: Option<Instant>,

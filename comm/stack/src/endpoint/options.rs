@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use selvedge_data_net_secure::{Identity, PublicKey};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_units::Duration;
 
@@ -10,9 +11,13 @@ use selvedge_units::Duration;
 pub struct Options {
     /// Elements, each a thread; 1 ..= 16.
     pub elements: u8,
-    /// A secret that both ends must have. Without one the key exchange is anonymous: it keeps
-    /// listeners out, but not someone who can change what passes.
-    pub secret: Option<[u8; 32]>,
+    /// How it proves who it is. With a secret or a key all that it sends and takes is sealed; without,
+    /// nothing is, and the modules `encrypt` have keys that a man in the middle may know.
+    pub identity: Identity,
+    /// With a static key: whose ends may connect, and may be connected to.
+    pub peers: Vec<PublicKey>,
+    /// Which of them it connects to; of one the only one.
+    pub peer: Option<PublicKey>,
     /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
     pub slaves: u8,
     /// How the manager decides.
@@ -23,10 +28,18 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Two elements, no secret, no slaves; a peer may be silent for a minute.
+    /// Two elements, no secret or key, no slaves; a peer may be silent for a minute.
     fn default() -> Self {
         let silence = Duration::from_secs(60);
-        Self { elements: 2, secret: None, slaves: 0, meta: ManagerSettings::default(), silence }
+        Self {
+            elements: 2,
+            identity: Identity::Open,
+            peers: Vec::new(),
+            peer: None,
+            slaves: 0,
+            meta: ManagerSettings::default(),
+            silence,
+        }
     }
 }
 

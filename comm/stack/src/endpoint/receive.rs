@@ -5,19 +5,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
-use selvedge_comm_local::PeerId;
-use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::module::{Net, Reason};
 use selvedge_units::Duration;
 
-use super::error::RefusedHere;
-use super::shared::{ConnectionParts, Shared};
+use super::shared::Shared;
 use super::socket_reader::{SocketReader, Source};
 use crate::element::Pipeline;
 use crate::sync::lock;
-use crate::wire::{self, Proposal, RingAddress};
+use crate::wire;
 use crate::work::{ConnectionChain, Datagram};
 
+/// How long a datagram is that only says that its sender lives, where nothing is sealed.
+const ALIVE: usize = 4;
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Duration = Duration::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
@@ -98,7 +97,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
             thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();
-        shared.calls.retransmit(now, |bytes, to| shared.send(bytes, to));
+        shared.handshake(|handshakes| handshakes.handle_timeout(now));
         shared.sample(now);
         shared.poll_rings(now);
         shared.run_negotiations(now);
@@ -122,151 +121,66 @@ fn take(
 ) {
     // What is not of a connection is not as large as that.
     let bytes = datagram.bytes();
-    let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
-        None => stranger(),
-        Some(0) => match wire::split(bytes) {
-            // 0 is no connection.
-            Some((wire::HELLO, id @ 1.., payload)) if payload.len() >= wire::HELLO_MIN => {
-                hello(shared, id, payload, from);
-            }
-            Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
-                shared.calls.handle_answer(id, kind, payload);
-            }
-            Some((wire::PROBE, id, payload)) if payload.len() == 8 => {
-                shared.send(&wire::datagram(wire::ECHO, id, payload), from);
-            }
-            Some((wire::ECHO, id, payload)) => {
-                let send = |bytes: &[u8], to| shared.send(bytes, to);
-                shared.calls.handle_echo(id, payload, shared.clock.now(), send);
-            }
-            Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
-                Some(open) if open.pipeline.work().peer == from => {
-                    open.last_heard = shared.clock.now()
-                }
-                _ => stranger(),
-            },
-            _ => stranger(),
-        },
+        None => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
+        Some(0) => {
+            let (now, seed) = (shared.clock.now(), wire::seed());
+            shared.handshake(|handshakes| handshakes.handle_datagram(from, bytes, &seed, now));
+        }
         Some(id) => arrived(shared, fed_pipelines, id, datagram, Some(from)),
     }
 }
 
 /// A datagram of a connection came, from this address or by a ring.
 fn arrived(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
     id: u32,
     datagram: Datagram<'_>,
     from: Option<SocketAddr>,
 ) {
     let mut open = lock(&shared.open);
-    let found = open.get_mut(&id).filter(|open| open.pipeline.work().is_from(from));
-    let Some(connection) = found else {
+    if !open.contains_key(&id) {
+        drop(open);
+        let confirmed = shared.handshake(|handshakes| match from {
+            Some(from) => handshakes.handle_packet(from, id, datagram.bytes()),
+            // Only who could read the welcome has a ring to here.
+            None => handshakes.confirm(id),
+        });
+        if let Some(confirmed) = confirmed {
+            shared.confirmed(id, confirmed);
+        }
+        open = lock(&shared.open);
+    }
+    let now = shared.clock.now();
+    let Some(connection) = open.get_mut(&id) else {
         shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
         return;
     };
-    connection.last_heard = shared.clock.now();
     let work = connection.pipeline.work();
-    if let Some(message) = work.datagram(datagram, connection.last_heard)
+    match &work.sealing {
+        // What is sealed is known to be the other end's once it is opened.
+        Some(sealing) if !work.is_from(from) && from == Some(work.peer) => {
+            return sealing.hear(datagram.bytes());
+        }
+        None if from.is_none_or(|from| from == work.peer) => {
+            (connection.last_heard, connection.is_confirmed) = (now, true);
+            if datagram.bytes().len() == ALIVE {
+                return;
+            }
+        }
+        _ => {}
+    }
+    if !work.is_from(from) {
+        shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    if let Some(message) = work.datagram(datagram, now)
         && let Err((message, _)) = connection.port.enqueue(message)
     {
-        work.line.call(connection.last_heard).drop(message, Reason::NoRoom);
+        work.line.call(now).drop(message, Reason::NoRoom);
     }
     if !fed_pipelines.last().is_some_and(|last| Arc::ptr_eq(last, &connection.pipeline)) {
         fed_pipelines.push(Arc::clone(&connection.pipeline));
     }
-}
-
-/// Another host wants to connect.
-fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
-    if let Some(connection) = lock(&shared.open).get(&id) {
-        // Said again: our answer was lost.
-        if connection.pipeline.work().peer == from {
-            shared.send(&connection.welcome, from);
-        }
-        return;
-    }
-    if shared.stop.load(Ordering::Acquire) {
-        return;
-    }
-    let refuse = |why: RefusedHere| {
-        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let why = why.to_string();
-        let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
-        shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
-    };
-    // Before any work for it: who floods gets only this far.
-    if shared.backlog.is_full() {
-        return refuse(RefusedHere::Unaccepted);
-    }
-    let secret = shared.options.secret.as_ref();
-    let Some(mut state) = wire::noise(secret, false) else { return };
-    let mut text = vec![0; wire::LONGEST];
-    let Ok(len) = state.read_message(payload, &mut text) else {
-        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    let Some(proposal) = Proposal::parse(&text[..len]) else {
-        return refuse(RefusedHere::Proposal);
-    };
-    let composition: Composition = match proposal.line.parse() {
-        Ok(composition) => composition,
-        Err(error) => return refuse(error.into()),
-    };
-    let Proposal { out, back, there, network, ring_address, .. } = proposal;
-    let [first, second] = there.map(|there| there + network);
-    let streams = match shared.grant(&composition, [back, out], [second, first]) {
-        Ok(streams) => streams,
-        Err(why) => return refuse(why),
-    };
-    let (ring, ring_address) = match rings(shared, id, &composition, ring_address) {
-        Ok(rings) => rings,
-        Err(why) => {
-            shared.release(streams);
-            shared.rings.close(id);
-            return refuse(why);
-        }
-    };
-    let mut answer = vec![0; wire::HELLO_MIN];
-    let [sent, received] = shared.latencies(streams);
-    let text = wire::answer([received, sent], ring_address);
-    let Ok(len) = state.write_message(text.as_bytes(), &mut answer) else {
-        shared.rings.close(id);
-        return shared.release(streams);
-    };
-    let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);
-    let keys = wire::keys(&mut state, false);
-    let (composition, keys, peer) = (&composition, &keys, from);
-    let copy = welcome.clone();
-    let opening =
-        ConnectionParts { id, peer, composition, keys, streams, ring, network, welcome: copy };
-    let opened = shared.open(opening);
-    let Some(connection) = opened else {
-        shared.rings.close(id);
-        return refuse(RefusedHere::TooMany);
-    };
-    match shared.backlog.push(connection) {
-        Ok(()) => shared.send(&welcome, from),
-        Err(opened) => {
-            refuse(RefusedHere::Unaccepted);
-            shared.remove_connection(opened.id);
-        }
-    }
-}
-
-/// For a stack over shared memory: the ring to who connects, and where the ring from there is made.
-fn rings(
-    shared: &Shared,
-    id: u32,
-    composition: &Composition,
-    ring_address: Option<RingAddress>,
-) -> Result<(Option<PeerId>, Option<RingAddress>), RefusedHere> {
-    if composition.medium() == Medium::Udp {
-        return Ok((None, None));
-    }
-    let ring_address = ring_address.ok_or(RefusedHere::NoDoorInHello)?;
-    let ring = shared.rings.call(id, ring_address)?;
-    let own = shared.rings.ring_address(id)?;
-    Ok((Some(ring), Some(own)))
 }

@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_comm_local::PeerId;
+use selvedge_data_net_secure::Session;
 use selvedge_data_stack::auto::{Event, Manager};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::model::{Cost, Stream, StreamId};
-use selvedge_data_stack::module::{Direction, Keys, WorkerPool};
+use selvedge_data_stack::module::{Direction, WorkerPool};
 use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Duration, Instant};
 
 use super::backlog::Backlog;
-use super::calls::Calls;
 use super::error::RefusedHere;
+use super::handshaking::Handshaking;
 use super::open::{ConnectionState, Opened};
 use super::options::{Counters, Options};
 use super::socket_reader::SocketReader;
@@ -28,8 +29,7 @@ use crate::rings::{RingStatus, Rings};
 use crate::sync::lock;
 use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
-use crate::wire;
-use crate::work::{ConnectionChain, Lower};
+use crate::work::{ConnectionChain, Lower, Sealing};
 
 /// Connections of an endpoint at most.
 const CONNECTIONS_MAX: usize = 1024;
@@ -39,18 +39,19 @@ pub(super) struct ConnectionParts<'a> {
     pub(super) id: u32,
     pub(super) peer: SocketAddr,
     pub(super) composition: &'a Composition,
-    pub(super) keys: &'a Keys,
+    pub(super) session: Session,
     pub(super) streams: [StreamId; 2],
     /// The ring to the other end, for `net(shm)`.
     pub(super) ring: Option<PeerId>,
     /// What the network takes of a delay.
     pub(super) network: Duration,
-    /// What was said to who connected.
-    pub(super) welcome: Vec<u8>,
 }
 
 /// How long what came from a process that is gone may take to be handed over.
 const LEFTOVERS: Duration = Duration::from_secs(1);
+
+/// How often an end says that it lives before it has heard the other.
+const CONFIRM: Duration = Duration::from_millis(100);
 
 /// Of what the manager did to a connection, the last so many are kept.
 const NEWS_MAX: usize = 64;
@@ -77,7 +78,7 @@ pub(super) struct Shared {
     pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, ConnectionState>>,
-    pub(super) calls: Calls,
+    pub(super) handshaking: Handshaking,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
     pub(super) costs: Arc<Profile>,
@@ -87,7 +88,7 @@ impl Shared {
     /// Whether nobody uses the endpoint any more, once [`Shared::stop`] is set.
     pub(super) fn is_idle(&self) -> bool {
         // In this order: a call becomes a connection before it ends.
-        self.calls.is_empty() && lock(&self.open).is_empty()
+        self.handshaking.is_empty() && lock(&self.open).is_empty()
     }
 
     /// Sends a datagram of the handshake; like any it may be lost.
@@ -135,12 +136,12 @@ impl Shared {
     }
 
     pub(super) fn open(&self, opening: ConnectionParts<'_>) -> Option<Opened> {
-        let ConnectionParts { id, peer, composition, keys, streams, ring, network, welcome } =
-            opening;
+        let ConnectionParts { id, peer, composition, session, streams, ring, network } = opening;
+        let Session { sealer, opener, module_keys, peer: identity } = session;
         let line = ConnectionModules::with_worker_pool(
             composition,
             id,
-            Some(keys),
+            Some(&module_keys),
             self.worker_pool.as_ref(),
         );
         let line = line.inspect_err(|_| self.release(streams)).ok()?;
@@ -148,7 +149,9 @@ impl Shared {
             None => Lower::Udp(Arc::clone(&self.transmitter)),
             Some(to) => Lower::Ring(Arc::clone(&self.rings), to),
         };
-        let work = ConnectionChain::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
+        let sealing = self.options.identity.is_sealed().then(|| Sealing::new(sealer, opener));
+        let alarms = Arc::clone(&self.alarms);
+        let work = ConnectionChain::new(line, below, sealing, peer, self.clock, alarms);
         let pipeline = Arc::new(Pipeline::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));
         let mut open = lock(&self.open);
@@ -168,9 +171,10 @@ impl Shared {
             port,
             sending: Arc::clone(&sending),
             negotiations: Arc::clone(&negotiations),
-            welcome,
+            identity,
             last_heard: heard,
-            last_keepalive: heard,
+            is_confirmed: false,
+            last_keepalive: None,
             disconnected: Arc::clone(&gone),
             lost: None,
         };
@@ -254,22 +258,40 @@ impl Shared {
         }
     }
 
-    /// Says that this end lives where it is time to; ends connections whose peers do not.
+    /// Says that this end lives where it is time to; ends connections whose peers do not. Until the
+    /// other end was heard it is said often: it shows that this end has the keys.
     pub(super) fn send_keepalives(&self, now: Instant) {
         let silence = self.options.silence;
         let mut open = lock(&self.open);
         let mut gone = Vec::new();
         for (&id, connection) in open.iter_mut() {
-            if now.since(connection.last_heard) >= silence {
+            let work = connection.pipeline.work();
+            if work.sealing.as_ref().is_some_and(Sealing::was_heard) {
+                (connection.last_heard, connection.is_confirmed) = (now, true);
+            }
+            let often = Duration(silence.0 / 4);
+            let often = if connection.is_confirmed { often } else { often.min(CONFIRM) };
+            let spent = work.sealing.as_ref().is_some_and(Sealing::is_spent);
+            if now.since(connection.last_heard) >= silence || spent {
                 gone.push(id);
-            } else if now.since(connection.last_keepalive) >= Duration(silence.0 / 4) {
-                connection.last_keepalive = now;
-                let peer = connection.pipeline.work().peer;
-                self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);
+            } else if connection.last_keepalive.is_none_or(|last| now.since(last) >= often)
+                && let Some(alive) = work.alive(now)
+            {
+                connection.last_keepalive = Some(now);
+                self.send(&alive, work.peer);
             }
         }
         drop(open);
         gone.into_iter().for_each(|id| self.remove_connection(id));
+    }
+
+    /// Whether there is room for a connection of this number.
+    pub(super) fn check_room(&self, id: u32) -> Result<(), RefusedHere> {
+        let open = lock(&self.open);
+        if open.contains_key(&id) {
+            return Err(RefusedHere::SameNumber);
+        }
+        if open.len() >= CONNECTIONS_MAX { Err(RefusedHere::TooMany) } else { Ok(()) }
     }
 
     /// Goes on with connections whose rings are there, and ends those whose rings are gone once all

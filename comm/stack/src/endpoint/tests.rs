@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use selvedge_data_net_secure::{Identity, Key};
 use selvedge_data_stack::auto::{Event, ManagerSettings};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
@@ -32,7 +33,8 @@ fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
     // These tests send as fast as they can, which is no contract.
     let meta =
         ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
-    bound(Options { secret, meta, ..Options::default() })
+    let identity = secret.map_or(Identity::Open, |secret| Identity::Secret(Key(secret)));
+    bound(Options { identity, meta, ..Options::default() })
 }
 
 fn bound(options: Options) -> Endpoint {

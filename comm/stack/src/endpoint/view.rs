@@ -24,6 +24,12 @@ pub struct EndpointView {
     pub strangers: u64,
     /// Hellos that were refused.
     pub refused: u64,
+    /// Whether all that it sends and takes is sealed.
+    #[serde(default)]
+    pub encrypted: bool,
+    /// Datagrams of handshakes that were dropped, by reason; only reasons that happened.
+    #[serde(default)]
+    pub dropped: Vec<(String, u64)>,
     /// Times that the manager assigned streams anew.
     pub reassigned: u64,
     /// How the manager decides.
@@ -56,6 +62,9 @@ pub struct ConnectionView {
     pub out: FlowView,
     /// What it receives.
     pub back: FlowView,
+    /// Whose static key the other end has.
+    #[serde(default)]
+    pub identity: Option<String>,
     /// What went no further on this end, by reason; only reasons that happened.
     pub dropped: Vec<(String, u64)>,
 }
@@ -92,6 +101,7 @@ pub struct FlowView {
 
 impl Shared {
     pub(super) fn view(&self) -> EndpointView {
+        let named = |(why, count): (&str, u64)| (why.to_owned(), count);
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let open = lock(&self.open);
         let mut connections: Vec<_> =
@@ -115,6 +125,8 @@ impl Shared {
             connections,
             strangers: count(&self.counters.strangers),
             refused: count(&self.counters.refused),
+            encrypted: self.options.identity.is_sealed(),
+            dropped: self.handshaking.counts().by_reason().map(named).collect(),
             reassigned: count(&self.counters.reassigned),
             meta: lock(&self.manager).meta().into(),
         }
@@ -147,6 +159,7 @@ impl Shared {
             modules: modules.collect(),
             out,
             back,
+            identity: open.identity.map(|key| key.to_string()),
             dropped: Reason::ALL.into_iter().map(drops).filter(|(_, count)| *count > 0).collect(),
         }
     }

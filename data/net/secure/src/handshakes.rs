@@ -164,6 +164,24 @@ pub struct Counts {
     pub unknown_peers: u64,
 }
 
+impl Counts {
+    /// Those that happened, with their names.
+    pub fn by_reason(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let Self { malformed, unsealed, forged, replayed, without_cookie, crowded, unknown_peers } =
+            self;
+        let all = [
+            ("malformed", malformed),
+            ("unsealed", unsealed),
+            ("forged", forged),
+            ("replayed", replayed),
+            ("without cookie", without_cookie),
+            ("crowded", crowded),
+            ("unknown peer", unknown_peers),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
 struct Call {
     to: SocketAddr,
     peer: Option<PublicKey>,

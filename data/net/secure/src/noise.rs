@@ -2,7 +2,7 @@
 //!
 //! | an end has | pattern | what it gives |
 //! |---|---|---|
-//! | nothing | `NN` | no connection by guessing; nothing against who changes what passes |
+//! | nothing | `NNpsk0`, with zeros for the secret | a damaged hello is told from a sound one; nothing against who changes what passes |
 //! | a secret | `NNpsk0` | who has the secret, and nobody else; all of them are the same to each other |
 //! | a static key | `IK` | which key the other end has; each can be revoked by itself |
 //!
@@ -55,8 +55,7 @@ impl Identity {
         peer: Option<&PublicKey>,
     ) -> Result<HandshakeState, Error> {
         let name = match self {
-            Self::Open => "Noise_NN_25519_ChaChaPoly_BLAKE2s",
-            Self::Secret(_) => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
+            Self::Open | Self::Secret(_) => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
             Self::Static(_) => "Noise_IK_25519_ChaChaPoly_BLAKE2s",
         };
         let mut prologue = *b"selvedge secure\0\0\0\0\0";
@@ -65,7 +64,7 @@ impl Identity {
         let resolver = Box::new(Seeded(seed.clone()));
         let mut builder = Builder::with_resolver(name.parse()?, resolver).prologue(&prologue)?;
         match self {
-            Self::Open => {}
+            Self::Open => builder = builder.psk(0, &[0; 32])?,
             Self::Secret(secret) => builder = builder.psk(0, &secret.0)?,
             Self::Static(own) => builder = builder.local_private_key(&own.0)?,
         }

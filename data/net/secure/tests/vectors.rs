@@ -23,10 +23,10 @@ fn key(value: &Value) -> Key {
 fn sessions(vectors: &Value, handshake: &Value) -> [Session; 2] {
     let connection = vectors["connection"].as_u64().expect("a number") as u32;
     let [here, there]: [SocketAddr; 2] = AT.map(|at| at.parse().expect("an address"));
-    let identity = |n: usize| match handshake["pattern"].as_str() {
-        Some("NN") => Identity::Open,
-        Some("NNpsk0") => Identity::Secret(key(&vectors["secret"])),
-        Some("IK") => Identity::Static(key(&vectors["static_keys"][n])),
+    let identity = |n: usize| match handshake["identity"].as_str() {
+        Some("open") => Identity::Open,
+        Some("secret") => Identity::Secret(key(&vectors["secret"])),
+        Some("static") => Identity::Static(key(&vectors["static_keys"][n])),
         other => panic!("{other:?}"),
     };
     let public = |n: usize| PublicKey(key(&vectors["public_keys"][n]).0);
