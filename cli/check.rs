@@ -141,8 +141,16 @@ fn table(file: &str, summary: &Summary) -> String {
     let carried = |stream: &selvedge_control_config::StreamSummary| {
         let stack = stream.stack.as_ref()?;
         Some(format!(
-            "\n{} goes by {}: packets of at most {} B, and {} B of headers on each.",
-            stream.name, stack.line, stack.packet_bytes, stack.header_bytes
+            "\n{} goes by {}: packets of at most {} B, and {} B of headers on each; {}.",
+            stream.name,
+            stack.line,
+            stack.packet_bytes,
+            stack.header_bytes,
+            if stack.encrypted {
+                "encrypted"
+            } else {
+                "not encrypted (the link has no secret or key)"
+            }
         ))
     };
     let stacks: String = summary.streams.iter().filter_map(carried).collect();

@@ -11,6 +11,7 @@ use crate::doctor::DoctorArgs;
 use crate::events::EventsCommand;
 #[cfg(feature = "kernel")]
 use crate::kernel::KernelCommand;
+use crate::key::KeyCommand;
 use crate::node::NodeCommand;
 use crate::old::OldCommand;
 use crate::play::PlayArgs;
@@ -87,6 +88,9 @@ pub(crate) enum Command {
     /// Protocol stacks: check a line, profile modules, show connections
     #[command(subcommand)]
     Stack(StackCommand),
+    /// Keys by which ends of stacks know each other: make them, show them, pair ends
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Promise processor time to programs
     #[command(subcommand)]
     Cpu(CpuCommand),

@@ -10,8 +10,10 @@ mod demo;
 mod doctor;
 mod events;
 mod feasible;
+mod identity;
 #[cfg(feature = "kernel")]
 mod kernel;
+mod key;
 mod node;
 mod node_file;
 mod old;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::command(&command),
         Command::Events(command) => events::command(&command, verbose),
         Command::Stack(command) => stack::command(&command),
+        Command::Key(command) => key::command(&command),
         Command::Cpu(command) => cpu::command(&command),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),

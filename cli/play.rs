@@ -28,6 +28,7 @@ use selvedge_web::Server;
 use serde_json::{Map, Value, json};
 
 use self::carried::CarriedReceiver;
+use crate::identity::IdentityArgs;
 #[cfg(feature = "gstreamer")]
 use crate::received::{PictureTap, Watched};
 use selvedge_cli_terminal::signals::stop_flag;
@@ -41,9 +42,8 @@ pub(crate) struct PlayArgs {
     /// Stop after this long (default: until SIGINT)
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
-    /// stack://: a file with the secret that the sender has as well
-    #[arg(long, value_name = "FILE")]
-    pub(crate) secret: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
     /// Write every packet to this file, in rtpdump format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -103,14 +103,13 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let tap = dump.clone().map(|dump| Box::new(dump) as Box<dyn PacketTap>);
     #[cfg(feature = "gstreamer")]
     let (shown, tap) = watched(args, &streams, tap);
-    let secret = args.secret.as_deref();
     let receiver = match &streams[..] {
         [one] if one.carried => {
             let meter = StreamMeter::new(one.rate);
-            Audience::Carried(CarriedReceiver::start(clock, one.at, meter, tap, secret)?)
+            Audience::Carried(CarriedReceiver::start(clock, one.at, meter, tap, &args.identity)?)
         }
-        _ if secret.is_some() => {
-            let why = "--secret is for stack://HOST:PORT; leave it out for plain RTP";
+        _ if !args.identity.is_none() => {
+            let why = "--secret and --key are for stack://HOST:PORT; leave them out for plain RTP";
             return Err(Failure::input(why));
         }
         _ => {

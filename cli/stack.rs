@@ -16,11 +16,12 @@ use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::deliver::Order;
 use selvedge_units::{Bytes, Duration};
 
+use crate::identity::IdentityArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum StackCommand {
     /// Say whether a line is a stack, and what it carries
-    #[command(after_help = "Example:\n  selvedge stack check \"ui | encrypt(chacha20) | reliable \
-                            | frag(1400) | net\"")]
+    #[command(after_help = "Example:\n  selvedge stack check \"ui | reliable | frag(1400) | net\"")]
     Check {
         /// Modules from the application down, with a stroke between
         line: String,
@@ -94,9 +95,8 @@ pub(crate) struct EndArgs {
     /// Threads that share the encryption of messages above 16 KiB
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     slaves: u8,
-    /// The file with the secret that both ends share: 64 hexadecimal digits
-    #[arg(long, value_name = "FILE")]
-    secret: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    identity: IdentityArgs,
 }
 
 #[derive(Debug, Args)]
@@ -115,7 +115,7 @@ pub(crate) struct SendArgs {
     /// Who listens
     peer: SocketAddr,
     /// The stack's line
-    #[arg(long, default_value = "ui | encrypt(chacha20) | reliable | frag(1400) | net")]
+    #[arg(long, default_value = "ui | reliable | frag(1400) | net")]
     stack: String,
     /// A message each such time
     #[arg(long, default_value = "1 ms")]
@@ -186,22 +186,13 @@ fn check(line: &str, json: bool) -> Result<(), Failure> {
         let modules: Vec<String> = stack.steps().iter().map(ToString::to_string).collect();
         let all = serde_json::json!({
             "stack": stack.to_string(), "modules": modules, "largest_bytes": largest.0,
-            "delivery": order, "encrypted": stack.has("encrypt"),
+            "delivery": order,
         });
         writeln!(out, "{all}")?;
         return Ok(out.flush()?);
     }
     writeln!(out, "{stack}\ncarries messages of at most {largest}; delivered: {order}")?;
-    if stack.has("frag") && stack.has("encrypt") {
-        let place = |name: &str| stack.steps().iter().position(|step| step.name() == name);
-        if place("encrypt") > place("reliable") && stack.has("reliable") {
-            writeln!(
-                out,
-                "note: with encrypt below reliable a message that is sent again has other bytes, \
-                 so all its fragments must come at once"
-            )?;
-        }
-    }
+    writeln!(out, "encrypted where both ends have a secret or a key (--secret, --key)")?;
     Ok(out.flush()?)
 }
 

@@ -1,7 +1,6 @@
 //! Receiving a stream that a protocol stack carries: each message of its connections is a packet.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -9,12 +8,14 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_node::PeersWatch;
 use selvedge_node::control_server::StackControlServer;
-use selvedge_node::secret;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_units::Duration;
+
+use crate::identity::IdentityArgs;
 
 /// Connections at once: one sends, others begin while it has not been told from dead yet.
 const CONNECTIONS_MAX: usize = 16;
@@ -36,19 +37,19 @@ struct Shared {
     meter: Mutex<StreamMeter>,
     tap: Mutex<Option<Box<dyn PacketTap>>>,
     stop: AtomicBool,
+    watch: Mutex<PeersWatch>,
 }
 
 impl CarriedReceiver {
-    /// Listens; the secret is in this file, if both ends are to have one.
+    /// Listens; with a secret or a key all is encrypted.
     pub(super) fn start(
         clock: Clock,
         at: SocketAddr,
         meter: StreamMeter,
         tap: Option<Box<dyn PacketTap>>,
-        secret_file: Option<&Path>,
+        identity: &IdentityArgs,
     ) -> Result<Self, Failure> {
-        let secret = secret_file.map(secret).transpose().map_err(Failure::input)?;
-        let options = Options { secret, ..Options::default() };
+        let (options, watch) = identity.read(Options::default())?;
         let endpoint = Endpoint::bind(at, options).map_err(Failure::input)?;
         let shared = Arc::new(Shared {
             endpoint,
@@ -56,6 +57,7 @@ impl CarriedReceiver {
             meter: Mutex::new(meter),
             tap: Mutex::new(tap),
             stop: AtomicBool::new(false),
+            watch: Mutex::new(watch),
         });
         let seen = Arc::clone(&shared);
         let control_server = StackControlServer::open("play", move |each| each(&seen.endpoint));
@@ -100,6 +102,9 @@ impl Shared {
             while !self.stop.load(Ordering::Acquire) {
                 let came = self.endpoint.accept(WAIT);
                 self.meter.lock().handle_timeout(self.clock.now());
+                if let Some(peers) = self.watch.lock().poll(self.clock.now()) {
+                    self.endpoint.allow(&peers);
+                }
                 readers.retain(|reader: &thread::ScopedJoinHandle<'_, ()>| !reader.is_finished());
                 let Some(connection) = came else { continue };
                 let peer = connection.peer();

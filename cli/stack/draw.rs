@@ -42,13 +42,17 @@ impl DrawnBefore {
         let EndpointView { address, strangers, refused, reassigned, connections, .. } = endpoint;
         writeln!(
             text,
-            "endpoint {address}: {}, re-assigned {reassigned} times, {refused} refused, \
+            "endpoint {address}, {}: {}, re-assigned {reassigned} times, {refused} refused, \
              {strangers} datagrams of strangers",
+            if endpoint.encrypted { "encrypted" } else { "not encrypted" },
             match connections.len() {
                 1 => "1 connection".to_owned(),
                 count => format!("{count} connections"),
             }
         )?;
+        for (why, count) in &endpoint.dropped {
+            writeln!(text, "  {count} handshake datagrams dropped: {why}")?;
+        }
         if !endpoint.meta.goal.is_empty() {
             writeln!(text, "  {}", super::tune::line(&endpoint.meta))?;
         }
@@ -62,6 +66,9 @@ impl DrawnBefore {
         }
         for (connection, (key, now)) in connections.iter().zip(flows(endpoint)) {
             writeln!(text, "  {:08x} {}  {}", connection.id, connection.peer, connection.stack)?;
+            if let Some(identity) = &connection.identity {
+                writeln!(text, "    peer's key {identity}")?;
+            }
             let before = self.flows.get(&key);
             for (way, (name, flow)) in
                 [("out", &connection.out), ("back", &connection.back)].into_iter().enumerate()

@@ -11,8 +11,9 @@ use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options,
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
+use selvedge_node::PeersWatch;
 use selvedge_node::control_server::StackControlServer;
-use selvedge_node::secret;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Duration};
 
 use super::draw::DrawnBefore;
@@ -25,21 +26,23 @@ fn bound(
     at: SocketAddr,
     end: &EndArgs,
     what: &str,
-) -> Result<(Arc<Endpoint>, StackControlServer), Failure> {
-    let secret = end.secret.as_deref().map(secret).transpose().map_err(Failure::input)?;
+) -> Result<(Arc<Endpoint>, StackControlServer, PeersWatch), Failure> {
     let (elements, slaves) = (end.elements, end.slaves);
-    let options = Options { elements, slaves, secret, ..Options::default() };
+    let options = Options { elements, slaves, ..Options::default() };
+    let (options, watch) = end.identity.read(options)?;
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
-    Ok((endpoint, StackControlServer::open(what, move |each| each(&seen))))
+    Ok((endpoint, StackControlServer::open(what, move |each| each(&seen)), watch))
 }
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let (endpoint, _control_server) = bound(args.at, &args.end, "stack listen")?;
+    let (endpoint, _control_server, mut watch) = bound(args.at, &args.end, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on {at}, {} elements", args.end.elements)?;
+    let sealed = if endpoint.view().encrypted { "encrypted" } else { "not encrypted" };
+    writeln!(out, "listening on {at}, {} elements, {sealed}", args.end.elements)?;
+    let clock = Clock::new();
     out.flush()?;
     let end = args.seconds.map(|seconds| Instant::now() + (SECOND * seconds).to_std());
     let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
@@ -49,8 +52,14 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
         if let Some(connection) = endpoint.accept(patience) {
             open.push(connection);
         }
+        if let Some(peers) = watch.poll(clock.now()) {
+            endpoint.allow(&peers);
+        }
         let mut over = Vec::new();
         for (n, connection) in open.iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             for (way, event) in connection.events() {
                 writeln!(out, "{}  told: {way:?} {event:?}", connection.peer())?;
             }
@@ -125,7 +134,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let (endpoint, _control_server) = bound((any, 0).into(), &args.end, "stack send")?;
+    let (endpoint, _control_server, _) = bound((any, 0).into(), &args.end, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),

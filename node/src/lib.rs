@@ -27,6 +27,7 @@
 #[cfg(feature = "events")]
 mod channels;
 pub mod control_server;
+pub mod credentials;
 mod error;
 mod feed;
 mod follow;
@@ -34,7 +35,6 @@ mod node;
 mod output;
 mod placement;
 mod reload;
-mod secret;
 mod source;
 mod stacks;
 mod view;
@@ -49,10 +49,10 @@ use selvedge_units::Duration;
 
 #[cfg(feature = "events")]
 pub use channels::{ChannelWatch, ChannelsError};
+pub use credentials::{CredentialError, Credentials, PeersWatch};
 pub use error::{AddError, StartError};
 pub use node::{Ended, Node};
 pub use placement::PlacementError;
-pub use secret::{SecretError, secret};
 pub use source::{OpenError, SourceFailure, picture_of};
 pub use stacks::StackError;
 

@@ -257,7 +257,7 @@ pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
 /// The largest RTP payload that a stream's packets may have.
 pub(crate) fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
-        return payload_max(carried(stack, link.mtu, stream.spec.to).message, 0);
+        return payload_max(carried(stack, link, stream.spec.to).message, 0);
     }
     let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     match stream.output.as_ref().map(|to| (to, kind(to))) {

@@ -17,12 +17,13 @@ use selvedge_comm_stack::endpoint::{
 };
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Duration};
 
 use crate::control_server::StackControlServer;
-use crate::secret::{SecretError, secret};
+use crate::credentials::{CredentialError, Credentials, PeersWatch};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -37,13 +38,15 @@ pub enum StackError {
     /// No endpoint.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The secret of a link can't be had.
+    /// The secret or the key of a link can't be had.
     #[error("link \"{link}\": {why}")]
-    Secret {
+    Credentials {
         /// The link.
         link: String,
         /// Why.
-        why: SecretError,
+        why: CredentialError,
+        /// Which key of the node file says where it is.
+        key: &'static str,
     },
     /// No thread.
     #[error("can't start the thread of a stack: {0}")]
@@ -54,7 +57,7 @@ impl StackError {
     /// The key of the node file that is to be changed, if it is one.
     pub(crate) fn key(&self) -> Option<String> {
         match self {
-            Self::Secret { link, .. } => Some(format!("link.{link}.secret")),
+            Self::Credentials { link, key, .. } => Some(format!("link.{link}.{key}")),
             _ => None,
         }
     }
@@ -89,6 +92,7 @@ impl NodeStacks {
     pub(crate) fn start(config: &NodeConfig, base: &Path) -> Result<Self, StackError> {
         let mut stacks = Self::default();
         let mut endpoints: Vec<((usize, bool), Arc<Endpoint>)> = Vec::new();
+        let mut watches = Vec::new();
         for stream in &config.streams {
             let Some(stack) = &stream.stack else {
                 stacks.carriers.push(None);
@@ -100,12 +104,14 @@ impl NodeStacks {
             let endpoint = match known {
                 Some(endpoint) => endpoint,
                 None => {
-                    let endpoint = Arc::new(open(link, v6, base)?);
+                    let (endpoint, watch) = open(link, v6, base)?;
+                    let endpoint = Arc::new(endpoint);
                     endpoints.push((which, Arc::clone(&endpoint)));
+                    watches.push((watch, Arc::clone(&endpoint)));
                     endpoint
                 }
             };
-            let fit = carried(stack, link.mtu, stream.spec.to);
+            let fit = carried(stack, link, stream.spec.to);
             let delay = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
             let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
             let line = Arc::new(StreamConnection {
@@ -123,6 +129,11 @@ impl NodeStacks {
             let stop = Arc::clone(&stacks.stop);
             let keeper = thread::Builder::new().name(format!("stack {}", stream.spec.name));
             stacks.keepers.push(keeper.spawn(move || line.maintain(&stop))?);
+        }
+        if config.links.iter().any(|link| link.key.is_some()) {
+            let stop = Arc::clone(&stacks.stop);
+            let watcher = thread::Builder::new().name("stack peers".to_owned());
+            stacks.keepers.push(watcher.spawn(move || follow_peers(&mut watches, &stop))?);
         }
         stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
         if !stacks.endpoints.is_empty() {
@@ -175,13 +186,38 @@ impl Drop for NodeStacks {
     }
 }
 
-fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<Endpoint, StackError> {
-    let read = |path: &String| {
-        secret(&base.join(path)).map_err(|why| StackError::Secret { link: link.name.clone(), why })
+fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatch), StackError> {
+    let place = |path: &String| base.join(path);
+    let credentials = Credentials {
+        secret: link.secret.as_ref().map(place),
+        key: link.key.as_ref().map(place),
+        peer: link.peer.clone(),
     };
-    let secret = link.secret.as_ref().map(read).transpose()?;
+    let options = Options { elements: ELEMENTS, ..Options::default() };
+    let options = credentials.read(options).map_err(|why| StackError::Credentials {
+        link: link.name.clone(),
+        key: match (&why, &link.secret) {
+            (CredentialError::NoPeer { .. }, _) => "peer",
+            (_, Some(_)) => "secret",
+            _ => "key",
+        },
+        why,
+    })?;
     let at: SocketAddr = if v6 { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
-    Ok(Endpoint::bind(at, Options { elements: ELEMENTS, secret, ..Options::default() })?)
+    Ok((Endpoint::bind(at, options)?, credentials.watch()))
+}
+
+/// Has endpoints allow whose keys their lists have at the moment.
+fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &AtomicBool) {
+    let clock = Clock::new();
+    while !stop.load(Ordering::Acquire) {
+        for (watch, endpoint) in &mut *watches {
+            if let Some(peers) = watch.poll(clock.now()) {
+                endpoint.allow(&peers);
+            }
+        }
+        thread::park_timeout(POLL_EVERY.into());
+    }
 }
 
 /// What is asked of hosts for a stream: its even share of the link in packets of full size. If it

@@ -219,6 +219,8 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         device,
         stack,
         secret,
+        key,
+        peer,
     } = new;
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;
@@ -240,6 +242,8 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         ("device", *device == old.device),
         ("stack", *stack == old.stack),
         ("secret", *secret == old.secret),
+        ("key", *key == old.key),
+        ("peer", *peer == old.peer),
     ];
     let (mut in_place, mut anew): (Vec<_>, Vec<_>) = (in_place.collect(), changed(&anew).collect());
     if new.placement != Placement::Inline {

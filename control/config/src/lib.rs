@@ -113,6 +113,10 @@ pub struct LinkConfig {
     /// `secret`: a file with what nodes and receivers of its stacks must share, 64 hexadecimal
     /// digits. `None`: anyone's key is taken.
     pub secret: Option<String>,
+    /// `key`: a file with this end's static key, instead of a secret.
+    pub key: Option<String>,
+    /// `peer`: with `key`, the name of the receiver among its peers; of one the only one.
+    pub peer: Option<String>,
 }
 
 selvedge_units::named! {
@@ -149,6 +153,12 @@ selvedge_units::named! {
 }
 
 impl LinkConfig {
+    /// Whether its stacks seal all that they send and take.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        self.secret.is_some() || self.key.is_some()
+    }
+
     /// A link of this name and rate, and of this discipline, with the defaults of the others.
     #[must_use]
     pub fn new(name: &str, rate: Bitrate, discipline: Discipline) -> Self {
@@ -173,6 +183,8 @@ impl LinkConfig {
             device: None,
             stack: None,
             secret: None,
+            key: None,
+            peer: None,
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) const KNOWN: &[&str] = &[
     "device",
     "stack",
     "secret",
+    "key",
+    "peer",
 ];
 const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_MIN: Bytes = Bytes(576);
@@ -70,6 +72,13 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let device = device(reader, section);
     let carrier = stack::read(reader, section);
     let secret = reader.path(section, "secret", "secret = \"uplink.secret\"");
+    let key = reader.path(section, "key", "key = \"uplink.key\"");
+    let peer = reader.line(section, "peer", 64, "peer = \"lobby\"").map(str::to_owned);
+    if secret.is_some()
+        && let Some(entry) = reader.entry(section, "key")
+    {
+        reader.report_value(&entry, ConfigFault::SecretAndKey);
+    }
     let sending = reader.choice(section, "send", &Sending::NAMES);
     let sending = sending.and_then(Sending::from_name);
     let in_kernel = placement == Some(Placement::Kernel);
@@ -101,7 +110,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.device = device;
     link.sending = sending.unwrap_or_default();
     link.stack = carrier.flatten();
-    link.secret = secret;
+    (link.secret, link.key, link.peer) = (secret, key, peer);
     Some(link)
 }
 

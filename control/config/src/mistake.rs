@@ -309,6 +309,9 @@ pub enum ConfigFault {
         /// The link's placement.
         placement: &'static str,
     },
+    /// A link has two ways to prove who it is.
+    #[error("a secret and a key; use one of them")]
+    SecretAndKey,
     /// An SDP file would tell receivers of packets that never come as such.
     #[error(
         "an SDP file is for receivers of plain RTP, and a stack carries this stream; \

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use selvedge_data_net_secure::OVERHEAD;
 use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_units::Bytes;
 
@@ -12,13 +13,15 @@ use super::{ConfigFault, LinkConfig, Placement, StreamConfig};
 pub const CARRIED_MIN: Bytes = Bytes(256);
 /// What says that there is none, where the link has one.
 const NONE: &str = "none";
-const EXAMPLE: &str = "stack = \"ui | encrypt(chacha20) | reliable | frag(1400) | net\"";
+const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
 
 /// How the packets of a stream to this address fit into its stack's datagrams.
 #[must_use]
-pub fn carried(stack: &Composition, mtu: Bytes, to: SocketAddr) -> Fit {
+pub fn carried(stack: &Composition, link: &LinkConfig, to: SocketAddr) -> Fit {
     let below = if to.is_ipv6() { 48 } else { 28 };
-    stack.fit(Bytes(mtu.0.saturating_sub(below)))
+    let sealing = if link.is_encrypted() { OVERHEAD as u64 } else { 0 };
+    let Fit { message, headers } = stack.fit(Bytes(link.mtu.0.saturating_sub(below + sealing)));
+    Fit { message, headers: Bytes(headers.0 + sealing) }
 }
 
 /// The key of a link or a stream: absent, `"none"`, or a stack. A line that is none is reported.
@@ -52,6 +55,6 @@ pub(super) fn find_conflict(
     if stream.sdp.is_some() {
         return Some(("sdp", ConfigFault::SdpOfStack));
     }
-    let room = carried(stack, link.mtu, stream.spec.to).message;
+    let room = carried(stack, link, stream.spec.to).message;
     (room < CARRIED_MIN).then_some(("stack", ConfigFault::StackRoom { room, least: CARRIED_MIN }))
 }

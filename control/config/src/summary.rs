@@ -93,6 +93,8 @@ pub struct StackSummary {
     pub packet_bytes: u64,
     /// What its modules add to each, in bytes.
     pub header_bytes: u64,
+    /// Whether the link has a secret or a key, so that all is sealed.
+    pub encrypted: bool,
 }
 
 impl NodeConfig {
@@ -118,11 +120,12 @@ impl NodeConfig {
             source: stream.source.to_string(),
             to: stream.receiver(),
             stack: stream.stack.as_ref().zip(self.links.get(stream.link)).map(|(stack, link)| {
-                let fit = carried(stack, link.mtu, stream.spec.to);
+                let fit = carried(stack, link, stream.spec.to);
                 StackSummary {
                     line: stack.to_string(),
                     packet_bytes: fit.message.0,
                     header_bytes: fit.headers.0,
+                    encrypted: link.is_encrypted(),
                 }
             }),
             period_ms: stream.spec.declared_period().map(|period| period.as_millis_f64()),

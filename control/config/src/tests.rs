@@ -219,6 +219,8 @@ fn every_key_is_read() {
             device: None,
             stack: "ui | unreliable | net".parse().ok(),
             secret: Some("a.secret".into()),
+            key: None,
+            peer: None,
         }
     );
     let window = |lose, of| Window { lose, of };
@@ -338,6 +340,12 @@ fn a_stream_has_its_own_stack_or_its_links_or_none() {
     let carried = summary.streams[0].stack.clone().expect("it has one");
     // 1500 less IP, UDP (28), the modules' headers and the endpoint's byte.
     assert_eq!((carried.packet_bytes, carried.header_bytes), (1428, 8 + 16 + 9 + 10 + 1));
+    assert!(!carried.encrypted);
+    // Sealing takes 28 bytes more.
+    let sealed = text.replace("\n\n", "\nkey = \"a.key\"\n\n");
+    let carried = parsed(&sealed).config.summary().streams[0].stack.clone().expect("it has one");
+    assert_eq!((carried.packet_bytes, carried.header_bytes), (1400, 44 + 28));
+    assert!(carried.encrypted);
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! How an endpoint of stacks proves who it is, as files say it: a secret that both ends share, or its
+//! own static key beside a list of whose keys may talk to it.
+//!
+//! A secret and a static key are 64 hexadecimal digits. The list stands beside the key: `NAME.key.peers`,
+//! a public key and its owner's name in each line. It is read again when it changes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use selvedge_comm_stack::endpoint::Options;
+use selvedge_comm_stack::wire;
+use selvedge_data_net_secure::{Identity, Key, PublicKey};
+use selvedge_units::{Duration, Instant};
+
+/// The longest file with a key, and with a list of them.
+const LONGEST: (u64, u64) = (4096, 1 << 20);
+/// How often a list is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why there is no secret or key.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// The file can't be read, or written.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// It holds something else.
+    #[error(
+        "{}: not a secret; write 64 hexadecimal digits, as `openssl rand -hex 32` makes them",
+        .0.display()
+    )]
+    Secret(PathBuf),
+    /// It holds something else.
+    #[error("{}: not a key; make one with `selvedge key new FILE`", .0.display())]
+    Key(PathBuf),
+    /// Others may read a key.
+    #[error("{path}: others can read this key; `chmod 600 {path}`, or make a new one", path = .0.display())]
+    Readable(PathBuf),
+    /// A line of a list is none.
+    #[error("{}:{line}: write a public key, a blank and a name", .path.display())]
+    Peer {
+        /// The file.
+        path: PathBuf,
+        /// Which line.
+        line: usize,
+    },
+    /// Nobody has this name.
+    #[error("{}: no peer \"{name}\"; add it with `selvedge key pair`", .path.display())]
+    NoPeer {
+        /// The list.
+        path: PathBuf,
+        /// Who is wanted.
+        name: String,
+    },
+    /// Both are given.
+    #[error("a secret and a key: use one of them")]
+    Both,
+}
+
+/// The files that say how an endpoint proves who it is; none if it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// A secret that both ends share.
+    pub secret: Option<PathBuf>,
+    /// A static key.
+    pub key: Option<PathBuf>,
+    /// With a key: whom it connects to, by name.
+    pub peer: Option<String>,
+}
+
+impl Credentials {
+    /// The options with what the files hold.
+    ///
+    /// # Errors
+    /// [`CredentialError`].
+    pub fn read(&self, options: Options) -> Result<Options, CredentialError> {
+        let identity = match (&self.secret, &self.key) {
+            (None, None) => return Ok(options),
+            (Some(_), Some(_)) => return Err(CredentialError::Both),
+            (Some(path), None) => {
+                let secret = digits(path)?;
+                Identity::Secret(secret.ok_or_else(|| CredentialError::Secret(path.clone()))?)
+            }
+            (None, Some(path)) => Identity::Static(key(path)?),
+        };
+        let known = self.key.as_deref().map(peers).transpose()?.unwrap_or_default();
+        let named = |name: &String| {
+            let found = known.iter().find(|(_, of)| of == name).map(|(key, _)| *key);
+            let list = || peers_path(self.key.as_deref().unwrap_or(Path::new("")));
+            found.ok_or_else(|| CredentialError::NoPeer { path: list(), name: name.clone() })
+        };
+        let peer = self.peer.as_ref().map(named).transpose()?;
+        let peers = known.iter().map(|(key, _)| *key).collect();
+        Ok(Options { identity, peers, peer, ..options })
+    }
+
+    /// What follows the list of peers while an endpoint runs.
+    #[must_use]
+    pub fn watch(&self) -> PeersWatch {
+        let seen = self.key.as_deref().map(|key| stamp(&peers_path(key)));
+        PeersWatch { key: self.key.clone(), seen: seen.flatten(), looked: Instant::ZERO }
+    }
+}
+
+/// Looks whether a list of peers has changed.
+#[derive(Debug)]
+pub struct PeersWatch {
+    key: Option<PathBuf>,
+    seen: Option<(i64, i64, u64)>,
+    looked: Instant,
+}
+
+impl PeersWatch {
+    /// Whose keys are allowed from now on, if that has changed; looks once a second. A list that can't be
+    /// read changes nothing, and is warned of.
+    pub fn poll(&mut self, now: Instant) -> Option<Vec<PublicKey>> {
+        let key = self.key.as_ref().filter(|_| now.since(self.looked) >= LOOK_EVERY)?;
+        self.looked = now;
+        let seen = stamp(&peers_path(key));
+        if seen == self.seen {
+            return None;
+        }
+        self.seen = seen;
+        let found = peers(key).inspect_err(|why| tracing::warn!(%why, "peers stay as they were"));
+        Some(found.ok()?.into_iter().map(|(key, _)| key).collect())
+    }
+}
+
+fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.ino()))
+}
+
+fn peers_path(key: &Path) -> PathBuf {
+    let mut path = key.as_os_str().to_owned();
+    path.push(".peers");
+    path.into()
+}
+
+/// Makes a key in a file that is not there yet and that nobody else may read.
+///
+/// # Errors
+/// [`CredentialError`].
+pub fn new_key(path: &Path) -> Result<Key, CredentialError> {
+    let key = wire::seed();
+    let text = format!("{}\n", PublicKey(key.0));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|why| CredentialError::File { path: path.to_owned(), why })?;
+    Ok(key)
+}
+
+/// The static key in a file.
+///
+/// # Errors
+/// [`CredentialError`].
+pub fn key(path: &Path) -> Result<Key, CredentialError> {
+    let metadata = path.metadata();
+    let metadata = metadata.map_err(|why| CredentialError::File { path: path.to_owned(), why })?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(CredentialError::Readable(path.to_owned()));
+    }
+    digits(path)?.ok_or_else(|| CredentialError::Key(path.to_owned()))
+}
+
+/// Whose keys may talk to the owner of the key in this file, with their names.
+///
+/// # Errors
+/// [`CredentialError`]; no list is an empty one.
+pub fn peers(key: &Path) -> Result<Vec<(PublicKey, String)>, CredentialError> {
+    let path = peers_path(key);
+    let text = match text(&path, LONGEST.1) {
+        Err(CredentialError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+            return Ok(Vec::new());
+        }
+        text => text?,
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let peer = |(n, line): (usize, &str)| {
+        let (key, name) = line.trim().split_once(' ').unwrap_or_default();
+        let name = Some(name.trim()).filter(|name| is_name(name));
+        let peer = key.parse().ok().zip(name.map(str::to_owned));
+        peer.ok_or_else(|| CredentialError::Peer { path: path.clone(), line: n + 1 })
+    };
+    lines.map(peer).collect()
+}
+
+/// Whether a peer may have this name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 64 && !name.contains(|c: char| c.is_control())
+}
+
+/// Writes whose keys may talk to the owner of this key, all at once.
+///
+/// # Errors
+/// [`CredentialError`].
+pub fn set_peers(key: &Path, peers: &[(PublicKey, String)]) -> Result<(), CredentialError> {
+    let path = peers_path(key);
+    let text: String = peers.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
+    let mut new = path.clone().into_os_string();
+    new.push(".new");
+    std::fs::write(&new, text)
+        .and_then(|()| std::fs::rename(&new, &path))
+        .map_err(|why| CredentialError::File { path, why })
+}
+
+/// The key in a file; blanks around the digits don't count. `None` if there is something else in it.
+fn digits(path: &Path) -> Result<Option<Key>, CredentialError> {
+    Ok(text(path, LONGEST.0)?.trim_ascii().parse().ok())
+}
+
+fn text(path: &Path, longest: u64) -> Result<String, CredentialError> {
+    let mut bytes = Vec::new();
+    // One byte more than is allowed: a longer file is malformed, not cut.
+    File::open(path)
+        .and_then(|file| file.take(longest + 1).read_to_end(&mut bytes))
+        .map_err(|why| CredentialError::File { path: path.to_owned(), why })?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= longest);
+    Ok(text.unwrap_or_else(|| "?".to_owned()))
+}
