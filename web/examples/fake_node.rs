@@ -298,7 +298,7 @@ impl NodeView for FakeNode {
             module("net", "0", 0),
         ];
         let text = format!(
-            r#"[{{"address":"0.0.0.0:41000","strangers":0,"refused":0,"reassigned":1,
+            r#"[{{"address":"0.0.0.0:41000","strangers":0,"refused":0,"reassigned":1,"encrypted":false,
             "elements":[{{"modules":4,"messages":{sent}}},{{"modules":5,"messages":{sent}}}],
             "connections":[{{"id":255,"peer":"192.0.2.7:5004","stack":"(as its modules)",
             "modules":[{}],"dropped":[["no room",2]],

@@ -42,6 +42,7 @@ import { make } from "./row.js";
  * @property {number} strangers
  * @property {number} refused
  * @property {number} reassigned
+ * @property {boolean} encrypted
  */
 
 const COLUMNS = ["Receiver", "Modules, served down ↓ and up ↑ by elements", "Sent/s", "Rate", "At most here", "Drops"];
@@ -77,7 +78,8 @@ export class Stacks extends Panel {
     const moved = all.reduce((sum, endpoint) => sum + endpoint.reassigned, 0);
     this.shown.textContent =
       `${plural(connections, "connection")} on ${plural(elements, "element")}, ` +
-      `re-assigned ${plural(moved, "time")}`;
+      `re-assigned ${plural(moved, "time")}` +
+      (all.every((endpoint) => endpoint.encrypted) ? ", encrypted" : ", not encrypted");
     const rows = all.flatMap((endpoint) => endpoint.connections.map((one) => this.row(endpoint, one, at)));
     this.body.replaceChildren(...rows);
     this.before = new Map(
