@@ -102,9 +102,8 @@ impl Shared {
             while !self.stop.load(Ordering::Acquire) {
                 let came = self.endpoint.accept(WAIT);
                 self.meter.lock().handle_timeout(self.clock.now());
-                if let Some(peers) = self.watch.lock().poll(self.clock.now()) {
-                    self.endpoint.allow(&peers);
-                }
+                let changed = self.watch.lock().poll(self.clock.now());
+                changed.into_iter().for_each(|peers| self.endpoint.allow(&peers));
                 readers.retain(|reader: &thread::ScopedJoinHandle<'_, ()>| !reader.is_finished());
                 let Some(connection) = came else { continue };
                 let peer = connection.peer();

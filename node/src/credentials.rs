@@ -92,7 +92,7 @@ impl Credentials {
         let known = self.key.as_deref().map(peers).transpose()?.unwrap_or_default();
         let named = |name: &String| {
             let found = known.iter().find(|(_, of)| of == name).map(|(key, _)| *key);
-            let list = || peers_path(self.key.as_deref().unwrap_or(Path::new("")));
+            let list = || peers_path(self.key.as_deref().unwrap_or_else(|| Path::new("")));
             found.ok_or_else(|| CredentialError::NoPeer { path: list(), name: name.clone() })
         };
         let peer = self.peer.as_ref().map(named).transpose()?;

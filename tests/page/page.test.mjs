@@ -224,7 +224,7 @@ pageTest("stacks have connections, modules, who serves them, and rates", {}, asy
   });
   assert.equal(
     await page.locator("#stacks .tools p").innerText(),
-    "1 connection on 2 elements, re-assigned 1 time",
+    "1 connection on 2 elements, re-assigned 1 time, not encrypted",
   );
 });
 

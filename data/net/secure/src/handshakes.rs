@@ -325,10 +325,20 @@ impl<T> Handshakes<T> {
         let state = self.identity.begin(connection, seed, true, call.peer.as_ref());
         let mut state = state.map_err(|_| ProposeError::Noise)?;
         let hello = written(&mut state, &padded)?;
+        let ephemeral = hello.first_chunk().copied();
         call.hello = Some((state, hello));
         (call.attempts, call.retry_at) = (1, now + WAIT);
+        // Who has the same secret could be made to talk to himself by his own hello.
+        ephemeral.into_iter().for_each(|ephemeral| self.remember(ephemeral));
         self.say_hello(connection);
         Ok(())
+    }
+
+    fn remember(&mut self, ephemeral: [u8; 32]) {
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(ephemeral);
     }
 
     /// Gives up connecting.
@@ -584,10 +594,7 @@ impl<T> Handshakes<T> {
             return;
         }
         // Only what authenticates is remembered, so nobody else makes it forget.
-        if self.recent.len() >= RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(ephemeral);
+        self.remember(ephemeral);
         payload.truncate(len);
         let hello = Hello { connection, from, payload, peer, state, ephemeral };
         self.events.push_back(Event::Hello(Box::new(hello)));

@@ -310,6 +310,19 @@ fn forged_answers_end_no_attempt() {
 }
 
 #[test]
+fn nobody_is_made_to_talk_to_himself() {
+    let (mut one, mut other) = pair();
+    let hello = hello(&mut one, &mut other, ID);
+    one.take(other.at, &hello);
+    assert_eq!((one.sent(), one.events().len()), (vec![], 0));
+    assert_eq!(one.handshakes.counts().replayed, 1);
+    let welcome = welcome(&mut other, one.at, &hello);
+    assert!(welcomed(&mut one, other.at, &welcome).is_some());
+    one.take(other.at, &hello);
+    assert_eq!((one.sent(), one.events().len()), (vec![], 0));
+}
+
+#[test]
 fn a_refusal_says_why_and_comes_from_who_was_asked() {
     let (mut one, mut other) = pair();
     let hello = hello(&mut one, &mut other, ID);
