@@ -11,7 +11,7 @@ use super::Measurement;
 /// How often the whole table is measured; figures are medians.
 const ROUNDS: usize = 5;
 /// Measurements of one round that take so long each: transports by sizes.
-const EACH: u64 = 28;
+const EACH: u64 = 34;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let long = StdDuration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
@@ -75,6 +75,9 @@ fn ratios(rows: &[Row]) -> Vec<(&Row, &Row)> {
         ("unreliable, shared memory", "plain UDP"),
         ("reliable", "plain TCP"),
         ("reliable, encrypted by master and slave", "reliable, encrypted"),
+        ("unreliable, sealed", "unreliable, encrypted"),
+        ("reliable, sealed", "reliable, encrypted"),
+        ("reliable, sealed, datagrams of 1400 B", "reliable, encrypted, datagrams of 1400 B"),
         ("reliable, encrypted", "TCP and TLS (rustls)"),
         ("reliable, encrypted", "QUIC (quinn), largest datagrams"),
         ("reliable, encrypted, datagrams of 1400 B", "QUIC (quinn)"),

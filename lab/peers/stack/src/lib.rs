@@ -63,11 +63,20 @@ fn other(name: &'static str, rate: Rate, trips: RoundTrips) -> Transport {
 }
 
 fn stack(name: &'static str, line: &'static str) -> Transport {
+    stack_with(name, line, false)
+}
+
+/// Below which the secure layer is.
+fn sealed(name: &'static str, line: &'static str) -> Transport {
+    stack_with(name, line, true)
+}
+
+fn stack_with(name: &'static str, line: &'static str, is_sealed: bool) -> Transport {
     Transport {
         name,
         line: Some(line),
-        rate: Box::new(move |size, long| stacks::rate(line, 0, size, long.into())),
-        trips: Box::new(move || stacks::trips(line)),
+        rate: Box::new(move |size, long| stacks::rate(line, 0, is_sealed, size, long.into())),
+        trips: Box::new(move || stacks::trips(line, is_sealed)),
     }
 }
 
@@ -82,7 +91,7 @@ fn transports() -> Vec<Transport> {
             rate: Box::new(|size, long| {
                 stacks::rate_posted("ui | unreliable | net", size, long.into())
             }),
-            trips: Box::new(|| stacks::trips("ui | unreliable | net")),
+            trips: Box::new(|| stacks::trips("ui | unreliable | net", false)),
         },
         stack("unreliable, shared memory", "ui | unreliable | net(shm)"),
         stack("unreliable, encrypted", "ui | encrypt(aes256) | unreliable | net"),
@@ -101,14 +110,17 @@ fn transports() -> Vec<Transport> {
             name: "reliable, encrypted by master and slave",
             line: Some("ui | encrypt(aes256) | reliable | net"),
             rate: Box::new(|size, long| {
-                stacks::rate("ui | encrypt(aes256) | reliable | net", 1, size, long.into())
+                stacks::rate("ui | encrypt(aes256) | reliable | net", 1, false, size, long.into())
             }),
-            trips: Box::new(|| stacks::trips("ui | encrypt(aes256) | reliable | net")),
+            trips: Box::new(|| stacks::trips("ui | encrypt(aes256) | reliable | net", false)),
         },
         stack(
             "reliable, encrypted, datagrams of 1400 B",
             "ui | encrypt(aes256) | reliable | frag(1400) | net",
         ),
+        sealed("unreliable, sealed", "ui | unreliable | net"),
+        sealed("reliable, sealed", "ui | reliable | net"),
+        sealed("reliable, sealed, datagrams of 1400 B", "ui | reliable | frag(1400) | net"),
     ]);
     all
 }

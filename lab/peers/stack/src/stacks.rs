@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::thread;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options};
+use selvedge_data_net_secure::{Identity, Key};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_units::{Bytes, Duration};
@@ -21,10 +22,13 @@ fn failed(error: impl Display) -> BenchError {
 fn connected(
     line: &str,
     slaves: u8,
+    is_sealed: bool,
 ) -> Result<(Endpoint, Endpoint, Connection, Connection), BenchError> {
     let make = || {
         let at = ([127, 0, 0, 1], 0).into();
-        Endpoint::bind(at, Options { elements: 1, slaves, ..Options::default() }).map_err(failed)
+        let identity = if is_sealed { Identity::Secret(Key([7; 32])) } else { Identity::Open };
+        let options = Options { elements: 1, slaves, identity, ..Options::default() };
+        Endpoint::bind(at, options).map_err(failed)
     };
     let (a, b) = (make()?, make()?);
     // What is measured is the most that goes through, so nothing is policed.
@@ -42,8 +46,14 @@ fn connected(
 }
 
 /// With so many slaves that share the encryption of large messages.
-pub(crate) fn rate(line: &str, slaves: u8, size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let (_a, _b, here, there) = connected(line, slaves)?;
+pub(crate) fn rate(
+    line: &str,
+    slaves: u8,
+    is_sealed: bool,
+    size: Bytes,
+    long: Duration,
+) -> Result<f64, BenchError> {
+    let (_a, _b, here, there) = connected(line, slaves, is_sealed)?;
     let (message, mut buffer) = (vec![1; size.0 as usize], Vec::new());
     let send = || _ = here.send(&message, Duration::from_millis(100));
     Ok(load::rate(long.into(), send, || {
@@ -53,7 +63,7 @@ pub(crate) fn rate(line: &str, slaves: u8, size: Bytes, long: Duration) -> Resul
 
 /// The same by posted buffers: nothing is copied between application and stack.
 pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let (_a, _b, here, there) = connected(line, 0)?;
+    let (_a, _b, here, there) = connected(line, 0, false)?;
     let send = || {
         let mut buffer = here.buffer(size.0 as usize);
         if let Some(first) = buffer.first_mut() {
@@ -66,8 +76,8 @@ pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64
     }))
 }
 
-pub(crate) fn trips(line: &str) -> Result<Trips, BenchError> {
-    let (_a, _b, here, there) = connected(line, 0)?;
+pub(crate) fn trips(line: &str, is_sealed: bool) -> Result<Trips, BenchError> {
+    let (_a, _b, here, there) = connected(line, 0, is_sealed)?;
     let (message, mut buffer) = ([1; 1000], Vec::new());
     Ok(thread::scope(|scope| {
         scope.spawn(move || {
