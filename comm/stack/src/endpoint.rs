@@ -10,6 +10,7 @@ mod connecting;
 mod connection;
 mod error;
 mod handshaking;
+mod hellos;
 mod negotiations;
 mod open;
 mod options;

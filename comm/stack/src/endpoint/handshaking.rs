@@ -1,29 +1,28 @@
-//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, who waits for their outcome, and
-//! what is done about hellos of other hosts.
+//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, and who waits for their outcome.
+//!
+//! `hellos.rs` drives them and does what follows.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::task::Waker;
 
 use selvedge_comm_local::PeerId;
-use selvedge_data_net_secure::{Confirmed, Event, Handshakes, Hello, Identity, Session};
-use selvedge_data_stack::compose::{Composition, Medium};
+use selvedge_data_net_secure::{Counts, Handshakes, Session};
+use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::model::StreamId;
 use selvedge_units::Duration;
 
-use super::error::RefusedHere;
 use super::options::Options;
-use super::shared::{ConnectionParts, Shared};
 use crate::sync::lock;
-use crate::wire::{self, Proposal, RingAddress};
+use crate::wire;
 
 /// What is kept of a connection that another host makes, until it has shown that it has the keys.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
-    composition: Composition,
-    streams: [StreamId; 2],
-    ring: Option<PeerId>,
-    network: Duration,
+    pub(super) composition: Composition,
+    pub(super) streams: [StreamId; 2],
+    pub(super) ring: Option<PeerId>,
+    pub(super) network: Duration,
 }
 
 /// What came for a connection that this host makes.
@@ -40,14 +39,14 @@ pub(super) enum CallNews {
 }
 
 #[derive(Debug, Default)]
-struct PendingCall {
-    news: Vec<CallNews>,
-    waker: Option<Waker>,
+pub(super) struct PendingCall {
+    pub(super) news: Vec<CallNews>,
+    pub(super) waker: Option<Waker>,
 }
 
 /// The handshakes, and who waits, by connection.
 #[derive(Debug)]
-pub(super) struct Handshaking(Mutex<(Handshakes<HalfOpen>, HashMap<u32, PendingCall>)>);
+pub(super) struct Handshaking(pub(super) Mutex<(Handshakes<HalfOpen>, HashMap<u32, PendingCall>)>);
 
 impl Handshaking {
     pub(super) fn new(options: &Options) -> Self {
@@ -88,143 +87,7 @@ impl Handshaking {
         Some(std::mem::take(&mut caller.news))
     }
 
-    pub(super) fn counts(&self) -> selvedge_data_net_secure::Counts {
+    pub(super) fn counts(&self) -> Counts {
         lock(&self.0).0.counts()
-    }
-}
-
-impl Shared {
-    /// Does something with the handshakes, and what follows from it: datagrams are sent, callers
-    /// woken, hellos answered.
-    pub(super) fn handshake<R>(
-        self: &Arc<Self>,
-        change: impl FnOnce(&mut Handshakes<HalfOpen>) -> R,
-    ) -> R {
-        let mut state = lock(&self.handshaking.0);
-        let (handshakes, calls) = &mut *state;
-        let result = change(handshakes);
-        let (mut wakers, mut hellos, mut expired) = (Vec::new(), Vec::new(), Vec::new());
-        while let Some(event) = handshakes.poll_event() {
-            let (connection, news) = match event {
-                Event::Reached { connection, there_and_back } => {
-                    (connection, CallNews::Reached(there_and_back))
-                }
-                Event::Welcomed { connection, payload, session } => {
-                    (connection, CallNews::Welcomed(payload, session))
-                }
-                Event::Refused { connection, why } => (connection, CallNews::Refused(why)),
-                Event::Silent { connection } => (connection, CallNews::Silent),
-                Event::Hello(hello) => {
-                    hellos.push(hello);
-                    continue;
-                }
-                Event::Expired { connection, kept } => {
-                    expired.push((connection, kept));
-                    continue;
-                }
-            };
-            if let Some(caller) = calls.get_mut(&connection) {
-                caller.news.push(news);
-                wakers.extend(caller.waker.take());
-            }
-        }
-        let transmits: Vec<_> = std::iter::from_fn(|| handshakes.poll_transmit()).collect();
-        drop(state);
-        transmits.iter().for_each(|transmit| self.send(&transmit.bytes, transmit.to));
-        wakers.into_iter().for_each(Waker::wake);
-        expired.into_iter().for_each(|(id, half)| {
-            self.rings.close(id);
-            self.release(half.streams);
-        });
-        hellos.into_iter().for_each(|hello| self.handle_hello(*hello));
-        result
-    }
-
-    /// Another host wants to connect.
-    fn handle_hello(self: &Arc<Self>, hello: Hello) {
-        if self.stop.load(std::sync::atomic::Ordering::Acquire) {
-            return;
-        }
-        let now = self.clock.now();
-        let (id, from) = (hello.connection, hello.from);
-        match self.half_open(id, &hello.payload) {
-            Ok((half, text)) => {
-                let answered = self
-                    .handshake(|handshakes| handshakes.answer(hello, text.as_bytes(), half, now));
-                if let Err((why, half)) = answered {
-                    tracing::warn!(%from, %why, "stack hello not answered");
-                    self.rings.close(id);
-                    self.release(half.streams);
-                }
-            }
-            Err(why) => {
-                self.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                self.handshake(|handshakes| handshakes.refuse(hello, &why.to_string(), now));
-            }
-        }
-    }
-
-    /// What a connection needs that is proposed so, and what is answered.
-    fn half_open(&self, id: u32, proposal: &[u8]) -> Result<(HalfOpen, String), RefusedHere> {
-        if self.backlog.is_full() {
-            return Err(RefusedHere::Unaccepted);
-        }
-        self.check_room(id)?;
-        let proposal = Proposal::parse(proposal).ok_or(RefusedHere::Proposal)?;
-        let composition: Composition = proposal.line.parse()?;
-        let Proposal { out, back, there, network, ring_address, .. } = proposal;
-        let [first, second] = there.map(|there| there + network);
-        let streams = self.grant(&composition, [back, out], [second, first])?;
-        let rings = self.peer_rings(id, &composition, ring_address);
-        let (ring, ring_address) = rings.inspect_err(|_| {
-            self.rings.close(id);
-            self.release(streams);
-        })?;
-        let [sent, received] = self.latencies(streams);
-        let text = wire::answer([received, sent], ring_address);
-        Ok((HalfOpen { composition, streams, ring, network }, text))
-    }
-
-    /// For a stack over shared memory: the ring to who connects, and where the ring from there is made.
-    fn peer_rings(
-        &self,
-        id: u32,
-        composition: &Composition,
-        ring_address: Option<RingAddress>,
-    ) -> Result<(Option<PeerId>, Option<RingAddress>), RefusedHere> {
-        if composition.medium() == Medium::Udp {
-            return Ok((None, None));
-        }
-        let ring_address = ring_address.ok_or(RefusedHere::NoDoorInHello)?;
-        let ring = self.rings.call(id, ring_address)?;
-        let own = self.rings.ring_address(id)?;
-        Ok((Some(ring), Some(own)))
-    }
-
-    /// A half-open connection counts from now on; whether it is open.
-    pub(super) fn confirmed(&self, id: u32, confirmed: Confirmed<HalfOpen>) -> bool {
-        let Confirmed { from: peer, session, kept } = confirmed;
-        let HalfOpen { composition, streams, ring, network } = kept;
-        let composition = &composition;
-        let parts = ConnectionParts { id, peer, composition, session, streams, ring, network };
-        let Some(opened) = self.open(parts) else {
-            self.rings.close(id);
-            return false;
-        };
-        self.backlog.push(opened).inspect_err(|opened| self.remove_connection(opened.id)).is_ok()
-    }
-
-    /// Whose static keys may connect from now on; connections of others end.
-    pub(super) fn allow(self: &Arc<Self>, peers: &[selvedge_data_net_secure::PublicKey]) {
-        if !matches!(self.options.identity, Identity::Static(_)) {
-            return;
-        }
-        self.handshake(|handshakes| handshakes.allow(peers.to_vec()));
-        let revoked: Vec<u32> = lock(&self.open)
-            .iter()
-            .filter(|(_, open)| open.identity.is_some_and(|key| !peers.contains(&key)))
-            .map(|(&id, _)| id)
-            .collect();
-        revoked.into_iter().for_each(|id| self.remove_connection(id));
     }
 }
