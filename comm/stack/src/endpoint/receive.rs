@@ -161,7 +161,7 @@ fn arrived(
     match &work.sealing {
         // What is sealed is known to be the other end's once it is opened.
         Some(sealing) if !work.is_from(from) && from == Some(work.peer) => {
-            return sealing.hear(datagram.bytes());
+            return sealing.handle_keepalive(datagram.bytes());
         }
         None if from.is_none_or(|from| from == work.peer) => {
             (connection.last_heard, connection.is_confirmed) = (now, true);

@@ -61,7 +61,7 @@ impl Sealing {
     }
 
     /// A datagram that is to say that the other end lives, and nothing else.
-    pub(crate) fn hear(&self, datagram: &[u8]) {
+    pub(crate) fn handle_keepalive(&self, datagram: &[u8]) {
         let _ = self.opened(&mut datagram.to_vec());
     }
 

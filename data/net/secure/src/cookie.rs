@@ -36,7 +36,7 @@ impl Cookies {
     ) -> bool {
         let period = now.0 / PERIOD.0;
         let both = [period, period.wrapping_sub(1)];
-        // How long the comparison takes is no help: a cookie is sent to whoever asks at his address.
+        // How long the comparison takes is no help: a cookie is sent to each address that asks.
         both.into_iter().any(|period| self.at(from, connection, period) == cookie)
     }
 
