@@ -61,9 +61,10 @@ impl Handshaking {
         over.into_iter().filter_map(|caller| caller.waker).for_each(Waker::wake);
     }
 
-    /// Whether nobody waits.
+    /// Whether nobody waits, here or for this end's word.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).1.is_empty()
+        let state = lock(&self.0);
+        state.1.is_empty() && state.0.is_settled()
     }
 
     /// Somebody waits for this connection.

@@ -8,6 +8,7 @@ use selvedge_comm_local::PeerId;
 use selvedge_data_net_secure::{Confirmed, Event, Handshakes, Hello, Identity, PublicKey};
 use selvedge_data_stack::compose::{Composition, Medium};
 
+use super::connection::Connection;
 use super::error::RefusedHere;
 use super::handshaking::{CallNews, HalfOpen};
 use super::shared::{ConnectionParts, Shared};
@@ -123,7 +124,7 @@ impl Shared {
     }
 
     /// A half-open connection counts from now on; whether it is open.
-    pub(super) fn confirmed(&self, id: u32, confirmed: Confirmed<HalfOpen>) -> bool {
+    pub(super) fn confirmed(self: &Arc<Self>, id: u32, confirmed: Confirmed<HalfOpen>) -> bool {
         let Confirmed { from: peer, session, kept } = confirmed;
         let HalfOpen { composition, streams, ring, network } = kept;
         let composition = &composition;
@@ -132,7 +133,14 @@ impl Shared {
             self.rings.close(id);
             return false;
         };
-        self.backlog.push(opened).inspect_err(|opened| self.remove_connection(opened.id)).is_ok()
+        match self.backlog.push(opened) {
+            Ok(()) => true,
+            // The other end has been welcomed, so it is to know that nobody is here any more.
+            Err(opened) => {
+                Connection::new(self, *opened).close_at_once();
+                false
+            }
+        }
     }
 
     /// Whose static keys may connect from now on; connections of others end.

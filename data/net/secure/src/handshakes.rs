@@ -439,6 +439,12 @@ impl<T> Handshakes<T> {
         Some(Confirmed { from, session, kept })
     }
 
+    /// Whether no connection is half open.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.half_open.is_empty()
+    }
+
     /// What is to be sent next.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
