@@ -409,13 +409,6 @@ impl Connection {
         }
     }
 
-    /// Ends it; waits for nobody to hear that.
-    pub(super) fn close_at_once(self) {
-        self.send_close(Duration::ZERO);
-        self.flush_held();
-        self.forget();
-    }
-
     /// Ends it without a word.
     pub(super) fn forget(self) {
         self.shared.remove_connection(self.id);

@@ -123,23 +123,21 @@ impl Shared {
         Ok((Some(ring), Some(own)))
     }
 
-    /// A half-open connection counts from now on; whether it is open.
-    pub(super) fn confirmed(self: &Arc<Self>, id: u32, confirmed: Confirmed<HalfOpen>) -> bool {
+    /// A half-open connection counts from now on.
+    pub(super) fn confirmed(self: &Arc<Self>, id: u32, confirmed: Confirmed<HalfOpen>) {
         let Confirmed { from: peer, session, kept } = confirmed;
         let HalfOpen { composition, streams, ring, network } = kept;
         let composition = &composition;
         let parts = ConnectionParts { id, peer, composition, session, streams, ring, network };
         let Some(opened) = self.open(parts) else {
-            self.rings.close(id);
-            return false;
+            return self.rings.close(id);
         };
-        match self.backlog.push(opened) {
-            Ok(()) => true,
-            // The other end has been welcomed, so it is to know that nobody is here any more.
-            Err(opened) => {
-                Connection::new(self, *opened).close_at_once();
-                false
-            }
+        // The other end has been welcomed, so it is to know that nobody is here any more.
+        if let Err(opened) = self.backlog.push(opened) {
+            let connection = Connection::new(self, *opened);
+            // Closing waits for answers, which this thread reads.
+            let closing = std::thread::Builder::new().name("stack close".to_owned());
+            let _ = closing.spawn(move || drop(connection));
         }
     }
 
