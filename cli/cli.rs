@@ -102,6 +102,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Code(CodeCommand),
 
+    /// A source in the network, run by a node alone
+    #[cfg(feature = "gstreamer")]
+    #[command(hide = true)]
+    SourceProcess,
+
     #[command(flatten)]
     Old(OldCommand),
 }

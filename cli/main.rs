@@ -56,6 +56,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),
         Command::Code(command) => code::command(&command),
+        #[cfg(feature = "gstreamer")]
+        Command::SourceProcess => selvedge_media::isolated::serve().map_err(Failure::failed),
         Command::Old(command) => old::command(&command, verbose),
     };
     Failure::end("selvedge", done)

@@ -54,6 +54,8 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let options = NodeOptions {
         base: file.base.clone(),
         path: Some(args.file.clone()),
+        // As it runs, even if another release lies at its path by now.
+        isolates_by: Some("/proc/self/exe".into()),
         channels: channels.map(|watch| Box::new(watch) as Box<dyn Channels>),
         ..NodeOptions::default()
     };

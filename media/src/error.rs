@@ -1,6 +1,7 @@
 //! Why a source gives nothing: each text says what was found and what to do.
 
 use selvedge_units::{Bytes, Duration};
+use serde::{Deserialize, Serialize};
 
 use crate::picture::jpeg::JpegError;
 
@@ -156,4 +157,38 @@ pub enum SourceError {
         /// What it says.
         message: String,
     },
+    /// What the process of a source says, or that it died.
+    #[error("{message}")]
+    Isolated {
+        /// What kind of trouble that is.
+        trouble: Trouble,
+        /// In words.
+        message: String,
+    },
+}
+
+/// What an error means for who waits for the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// Nothing answers, or comes.
+    Silent,
+    /// This machine lacks what the source needs.
+    Lacking,
+    /// The source's process has died, whatever the source does.
+    Died,
+    /// Something else is wrong.
+    Other,
+}
+
+impl SourceError {
+    /// What it means for who waits for the source.
+    #[must_use]
+    pub const fn trouble(&self) -> Trouble {
+        match self {
+            Self::Unreachable { .. } | Self::Stalled { .. } => Trouble::Silent,
+            Self::CodecAbsent { .. } | Self::ElementAbsent { .. } => Trouble::Lacking,
+            Self::Isolated { trouble, .. } => *trouble,
+            _ => Trouble::Other,
+        }
+    }
 }

@@ -24,13 +24,15 @@ mod timeline;
 #[cfg(feature = "gstreamer")]
 pub mod inspect;
 #[cfg(feature = "gstreamer")]
+pub mod isolated;
+#[cfg(feature = "gstreamer")]
 mod samples;
 #[cfg(feature = "gstreamer")]
 mod source;
 
 #[cfg(feature = "gstreamer")]
 pub use depacketizer::Depacketizer;
-pub use error::SourceError;
+pub use error::{SourceError, Trouble};
 pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};

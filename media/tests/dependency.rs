@@ -114,7 +114,8 @@ fn a_description_that_names_the_extension_is_enough() {
     let path = folder.path().join("x.sdp");
     let text = Session { name: "x".into(), streams: vec![described] }.to_string();
     std::fs::write(&path, text).unwrap();
-    let mut source = open(&SourceUri::Sdp { path: path.to_str().unwrap().into() }).unwrap();
+    let mut source =
+        open(&SourceUri::Sdp { path: path.to_str().unwrap().into(), from: None }).unwrap();
     let (mut frame, mut number) = (0, 0_u16);
     let mut send = |seen: MediaFrame<'_>| {
         for packet in seen.packets {

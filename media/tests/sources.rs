@@ -193,6 +193,7 @@ fn options_are_checked_before_anything_starts() {
         encoding: "AV1".into(),
         clock: 90_000,
         payload_type: None,
+        from: None,
     };
     assert!(refusal(&uri).to_string().contains("MPV, JPEG or L16"));
     let camera = SourceUri::Camera { device: "/dev/no-such-camera".into() };
@@ -299,7 +300,8 @@ fn packets_from_the_network_become_frames_again() {
             codec => codec.encoding().to_owned(),
         };
         let payload_type = Some(info.payload_type);
-        let uri = SourceUri::Rtp { listen: free, encoding, clock: 90_000, payload_type };
+        let uri =
+            SourceUri::Rtp { listen: free, encoding, clock: 90_000, payload_type, from: None };
         let mut source = open(&uri).unwrap();
         assert_eq!(source.info().codec, info.codec);
         let done = AtomicBool::new(false);
@@ -345,8 +347,13 @@ fn packets_from_the_network_become_frames_again() {
 #[test]
 fn a_silent_port_opens_and_stops() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let uri =
-        SourceUri::Rtp { listen: free, encoding: "H264".into(), clock: 90_000, payload_type: None };
+    let uri = SourceUri::Rtp {
+        listen: free,
+        encoding: "H264".into(),
+        clock: 90_000,
+        payload_type: None,
+        from: None,
+    };
     let mut source = open(&uri).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -84,6 +84,8 @@ pub(crate) struct SourceSpec {
     pub(crate) base: PathBuf,
     /// The largest RTP payload of its packets.
     pub(crate) payload_max: usize,
+    /// The program that runs a source in the network in a process of its own.
+    pub(crate) isolates_by: Option<PathBuf>,
 }
 
 /// What a feed is made of.

@@ -31,6 +31,8 @@ pub mod credentials;
 mod error;
 mod feed;
 mod follow;
+#[cfg(feature = "gstreamer")]
+mod media_source;
 mod node;
 mod output;
 mod placement;
@@ -82,6 +84,9 @@ pub struct NodeOptions {
     pub channels: Option<Box<dyn Channels>>,
     /// What carries the packets of the first streams, on inline links. Default: sockets or stacks.
     pub carriers: Vec<StreamCarrier>,
+    /// The `selvedge` program, by which each source that parses what comes from the network gets a process
+    /// of its own. Default: none, so that this process parses it.
+    pub isolates_by: Option<PathBuf>,
     /// What follows frames to their ends, on inline links. Default: nothing.
     pub taps: Taps,
 }
@@ -95,6 +100,7 @@ impl Default for NodeOptions {
             clock: Clock::shared(),
             channels: None,
             carriers: Vec::new(),
+            isolates_by: None,
             taps: Box::new(|_| None),
         }
     }

@@ -27,7 +27,7 @@ use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::output::StreamOutput;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
-use crate::source::{self, Medium, Opened, contract_of, params, payload_of, write_sdp};
+use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
 use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
@@ -40,6 +40,8 @@ pub struct Node {
     pub(crate) source_threads: Mutex<SourceThreads>,
     pub(crate) name: String,
     pub(crate) base: PathBuf,
+    /// The program that runs a source in the network in a process of its own.
+    isolates_by: Option<PathBuf>,
     pub(crate) clock: Clock,
     /// When it started, by that clock.
     pub(crate) started: Instant,
@@ -147,9 +149,11 @@ impl Node {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn prepare(config: &NodeConfig, options: NodeOptions) -> Result<Self, StartError> {
-        let NodeOptions { base, path, clock, channels, carriers, mut taps, .. } = options;
+        let NodeOptions { base, path, clock, channels, carriers, isolates_by, mut taps, .. } =
+            options;
         let all: Vec<usize> = (0..config.streams.len()).collect();
-        let opened = source::open(config, &all, &base).map_err(StartError::Sources)?;
+        let spec_of = |stream: &_, link: &_| source::spec(stream, link, &base, &isolates_by);
+        let opened = source::open(config, &all, spec_of).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
                 StartError::Sdp { stream: stream.spec.name.clone(), path, why }
@@ -233,7 +237,13 @@ impl Node {
             stacks,
             channels,
             base,
+            isolates_by,
         })
+    }
+
+    /// What a stream's source is opened by.
+    pub(crate) fn source_spec(&self, stream: &StreamConfig, link: &LinkConfig) -> SourceSpec {
+        source::spec(stream, link, &self.base, &self.isolates_by)
     }
 
     /// Starts the sources that were opened: from now on frames come. A node that was prepared calls
@@ -249,9 +259,8 @@ impl Node {
             if stream.is_the_programs() {
                 stream.status.set(StreamState::Running, "");
             } else if let Some((source, ends)) = stream.waiting.take() {
-                let payload_max = payload_of(&stream.config, &links[stream.config.link].config);
-                let config = stream.config.clone();
-                let reopen = SourceSpec { stream: config, base: self.base.clone(), payload_max };
+                let link = &links[stream.config.link].config;
+                let reopen = self.source_spec(&stream.config, link);
                 let status = Arc::clone(&stream.status);
                 let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
                 let on_info = Box::new(move |info: &StreamInfo| {
@@ -301,7 +310,7 @@ impl Node {
             }
         }
         let name = || stream.spec.name.clone();
-        let opened = Opened::new(&stream, &link, &self.base)
+        let opened = Opened::new(&self.source_spec(&stream, &link), &link)
             .map_err(|why| AddError::Source { stream: name(), why })?;
         write_sdp(&stream, opened.info.as_ref(), &self.base)
             .map_err(|(path, why)| AddError::Sdp { stream: name(), path, why })?;

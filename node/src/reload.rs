@@ -125,7 +125,8 @@ impl Node {
     fn made_ready(&self, difference: &Difference, new: &NodeConfig) -> Result<Ready, StartError> {
         let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
         let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
-        let found = source::open(new, &fresh, &self.base).map_err(StartError::Sources)?;
+        let spec_of = |stream: &_, link: &_| self.source_spec(stream, link);
+        let found = source::open(new, &fresh, spec_of).map_err(StartError::Sources)?;
         let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
         fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
         #[cfg(feature = "gstreamer")]

@@ -1,7 +1,7 @@
 //! The sources of a node, opened before anything is started: GStreamer, a recording, or the program
 //! itself. What they say of themselves becomes the streams' contracts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 #[cfg(feature = "gstreamer")]
 use std::sync::atomic::AtomicBool;
 
@@ -11,7 +11,7 @@ use selvedge_media::output::{OutputError, kind};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 #[cfg(feature = "gstreamer")]
-use selvedge_media::{Pair, Source};
+use selvedge_media::{Pair, Source, Trouble};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamCarrier, StreamParams, payload_max};
@@ -19,11 +19,17 @@ use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 #[cfg(feature = "gstreamer")]
 use selvedge_units::Duration;
 
+use crate::feed::SourceSpec;
+#[cfg(feature = "gstreamer")]
+use crate::media_source::MediaSource;
 use crate::output::StreamOutput;
 
 /// How long a node waits at its start for a source that may be absent; later it has longer.
 #[cfg(feature = "gstreamer")]
 const FIRST_LOOK: Duration = Duration::from_secs(3);
+/// How long a file, or what waits for packets, may take to open.
+#[cfg(feature = "gstreamer")]
+pub(crate) const OPENING_LOCAL: Duration = Duration::from_secs(10);
 
 /// A source that is open.
 pub(crate) struct Opened {
@@ -38,7 +44,7 @@ pub(crate) struct Opened {
 pub(crate) enum Medium {
     /// GStreamer; `None` while what it comes from is not there yet.
     #[cfg(feature = "gstreamer")]
-    Media(Option<Box<Source>>),
+    Media(Option<Box<MediaSource>>),
     /// A recording.
     Recording(feeder::OpenRecording),
     /// The program that runs the node.
@@ -80,11 +86,8 @@ pub struct SourceFailure {
 
 impl Opened {
     /// The source of a stream of this link, and its output.
-    pub(crate) fn new(
-        stream: &StreamConfig,
-        link: &LinkConfig,
-        base: &Path,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn new(spec: &SourceSpec, link: &LinkConfig) -> Result<Self, OpenError> {
+        let SourceSpec { stream, base, .. } = spec;
         let (source, info) = match &stream.source {
             SourceUri::Program => (Medium::Program, None),
             SourceUri::Record { path, encoding, repeat } => {
@@ -92,7 +95,7 @@ impl Opened {
                 let info = recorded(&recording, encoding);
                 (Medium::Recording(recording), Some(info))
             }
-            uri => Self::media(uri, base, payload_of(stream, link))?,
+            _ => Self::media(spec)?,
         };
         if let (Some(to), Some(info)) = (&stream.output, &info) {
             kind(to)?.check(info.codec)?;
@@ -106,18 +109,10 @@ impl Opened {
     }
 
     #[cfg(feature = "gstreamer")]
-    fn media(
-        uri: &SourceUri,
-        base: &Path,
-        payload_max: usize,
-    ) -> Result<(Medium, Option<StreamInfo>), OpenError> {
-        let opened = if may_be_absent(uri) {
-            let stop = AtomicBool::new(false);
-            Source::open_within(uri, base, payload_max, FIRST_LOOK, &stop)
-        } else {
-            Source::open(uri, base, payload_max)
-        };
-        match opened {
+    fn media(spec: &SourceSpec) -> Result<(Medium, Option<StreamInfo>), OpenError> {
+        let uri = &spec.stream.source;
+        let limit = if may_be_absent(uri) { FIRST_LOOK } else { OPENING_LOCAL };
+        match MediaSource::open(spec, &mut None, limit, &AtomicBool::new(false)) {
             Ok(source) => {
                 let info = Some(source.info().clone());
                 Ok((Medium::Media(Some(Box::new(source))), info))
@@ -131,12 +126,8 @@ impl Opened {
     }
 
     #[cfg(not(feature = "gstreamer"))]
-    fn media(
-        uri: &SourceUri,
-        _base: &Path,
-        _payload_max: usize,
-    ) -> Result<(Medium, Option<StreamInfo>), OpenError> {
-        Err(OpenError::NoGstreamer(uri.to_string()))
+    fn media(spec: &SourceSpec) -> Result<(Medium, Option<StreamInfo>), OpenError> {
+        Err(OpenError::NoGstreamer(spec.stream.source.to_string()))
     }
 }
 
@@ -150,12 +141,10 @@ pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
 /// of a camera, all but what this machine lacks.
 #[cfg(feature = "gstreamer")]
 fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
-    let silent = matches!(error, SourceError::Unreachable { .. } | SourceError::Stalled { .. });
-    let lacking =
-        matches!(error, SourceError::CodecAbsent { .. } | SourceError::ElementAbsent { .. });
+    let trouble = error.trouble();
     match uri {
-        SourceUri::Launch { .. } => silent,
-        uri => may_be_absent(uri) && !lacking,
+        SourceUri::Launch { .. } => trouble == Trouble::Silent,
+        uri => may_be_absent(uri) && trouble != Trouble::Lacking,
     }
 }
 
@@ -179,11 +168,14 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
 pub(crate) fn open(
     config: &NodeConfig,
     which: &[usize],
-    base: &Path,
+    spec_of: impl Fn(&StreamConfig, &LinkConfig) -> SourceSpec + Sync,
 ) -> Result<Vec<Opened>, Vec<SourceFailure>> {
     let streams = || which.iter().map(|&stream| &config.streams[stream]);
     let results: Vec<_> = std::thread::scope(|scope| {
-        let open = |stream: &'_ StreamConfig| Opened::new(stream, &config.links[stream.link], base);
+        let open = |stream: &'_ StreamConfig| {
+            let link = &config.links[stream.link];
+            Opened::new(&spec_of(stream, link), link)
+        };
         let handles: Vec<_> = streams().map(|stream| scope.spawn(move || open(stream))).collect();
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
         joined.collect()
@@ -216,6 +208,8 @@ fn keep_together(config: &NodeConfig, which: &[usize], opened: &mut [Opened]) {
         let (sound, picture) = if n < picture { (one, other) } else { (other, one) };
         if let (Medium::Media(Some(sound)), Medium::Media(Some(picture))) =
             (&mut sound.source, &mut picture.source)
+            && let (MediaSource::Here(sound), MediaSource::Here(picture)) =
+                (&mut **sound, &mut **picture)
         {
             Source::keep_together(picture, sound);
         }
@@ -254,8 +248,23 @@ pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
     config.streams.iter().position(|stream| stream.source == picture)
 }
 
+/// What a stream's source is opened by.
+pub(crate) fn spec(
+    stream: &StreamConfig,
+    link: &LinkConfig,
+    base: &Path,
+    isolates_by: &Option<PathBuf>,
+) -> SourceSpec {
+    SourceSpec {
+        stream: stream.clone(),
+        base: base.to_owned(),
+        payload_max: payload_of(stream, link),
+        isolates_by: isolates_by.clone(),
+    }
+}
+
 /// The largest RTP payload that a stream's packets may have.
-pub(crate) fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
+fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
         return payload_max(carried(stack, link, stream.spec.to).message, 0);
     }

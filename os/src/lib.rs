@@ -15,6 +15,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod probe;
 pub mod route;
+pub mod sandbox;
 pub mod sched;
 pub mod seqpacket;
 pub mod signal;

@@ -12,6 +12,8 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use selvedge_data_memory::{Bell, Header, HeaderError, Region};
 
+/// The file system of memfds of huge pages, `HUGETLBFS_MAGIC`.
+const HUGETLBFS: rustix::fs::FsWord = 0x9584_58f6;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Why shared memory can't be had or used.
@@ -31,6 +33,9 @@ pub enum MemoryError {
     /// Its size could change under us.
     #[error("the segment is not sealed against shrinking; pass the memfd that was handed out")]
     Unsealed,
+    /// Its pages may be gone when they are touched.
+    #[error("the segment is of huge pages, which may run out; pass an ordinary memfd")]
+    HugePages,
     /// It has another length than it may.
     #[error("the segment's header is corrupt: its length is {0}")]
     Length(u64),
@@ -108,6 +113,11 @@ impl Memfd {
         let seals = fcntl_get_seals(&file).map_err(|_| MemoryError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemoryError::Unsealed);
+        }
+        // Holes may be punched into it, and the next touch ends the process when no huge page is left.
+        let system = rustix::fs::fstatfs(&file).map_err(failed("look at"))?;
+        if system.f_type == HUGETLBFS {
+            return Err(MemoryError::HugePages);
         }
         let size = rustix::fs::fstat(&file).map_err(failed("look at"))?.st_size;
         let wrong = || MemoryError::Length(size.cast_unsigned());
@@ -273,6 +283,20 @@ mod tests {
         memory.read(16, &mut long);
         assert_eq!(long[..8], [7; 8]);
         assert_eq!(long[8..], [0; 56]);
+    }
+
+    #[test]
+    fn huge_pages_are_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(huge) = memfd_create("huge", flags) else {
+            eprintln!("SKIPPED: this kernel has no huge pages");
+            return;
+        };
+        let len = 4 << 20;
+        ftruncate(&huge, len as u64).unwrap();
+        fcntl_add_seals(&huge, SEALS).unwrap();
+        let refused = Memfd::open(huge, 0..=len).unwrap_err();
+        assert!(matches!(refused, MemoryError::HugePages), "{refused}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod tree;
 mod url;
 pub mod view;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stack::compose::Composition;
@@ -282,12 +282,16 @@ pub enum SourceUri {
         clock: u32,
         /// `pt`, the payload type; `None`: any.
         payload_type: Option<u8>,
+        /// The key `from` of the stream: whose packets alone count; `None`: anybody's.
+        from: Option<IpAddr>,
     },
     /// `sdp:PATH`: packets that arrive as a session description says, of its first video, else its
     /// first sound.
     Sdp {
         /// The path, relative to the node file's folder.
         path: String,
+        /// As for packets that arrive at a port.
+        from: Option<IpAddr>,
     },
     /// `rtsp://`, `srt://`, `rtmp://`: a camera or server that is connected to; `udp://`:
     /// an MPEG transport stream that arrives.

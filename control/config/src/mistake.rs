@@ -20,6 +20,12 @@ pub enum ConfigFault {
         /// What to write, where that can be told.
         hint: Option<String>,
     },
+    /// No sender that a source can keep to.
+    #[error(
+        "{0} is not whom this source can keep to; write the sender's numeric address, such as \
+         \"192.0.2.7\", beside a source rtp:// or sdp:"
+    )]
+    Sender(String),
     /// Longer than any node file needs to be.
     #[error("the file has {len} bytes; at most {most} are read")]
     FileTooLarge {

@@ -2,7 +2,7 @@
 
 use selvedge_units::nearest;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use super::address::{self, AddressError};
@@ -89,6 +89,36 @@ const ENCODINGS: [&str; 7] = ["H264", "H265", "VP8", "VP9", "MPV", "JPEG", "L16"
 impl SourceUri {
     /// The longest source that is read, in bytes.
     pub const LONGEST: usize = 4096;
+
+    /// As [`FromStr`] reads it, its login and all. Only for the process that opens it.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        match self {
+            Self::Network { url } => url.reveal().to_owned(),
+            Self::Launch { line } => format!("launch:{line}"),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whose packets alone count.
+    #[must_use]
+    pub const fn sender(&self) -> Option<IpAddr> {
+        match self {
+            Self::Rtp { from, .. } | Self::Sdp { from, .. } => *from,
+            _ => None,
+        }
+    }
+
+    /// Lets only this sender's packets count; false if that is no matter of this source.
+    pub const fn keep_to(&mut self, sender: IpAddr) -> bool {
+        match self {
+            Self::Rtp { from, .. } | Self::Sdp { from, .. } => {
+                *from = Some(sender);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl FromStr for SourceUri {
@@ -137,11 +167,11 @@ impl fmt::Display for SourceUri {
                 write!(f, "file:{path}{mark}{}", options.join("&"))
             }
             Self::Test { what } => write!(f, "test:{what}"),
-            Self::Rtp { listen, encoding, clock, payload_type } => {
+            Self::Rtp { listen, encoding, clock, payload_type, from: _ } => {
                 write!(f, "rtp://{listen}?encoding={encoding}&clock={clock}")?;
                 payload_type.map_or(Ok(()), |pt| write!(f, "&pt={pt}"))
             }
-            Self::Sdp { path } => write!(f, "sdp:{path}"),
+            Self::Sdp { path, from: _ } => write!(f, "sdp:{path}"),
             Self::Network { url } => write!(f, "{url}"),
             Self::Camera { device } => write!(f, "camera:{device}"),
             Self::Record { path, encoding, repeat } => {
@@ -227,14 +257,14 @@ fn rtp(text: &str) -> Result<SourceUri, SourceError> {
             return Err(SourceError::Value { option, instead: "clock=90000: all video has it" });
         }
     };
-    Ok(SourceUri::Rtp { listen, encoding, clock, payload_type })
+    Ok(SourceUri::Rtp { listen, encoding, clock, payload_type, from: None })
 }
 
 fn sdp(text: &str, path: &str) -> Result<SourceUri, SourceError> {
     if path.is_empty() || path.contains(char::is_control) {
         return Err(SourceError::Empty(quoted(text), "sdp:camera.sdp"));
     }
-    Ok(SourceUri::Sdp { path: path.to_owned() })
+    Ok(SourceUri::Sdp { path: path.to_owned(), from: None })
 }
 
 fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {

@@ -13,7 +13,7 @@ use super::tree::Nodes;
 use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, quoted, stack};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
-const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail"];
+const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "from"];
 pub(super) const KNOWN: &[&str] = &known();
 const KNOWN_LEN: usize = OWN.len() + KEYS.len();
 
@@ -42,6 +42,7 @@ pub(super) fn read<'t>(
 ) -> Option<StreamConfig> {
     reader.refuse_unknown(section, KNOWN);
     let source = source(reader, section);
+    let source = from(reader, section, source);
     let to = to(reader, section);
     let link = link(reader, section, links);
     let tree = link.and_then(|link| trees.get(link)?.as_ref());
@@ -131,6 +132,22 @@ fn source<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<SourceUr
     let entry = reader.required(section, "source", EXAMPLE)?;
     let text = reader.text(&entry, EXAMPLE)?;
     text.parse().map_err(|error| reader.report_value(&entry, ConfigFault::Source(error))).ok()
+}
+
+/// The source, kept to the sender that the stream names.
+fn from<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    source: Option<SourceUri>,
+) -> Option<SourceUri> {
+    let Some(entry) = reader.entry(section, "from") else { return source };
+    let text = reader.text(&entry, "from = \"192.0.2.7\"")?;
+    let mut source = source?;
+    let kept = text.parse().ok().is_some_and(|sender| source.keep_to(sender));
+    if !kept {
+        reader.report_value(&entry, ConfigFault::Sender(quoted(text)));
+    }
+    kept.then_some(source)
 }
 
 fn to<'t>(

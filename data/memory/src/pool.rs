@@ -23,6 +23,7 @@ mod arena;
 #[cfg(not(loom))]
 mod region;
 
+use alloc::vec::Vec;
 use core::fmt;
 
 #[cfg(not(loom))]
@@ -94,7 +95,8 @@ pub enum SpanError {
 #[must_use]
 pub fn pool(capacity: Bytes) -> (PoolWriter, PoolReader) {
     let arena = Arc::new(Arena::new(capacity));
-    (PoolWriter { arena: Arc::clone(&arena), tail: 0, head_seen: 0 }, PoolReader { arena, head: 0 })
+    let writer = PoolWriter { arena: Arc::clone(&arena), tail: 0, head_seen: 0, apart: None };
+    (writer, PoolReader { arena, head: 0 })
 }
 
 /// The half that writes payloads.
@@ -102,6 +104,8 @@ pub struct PoolWriter {
     arena: Arc<Arena>,
     tail: u64,
     head_seen: u64,
+    /// Where a payload is written first if others may write to the pool's memory at any moment.
+    apart: Option<Vec<u8>>,
 }
 
 impl PoolWriter {
@@ -127,6 +131,11 @@ impl PoolWriter {
         }
         let at = self.tail + skipped;
         self.arena.trace_write(at, needed);
+        if let Some(apart) = &mut self.apart
+            && apart.len() < len
+        {
+            apart.resize(len, 0);
+        }
         Ok(Reservation { writer: self, at, len })
     }
 
@@ -167,6 +176,9 @@ pub struct Reservation<'a> {
 impl Reservation<'_> {
     /// The bytes to fill.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Some(apart) = &mut self.writer.apart {
+            return &mut apart[..self.len];
+        }
         let bytes = self.writer.arena.bytes(self.at + HEADER, self.len as u64);
         // SAFETY: `reserve` found these bytes free, in one piece, and outside of `head..tail`: the
         // reader does not touch them before `commit`, and the writer is borrowed meanwhile.
@@ -185,6 +197,9 @@ impl Reservation<'_> {
         let len = len as u64;
         let span = PayloadSpan { start: at + HEADER, len: len as u32 };
         let arena = &*writer.arena;
+        if let Some(apart) = &writer.apart {
+            arena.copy_in(span.start, &apart[..len as usize]);
+        }
         // SAFETY: `reserve` found everything from `tail` to the record's end free, and the reader
         // does not touch it before `tail` is stored.
         unsafe {

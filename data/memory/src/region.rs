@@ -67,6 +67,9 @@ pub enum RegionError {
     Layout(#[from] HeaderError),
 }
 
+/// Bytes that are copied at once.
+const WORD: usize = size_of::<u64>();
+
 /// A run of bytes of a region, found to lie in it.
 #[derive(Clone)]
 pub(crate) struct RegionSlice {
@@ -104,18 +107,51 @@ impl RegionSlice {
     /// Copies bytes out, each read once. `from` and the length must lie in the part.
     pub(crate) fn copy_out(&self, from: usize, to: &mut [u8]) {
         assert!(from.checked_add(to.len()).is_some_and(|end| end <= self.len), "within the part");
-        for (n, byte) in to.iter_mut().enumerate() {
+        let (head, words) = self.parts(from, to.len());
+        let (first, rest) = to.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words * WORD);
+        for (n, byte) in first.iter_mut().enumerate() {
             // SAFETY: within the part, as asserted.
             *byte = unsafe { self.base.add(from + n).read_volatile() };
+        }
+        for (n, word) in middle.chunks_exact_mut(WORD).enumerate() {
+            // SAFETY: as above, and aligned by `parts`.
+            let read =
+                unsafe { self.base.add(from + head + n * WORD).cast::<u64>().read_volatile() };
+            word.copy_from_slice(&read.to_ne_bytes());
+        }
+        let behind = from + head + words * WORD;
+        for (n, byte) in last.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { self.base.add(behind + n).read_volatile() };
         }
     }
 
     /// Copies bytes in. `at` and the length must lie in the part.
     pub(crate) fn copy_in(&self, at: usize, from: &[u8]) {
         assert!(at.checked_add(from.len()).is_some_and(|end| end <= self.len), "within the part");
-        for (n, &byte) in from.iter().enumerate() {
+        let (head, words) = self.parts(at, from.len());
+        let (first, rest) = from.split_at(head);
+        let (middle, last) = rest.split_at(words * WORD);
+        for (n, &byte) in first.iter().enumerate() {
             // SAFETY: within the part, as asserted.
             unsafe { self.base.add(at + n).write_volatile(byte) };
         }
+        for (n, word) in middle.as_chunks::<WORD>().0.iter().enumerate() {
+            let to = at + head + n * WORD;
+            // SAFETY: as above, and aligned by `parts`.
+            unsafe { self.base.add(to).cast::<u64>().write_volatile(u64::from_ne_bytes(*word)) };
+        }
+        let behind = at + head + words * WORD;
+        for (n, &byte) in last.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { self.base.add(behind + n).write_volatile(byte) };
+        }
+    }
+
+    /// How many bytes lie before the first whole word of these, and how many words follow.
+    fn parts(&self, at: usize, len: usize) -> (usize, usize) {
+        let head = self.base.as_ptr().wrapping_add(at).align_offset(WORD).min(len);
+        (head, (len - head) / WORD)
     }
 }

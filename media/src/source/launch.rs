@@ -18,6 +18,6 @@ pub(super) fn feed(what: &str, line: &str, timing: Timing) -> Result<Feed, Sourc
 }
 
 /// The elements of a launch line, linked and not started.
-pub(super) fn parse(line: &str) -> Result<gst::Bin, SourceError> {
+pub(crate) fn parse(line: &str) -> Result<gst::Bin, SourceError> {
     source_bin(line)
 }

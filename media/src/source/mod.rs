@@ -38,6 +38,7 @@ use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
+pub(crate) use launch::parse as parsed_line;
 pub use together::Pair;
 use together::Together;
 use unit::{Format, Unit};
@@ -69,7 +70,7 @@ pub struct Source {
 
 /// Makes the feed of a source, again for each time it loops.
 #[derive(Clone, Debug)]
-struct SourceOpener {
+pub(crate) struct SourceOpener {
     /// The source as errors name it.
     what: String,
     make: SourceKind,
@@ -119,7 +120,7 @@ pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
 }
 
 impl SourceOpener {
-    fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
+    pub(crate) fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
         let (what, make, repeat) = match uri {
             SourceUri::File { path, repeat, part } => {
                 let wanted = match part {
@@ -132,17 +133,19 @@ impl SourceOpener {
             SourceUri::Test { what } => {
                 (format!("test:{what}"), SourceKind::Test { line: test::line(what)? }, false)
             }
-            SourceUri::Rtp { listen, encoding, clock, payload_type } => {
+            SourceUri::Rtp { listen, encoding, clock, payload_type, from } => {
                 let stated = if encoding.contains('/') {
                     encoding.clone()
                 } else {
                     format!("{encoding}/{clock}")
                 };
                 let expected = rtp::Expected::new(*listen, &stated, *payload_type)?;
+                let expected = rtp::Expected { from: *from, ..expected };
                 (format!("rtp://{listen}"), SourceKind::Rtp(expected), false)
             }
-            SourceUri::Sdp { path } => {
+            SourceUri::Sdp { path, from } => {
                 let expected = rtp::described(&base_dir.join(path))?;
+                let expected = rtp::Expected { from: *from, ..expected };
                 (uri.to_string(), SourceKind::Rtp(expected), false)
             }
             SourceUri::Network { url } => {

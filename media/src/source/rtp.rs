@@ -1,12 +1,18 @@
 //! `rtp:` and `sdp:` sources: packets that come over the network, put in order, unpacked, and packed again,
-//! so that their pictures can be read. What is no packet is thrown away at the door.
+//! so that their pictures can be read. What is no packet is thrown away at the door, and so is what comes from
+//! another sender than the one that the source keeps to: another host than it is told, or another
+//! synchronization source while the first still sends (RFC 3550, section 8.2).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use gstreamer_net as gst_net;
+use gstreamer_net::prelude::InetSocketAddressExt;
+use parking_lot::Mutex;
 use selvedge_data_stream::rtp::Packet;
+use selvedge_units::Duration;
 
 use super::carry::Wanted;
 use super::elements::{make, wiring};
@@ -19,6 +25,9 @@ use crate::sdp::{Described, Session, TEXT_MAX};
 
 /// How long packets wait for those that were overtaken.
 const REORDER_MS: u32 = 60;
+/// How long a sender must be silent before another one counts: shorter than a person waits for a camera
+/// that was restarted, longer than a sender of one picture a second pauses.
+const SILENT: Duration = Duration::from_millis(1500);
 
 /// What is expected to arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +41,24 @@ pub(super) struct Expected {
     pub(super) fmtp: Option<String>,
     /// The identifier of the dependency descriptor, if packets carry it.
     pub(super) dependency: Option<u8>,
+    /// The host whose packets alone count.
+    pub(super) from: Option<IpAddr>,
+}
+
+/// The sender that a source keeps to: its synchronization source, and when it was heard last.
+#[derive(Debug, Default)]
+struct KeptSender(Option<(u32, Duration)>);
+
+impl KeptSender {
+    /// Whether a packet of this sender counts, now.
+    fn admits(&mut self, ssrc: u32, now: Duration) -> bool {
+        let is_another = |(kept, heard)| kept != ssrc && now - heard < SILENT;
+        if self.0.is_some_and(is_another) {
+            return false;
+        }
+        self.0 = Some((ssrc, now));
+        true
+    }
 }
 
 impl Expected {
@@ -72,7 +99,8 @@ impl Expected {
             return Err(refuse(encoding, remedy));
         }
         let channels = channels as u8;
-        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp: None, dependency: None })
+        let (fmtp, dependency, from) = (None, None, None);
+        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp, dependency, from })
     }
 
     /// What is known before the first packet.
@@ -102,10 +130,19 @@ impl Expected {
         gst::Caps::builder_full().structure(caps.build()).build()
     }
 
-    fn is_expected(&self, datagram: &[u8]) -> bool {
-        let payload_type = |packet: Packet<'_>| packet.header.payload_type;
-        Packet::parse(datagram)
-            .is_ok_and(|packet| self.payload_type.is_none_or(|pt| pt == payload_type(packet)))
+    /// The synchronization source of a packet that is expected.
+    fn ssrc(&self, datagram: &[u8]) -> Option<u32> {
+        let header = Packet::parse(datagram).ok()?.header;
+        self.payload_type.is_none_or(|pt| pt == header.payload_type).then_some(header.ssrc)
+    }
+
+    /// Whether a packet comes from where it should, as far as that is known.
+    fn is_from(&self, packet: &gst::BufferRef) -> bool {
+        let Some(from) = self.from else { return true };
+        let address = packet.meta::<gst_net::NetAddressMeta>().map(|meta| meta.addr());
+        let host =
+            address.and_then(|address| address.downcast::<gst_net::gio::InetSocketAddress>().ok());
+        host.is_some_and(|host| IpAddr::from(host.address()).to_canonical() == from.to_canonical())
     }
 }
 
@@ -152,10 +189,16 @@ pub(super) fn feed(what: &str, expected: &Expected) -> Result<Feed, SourceError>
         udp.set_property("caps", expected.caps());
         order.set_property("latency", REORDER_MS);
         let door = udp.static_pad("src").ok_or_else(|| wiring("udpsrc", "it has no output"))?;
-        let expected = expected.clone();
+        let (expected, kept) = (expected.clone(), Mutex::new(KeptSender::default()));
+        let began = std::time::Instant::now();
+        let is_admitted = move |packet: &gst::Buffer| {
+            let ssrc =
+                expected.ssrc(&packet.map_readable().ok()?).filter(|_| expected.is_from(packet));
+            let now = Duration(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            Some(kept.lock().admits(ssrc?, now))
+        };
         door.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            let map = info.buffer().and_then(|buffer| buffer.map_readable().ok());
-            if map.is_some_and(|map| expected.is_expected(&map)) {
+            if info.buffer().and_then(&is_admitted) == Some(true) {
                 gst::PadProbeReturn::Ok
             } else {
                 gst::PadProbeReturn::Drop
@@ -204,11 +247,26 @@ mod tests {
     #[test]
     fn only_packets_of_the_payload_type_pass_the_door() {
         let packet = [0x80, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 9];
-        let passes = |pt, bytes: &[u8]| expected("H264", pt).unwrap().is_expected(bytes);
+        let passes = |pt, bytes: &[u8]| expected("H264", pt).unwrap().ssrc(bytes).is_some();
         assert!(passes(None, &packet));
         assert!(passes(Some(96), &packet));
         assert!(!passes(Some(97), &packet));
         assert!(!passes(None, &packet[..11]));
         assert!(!passes(None, b"GET / HTTP/1.1"));
+    }
+
+    #[test]
+    fn another_sender_counts_only_once_the_first_is_silent() {
+        let mut kept = KeptSender::default();
+        let at = |tenths: u64| Duration::from_millis(100 * tenths);
+        assert!(kept.admits(7, at(0)) && !kept.admits(8, at(1)));
+        assert!(
+            kept.admits(7, at(10)) && !kept.admits(8, at(16)),
+            "silence counts from the last packet"
+        );
+        assert!(
+            kept.admits(8, at(25)) && !kept.admits(7, at(26)),
+            "it has gone, and came back too late"
+        );
     }
 }

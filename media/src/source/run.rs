@@ -54,7 +54,16 @@ impl Source {
         stop: &AtomicBool,
     ) -> Result<Self, SourceError> {
         elements::init()?;
-        let opener = SourceOpener::new(uri, base_dir)?;
+        Self::open_by(SourceOpener::new(uri, base_dir)?, payload_max, limit, stop)
+    }
+
+    /// The same, once its description is read.
+    pub(crate) fn open_by(
+        opener: SourceOpener,
+        payload_max: usize,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, SourceError> {
         let mut feed = opener.feed().map_err(|e| opener.explain(e))?;
         let (format, first) = match opener.known_format() {
             Some(format) => (format, None),

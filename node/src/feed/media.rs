@@ -8,13 +8,15 @@ use std::time::Instant;
 
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
+use selvedge_media::isolated::SourceProcess;
 use selvedge_media::output::{TransportStream, kind};
-use selvedge_media::{End, MediaFrame, Pair, Source, SourceError, StreamInfo};
+use selvedge_media::{End, MediaFrame, Pair, SourceError, StreamInfo, Trouble};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
 use super::{FeedStatus, OnInfo, SourceSpec};
-use crate::source::{may_be_absent, write_sdp};
+use crate::media_source::MediaSource;
+use crate::source::{OPENING_LOCAL, may_be_absent, write_sdp};
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -34,7 +36,7 @@ pub(super) struct SourceThread {
 
 impl SourceThread {
     pub(super) fn start(
-        source: Option<Source>,
+        source: Option<MediaSource>,
         reopen: SourceSpec,
         status: Arc<FeedStatus>,
         mut frame_producers: Vec<FrameProducer>,
@@ -56,6 +58,7 @@ impl SourceThread {
             info: source.as_ref().map(|source| source.info().clone()),
             on_info,
             packets: None,
+            process: None,
         };
         let thread = thread::Builder::new()
             .name(format!("source {}", worker.reopen.stream.spec.name))
@@ -103,10 +106,12 @@ struct Worker {
     on_info: OnInfo,
     /// What makes packets of frames where the stream's output takes others than RTP's.
     packets: Option<TransportStream>,
+    /// The process that will open the source again, if it has one.
+    process: Option<SourceProcess>,
 }
 
 impl Worker {
-    fn run(mut self, mut source: Option<Source>) {
+    fn run(mut self, mut source: Option<MediaSource>) {
         // A launch line that fails may be wrong; it is not tried four times a second.
         let comes_and_goes = matches!(
             self.reopen.stream.source,
@@ -126,8 +131,10 @@ impl Worker {
                 }
                 Err(error) => {
                     let delivered = self.status.get().0 == StreamState::Running;
-                    if began.elapsed() > HEALTHY.to_std() || comes_and_goes && delivered {
-                        wait = first;
+                    // A process that dies says nothing of its source.
+                    let died = error.trouble() == Trouble::Died;
+                    if began.elapsed() > HEALTHY.to_std() || (comes_and_goes || died) && delivered {
+                        wait = if died { RETRY_ABSENT.0 } else { first };
                     }
                     tracing::warn!(stream = self.reopen.stream.spec.name, %error, %wait, "source failed");
                     let detail = format!("{error}; trying again in {wait}");
@@ -139,13 +146,12 @@ impl Worker {
         }
     }
 
-    fn open(&self) -> Result<Source, SourceError> {
-        let SourceSpec { stream, base, payload_max } = &self.reopen;
-        if may_be_absent(&stream.source) {
-            let limit = OPENING.max(self.written_period() * 2);
-            return Source::open_within(&stream.source, base, *payload_max, limit, &self.stop);
-        }
-        Source::open(&stream.source, base, *payload_max)
+    fn open(&mut self) -> Result<MediaSource, SourceError> {
+        let limit = match may_be_absent(&self.reopen.stream.source) {
+            true => OPENING.max(self.written_period() * 2),
+            false => OPENING_LOCAL,
+        };
+        MediaSource::open(&self.reopen, &mut self.process, limit, &self.stop)
     }
 
     /// The period that the node file states; zero if it leaves that to the medium.
@@ -170,26 +176,19 @@ impl Worker {
         Ok(())
     }
 
-    fn deliver(&mut self, mut source: Source) -> Result<End, SourceError> {
+    fn deliver(&mut self, mut source: MediaSource) -> Result<End, SourceError> {
         let info = source.info().clone();
         if let Err(was) = self.note_info(&info) {
             let is = info.encoding();
             self.status.set(StreamState::Failed, format!("was {was}, came back as {is}"));
             return Ok(End::Stopped);
         }
-        if self.reopen.stream.thumbnail {
-            let status = Arc::clone(&self.status);
-            let give = move |jpeg: &[u8], _at| {
-                let mut slot = status.thumbnail.lock();
-                let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
-                *slot = Some((number, Arc::from(jpeg)));
-            };
-            // Pictures on the page are worth no stream: without them it goes on.
-            if let Err(error) = source.thumbnails(give) {
-                tracing::warn!(stream = self.reopen.stream.spec.name, %error, "no thumbnails");
-            }
-        }
-        source.expect_period(self.written_period());
+        let status = Arc::clone(&self.status);
+        let thumbnail = move |jpeg: &[u8]| {
+            let mut slot = status.thumbnail.lock();
+            let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
+            *slot = Some((number, Arc::from(jpeg)));
+        };
         let stream = &self.reopen.stream;
         let by_rtp = stream.output.is_none() && matches!(stream.source, SourceUri::File { .. });
         match (source.pair(), self.status.pair.get()) {
@@ -237,7 +236,7 @@ impl Worker {
                 }
             }
         };
-        source.run(&mut sink, &self.stop)
+        source.run(&self.reopen, &mut self.process, &mut sink, thumbnail, &self.stop)
     }
 
     /// Waits, unless asked to stop.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_data_memory::{PayloadSpan, RegionError, UntrustedConsumer, UntrustedPoolReader};
-use selvedge_data_stream::rtp::{SEQUENCE_AT, STAMPED_LEN, stamps};
+use selvedge_data_stream::rtp::{STAMPED_LEN, stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{
     Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
@@ -47,6 +47,9 @@ struct HeldFrame {
     span: Option<PayloadSpan>,
     stamped: bool,
     done: bool,
+    /// Those of its packets that were chosen, copied to where its producer can't change them, each where it lies
+    /// in the payload.
+    chosen: Vec<u8>,
 }
 
 /// What a link takes of a stream's packets.
@@ -76,6 +79,8 @@ pub struct SharedConsumer {
     ring: UntrustedConsumer<Descriptor>,
     pool: UntrustedPoolReader,
     held: VecDeque<HeldFrame>,
+    /// Memory of frames that are done, for the next ones.
+    spare: Vec<Vec<u8>>,
     limits: Limits,
     refused: Arc<RefusalCounters>,
     counts: CountsBoard,
@@ -115,11 +120,12 @@ impl SharedConsumer {
         };
         let held = VecDeque::with_capacity(segment.ring() as usize);
         let (refused, counts) = (Arc::default(), segment.counts());
-        let (check, checked, broken, first) = (None, 0, false, None);
+        let (check, checked, broken, first, spare) = (None, 0, false, None, Vec::new());
         Ok(Self {
             ring,
             pool,
             held,
+            spare,
             limits,
             refused,
             counts,
@@ -145,7 +151,8 @@ impl SharedConsumer {
         // Claimed even if the rest is wrong, so that its room comes back.
         let claimed = self.pool.claim(span);
         let stamped = descriptor.flags & Descriptor::STAMPED != 0;
-        self.held.push_back(HeldFrame { span: claimed.then_some(span), stamped, done: false });
+        let (span_held, chosen) = (claimed.then_some(span), self.spare.pop().unwrap_or_default());
+        self.held.push_back(HeldFrame { span: span_held, stamped, done: false, chosen });
         let frame = checked?;
         if !claimed {
             return Err(Refusal::Duration);
@@ -236,7 +243,10 @@ impl SharedConsumer {
             if let Some(span) = span {
                 self.pool.free(*span);
             }
-            self.held.pop_front();
+            if let Some(HeldFrame { mut chosen, .. }) = self.held.pop_front() {
+                chosen.clear();
+                self.spare.push(chosen);
+            }
             count += 1;
         }
         if count > 0 {
@@ -267,23 +277,22 @@ impl FrameConsumer for SharedConsumer {
     }
 
     fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
-        let of = |held: &&HeldFrame| held.span == Some(payload);
-        if len >= STAMPED_LEN && self.held.iter().find(of).is_some_and(|held| held.stamped) {
-            self.pool.write(payload, at + SEQUENCE_AT, &stamp.sequence.to_be_bytes());
-            for (offset, bytes) in stamps(stamp.deadline, stamp.now) {
-                self.pool.write(payload, at + offset, &bytes);
-            }
+        let of = |held: &&mut HeldFrame| held.span == Some(payload);
+        let Some(held) = self.held.iter_mut().find(of) else { return };
+        if at + len > payload.len as usize {
+            return;
+        }
+        held.chosen.resize(payload.len as usize, 0);
+        let packet = &mut held.chosen[at..at + len];
+        if self.pool.read(payload, at, packet) && held.stamped {
+            stamp_sequence(packet, stamp.sequence);
+            stamp_deadline(packet, stamp.deadline, stamp.now);
         }
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
-        match self.pool.locate(payload, at, len) {
-            // SAFETY: so many bytes lie there as long as `self`, and they are initialised. The
-            // producer may change them meanwhile: they are read by the kernel only, which takes
-            // its copy of whatever they are; this process passes their address on.
-            Some(bytes) => unsafe { &*bytes },
-            None => &[],
-        }
+        let held = self.held.iter().find(|held| held.span == Some(payload));
+        held.and_then(|held| held.chosen.get(at..at + len)).unwrap_or_default()
     }
 
     fn settled(&mut self, frame: &Frame) {

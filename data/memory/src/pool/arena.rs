@@ -69,7 +69,7 @@ enum Backing {
     Owned(Layout),
     #[cfg(not(loom))]
     Region {
-        _part: RegionSlice,
+        part: RegionSlice,
     },
 }
 
@@ -122,7 +122,7 @@ impl Arena {
         let header = part.base().cast::<Header>();
         // SAFETY: the part holds a header and the bytes behind it; the caller made it so long.
         let base = unsafe { part.base().add(size_of::<Header>()) };
-        Self { header, base, capacity, keep: Backing::Region { _part: part } }
+        Self { header, base, capacity, keep: Backing::Region { part } }
     }
 
     fn counters(&self) -> &Header {
@@ -163,11 +163,24 @@ impl Arena {
     /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
     pub(super) unsafe fn put(&self, at: u64, record: Record) {
         self.trace_write(at, HEADER);
-        // SAFETY: in bounds, and the caller's.
-        let header = unsafe { &mut *self.bytes(at, HEADER) };
+        let mut header = [0; HEADER as usize];
         header[..8].copy_from_slice(&record.start.to_le_bytes());
         header[8..12].copy_from_slice(&record.len.to_le_bytes());
         header[12..].copy_from_slice(&(record.state as u32).to_le_bytes());
+        // SAFETY: in bounds, and the caller's. No reference is made: in a region others may write here.
+        unsafe { self.bytes(at, HEADER).cast::<[u8; HEADER as usize]>().write(header) };
+    }
+
+    /// Copies bytes to a position of a region, without a reference to it.
+    pub(super) fn copy_in(&self, at: u64, bytes: &[u8]) {
+        #[cfg(not(loom))]
+        if let Backing::Region { part } = &self.keep {
+            let offset = at % self.capacity;
+            assert!(offset + bytes.len() as u64 <= self.capacity, "a payload lies in one piece");
+            part.copy_in(size_of::<Header>() + offset as usize, bytes);
+        }
+        #[cfg(loom)]
+        let _ = (at, bytes);
     }
 
     /// Reads what would be a record's header; `None` if its state is none.

@@ -39,7 +39,7 @@ impl PoolWriter {
         if tail.wrapping_sub(head_seen) > capacity || !tail.is_multiple_of(HEADER) {
             return Err(RegionError::Header);
         }
-        Ok(Self { arena, tail, head_seen })
+        Ok(Self { arena, tail, head_seen, apart: Some(alloc::vec::Vec::new()) })
     }
 }
 
@@ -109,22 +109,6 @@ impl UntrustedPoolReader {
     pub fn read(&self, span: PayloadSpan, at: usize, to: &mut [u8]) -> bool {
         let inside = self.offset(span, at, to.len());
         inside.inspect(|&from| self.bytes.copy_out(from, to)).is_some()
-    }
-
-    /// Copies bytes into a claimed payload; false if they do not all fit there.
-    pub fn write(&mut self, span: PayloadSpan, at: usize, from: &[u8]) -> bool {
-        let inside = self.offset(span, at, from.len());
-        inside.inspect(|&to| self.bytes.copy_in(to, from)).is_some()
-    }
-
-    /// Where bytes of a claimed payload lie, for the kernel to send; `None` if they are not all of
-    /// it. They may change at any moment: whoever reads them must not care what they are.
-    #[must_use]
-    pub fn locate(&self, span: PayloadSpan, at: usize, len: usize) -> Option<*const [u8]> {
-        let offset = self.offset(span, at, len)?;
-        // SAFETY: `offset` checked that so many bytes lie there.
-        let first = unsafe { self.bytes.base().add(offset) };
-        Some(core::ptr::slice_from_raw_parts(first.as_ptr(), len))
     }
 
     /// Bytes of the region's part before those of a payload.

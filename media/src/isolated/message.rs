@@ -1,0 +1,286 @@
+//! What a node and the process of a source send each other: from one end of their socket to the other.
+//!
+//! To the process go lines of JSON: a [`Request`], then an [`Attempt`] each time the source is to be opened. Back
+//! come messages: two lengths of 32 bits, a [`Report`] in JSON, and the bytes that belong to it. Those of a frame
+//! are its packets, each behind its length in 16 bits, and its access unit behind them. Nothing in a message is
+//! believed.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use selvedge_control_config::redacted;
+use selvedge_data_stream::{Kind, References};
+use selvedge_units::Duration;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{SourceError, Trouble};
+use crate::frame::{MediaFrame, StreamInfo};
+use crate::picture::{Codec, Picture};
+
+/// The longest report, and the most bytes behind it.
+const REPORT_MAX: usize = 64 << 10;
+const BYTES_MAX: usize = 16 << 20;
+/// The shortest packet: a fixed header.
+const PACKET_MIN: usize = 12;
+/// How much is read at once.
+const PIECE: usize = 64 << 10;
+/// The longest text that is shown.
+const TEXT_MAX: usize = 1000;
+/// No media is longer: half of what a time may be, so that times may be added.
+const TIME_MAX: Duration = Duration(1 << 62);
+
+/// A source, as a process is asked to open it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// With its login.
+    pub(super) uri: String,
+    /// Whose packets alone count.
+    pub(super) from: Option<std::net::IpAddr>,
+    pub(super) base: PathBuf,
+    pub(super) payload_max: usize,
+    /// Whether small pictures are wanted.
+    pub(super) thumbnails: bool,
+    /// Whether access units are wanted beside packets.
+    pub(super) units: bool,
+    /// The period that the node file states, in ns; 0 if it states none.
+    pub(super) expected_ns: u64,
+}
+
+/// The source is to be opened now.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Attempt {
+    pub(super) limit_ns: u64,
+}
+
+/// What a process has to say.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// The source is open.
+    Open(Info),
+    Frame(FrameHead),
+    /// A JPEG image.
+    Thumbnail,
+    /// The media came to their end.
+    Ended {
+        note: Option<String>,
+    },
+    /// The source can't be opened, or broke off.
+    Failed {
+        trouble: Trouble,
+        text: String,
+    },
+}
+
+/// [`StreamInfo`] on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Info {
+    encoding: String,
+    payload_type: u8,
+    clock_rate: u32,
+    fmtp: Option<String>,
+    channels: Option<u8>,
+    period_ns: u64,
+    width: Option<u32>,
+    height: Option<u32>,
+}
+
+/// A frame without its bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FrameHead {
+    kind: u8,
+    referenced: bool,
+    closes: bool,
+    refs: Option<u64>,
+    media_ns: u64,
+    decode_ns: u64,
+    timestamp: u32,
+    packets: usize,
+}
+
+impl From<&StreamInfo> for Info {
+    fn from(info: &StreamInfo) -> Self {
+        Self {
+            encoding: info.encoding().to_owned(),
+            payload_type: info.payload_type,
+            clock_rate: info.clock_rate,
+            fmtp: info.fmtp.clone(),
+            channels: info.channels,
+            period_ns: info.period.0,
+            width: info.width,
+            height: info.height,
+        }
+    }
+}
+
+impl Info {
+    /// `None` if it is none that a stream can have.
+    pub(super) fn checked(self) -> Option<StreamInfo> {
+        let codec = Codec::from_encoding(&self.encoding)?;
+        let line = |text: &String| text.len() <= REPORT_MAX && !text.contains(char::is_control);
+        let possible = self.payload_type < 128
+            && (1_000..=1_000_000).contains(&self.clock_rate)
+            && (1..=TIME_MAX.0 >> 16).contains(&self.period_ns)
+            && self.channels.is_none_or(|channels| (1..=2).contains(&channels))
+            && self.fmtp.as_ref().is_none_or(line);
+        possible.then_some(StreamInfo {
+            codec,
+            payload_type: self.payload_type,
+            clock_rate: self.clock_rate,
+            fmtp: self.fmtp,
+            channels: self.channels,
+            period: Duration(self.period_ns),
+            width: self.width,
+            height: self.height,
+        })
+    }
+}
+
+impl FrameHead {
+    /// A frame's, with the bytes that go behind it into `bytes`.
+    pub(super) fn new(frame: &MediaFrame<'_>, units: bool, bytes: &mut Vec<u8>) -> Self {
+        bytes.clear();
+        for packet in frame.packets {
+            // Packets are made for datagrams, which are shorter.
+            bytes.extend(u16::try_from(packet.len()).unwrap_or(u16::MAX).to_le_bytes());
+            bytes.extend(&packet[..packet.len().min(u16::MAX.into())]);
+        }
+        bytes.extend(if units { frame.unit } else { &[] });
+        Self {
+            kind: frame.picture.kind as u8,
+            referenced: frame.picture.referenced,
+            closes: frame.picture.closes,
+            refs: frame.picture.refs.map(References::bits),
+            media_ns: frame.media_time.0,
+            decode_ns: frame.decode_time.0,
+            timestamp: frame.rtp_timestamp,
+            packets: frame.packets.len(),
+        }
+    }
+
+    /// Gives `take` the frame that these bytes hold, decoded no earlier than the one before; the time for
+    /// that. `None` if they hold none.
+    pub(super) fn take(
+        &self,
+        mut bytes: &[u8],
+        before: Duration,
+        mut take: impl FnMut(MediaFrame<'_>),
+    ) -> Option<Duration> {
+        if self.packets == 0 || self.packets > bytes.len() {
+            return None;
+        }
+        let mut packets = Vec::with_capacity(self.packets);
+        for _ in 0..self.packets {
+            let (length, rest) = bytes.split_first_chunk()?;
+            let (packet, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+            packets.push(Some(packet).filter(|packet| packet.len() >= PACKET_MIN)?);
+            bytes = rest;
+        }
+        let picture = Picture {
+            kind: Kind::from_number(self.kind)?,
+            referenced: self.referenced,
+            closes: self.closes,
+            refs: self.refs.map(References::from_bits),
+        };
+        let time = |ns| Some(Duration(ns)).filter(|time| *time < TIME_MAX);
+        let (media_time, decode_time) = (time(self.media_ns)?, time(self.decode_ns)?.max(before));
+        let (rtp_timestamp, unit, packets) = (self.timestamp, bytes, &packets);
+        take(MediaFrame { picture, media_time, decode_time, rtp_timestamp, unit, packets });
+        Some(decode_time)
+    }
+}
+
+/// A text of a process, as it may be shown: one line, and no login.
+pub(super) fn shown(text: &str) -> String {
+    let line = text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect::<String>();
+    redacted(&line)
+}
+
+/// An error as it was in the process.
+pub(super) fn failed(trouble: Trouble, text: &str) -> SourceError {
+    SourceError::Isolated { trouble, message: shown(text) }
+}
+
+/// Sends a message.
+pub(super) fn send(mut socket: &UnixStream, report: &Report, bytes: &[u8]) -> io::Result<()> {
+    let text = serde_json::to_vec(report)?;
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(io::Error::other);
+    let mut head = [length(&text)?.to_le_bytes(), length(bytes)?.to_le_bytes()].concat();
+    head.extend(text);
+    socket.write_all(&head)?;
+    socket.write_all(bytes)
+}
+
+/// Why nothing more comes from a process.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReceiveError {
+    #[error("it has ended")]
+    Closed(#[source] Option<io::Error>),
+    #[error("it sent what is no message")]
+    Malformed,
+}
+
+/// A node's end of the socket, with what has come of messages. Never holds more than the longest and a piece.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    socket: UnixStream,
+    bytes: Vec<u8>,
+    /// The bytes of the message that was given out last.
+    taken: usize,
+}
+
+impl Inbox {
+    /// Reads wait as long as this socket's timeout says.
+    pub(super) const fn new(socket: UnixStream) -> Self {
+        Self { socket, bytes: Vec::new(), taken: 0 }
+    }
+
+    pub(super) const fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// The next message; `None` if there is none by the socket's timeout.
+    pub(super) fn receive(&mut self) -> Result<Option<(Report, &[u8])>, ReceiveError> {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        let Some((text, size)) = self.lengths()? else {
+            return self.read().map(|()| None);
+        };
+        let (head, bytes) = self.bytes[8..size].split_at(text);
+        let report = serde_json::from_slice(head).map_err(|_| ReceiveError::Malformed)?;
+        self.taken = size;
+        Ok(Some((report, bytes)))
+    }
+
+    /// The length of the first message's text, and of all of it, once it is there.
+    fn lengths(&self) -> Result<Option<(usize, usize)>, ReceiveError> {
+        let Some((head, _)) = self.bytes.split_first_chunk::<8>() else { return Ok(None) };
+        let length = |at: usize| {
+            let part = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            u32::from_le_bytes(part) as usize
+        };
+        let (text, bytes) = (length(0), length(4));
+        if text > REPORT_MAX || bytes > BYTES_MAX {
+            return Err(ReceiveError::Malformed);
+        }
+        let size = 8 + text + bytes;
+        Ok((self.bytes.len() >= size).then_some((text, size)))
+    }
+
+    fn read(&mut self) -> Result<(), ReceiveError> {
+        let filled = self.bytes.len();
+        self.bytes.resize(filled + PIECE, 0);
+        let read = self.socket.read(&mut self.bytes[filled..]);
+        self.bytes.truncate(filled + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(ReceiveError::Closed(None)),
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
+                _ => Err(ReceiveError::Closed(Some(error))),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! A source's process as its node sees it: started, asked to open the source, read, and ended.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use selvedge_control_config::SourceUri;
+use selvedge_units::Duration;
+
+use super::message::{self, Attempt, Inbox, Report, Request};
+use crate::error::{SourceError, Trouble};
+use crate::frame::{End, FrameSink, StreamInfo};
+
+/// How long a read waits before it looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a process may take to start, beside what its source takes.
+const START: Duration = Duration::from_secs(10);
+/// How long a process may take to say goodbye to a camera or server.
+const GOODBYE: Duration = Duration::from_millis(300);
+/// The variables of the environment that a process gets, by their beginnings: nothing secret.
+const ENVIRONMENT: [&str; 8] =
+    ["GST_", "XDG_", "LD_", "LC_", "LANG", "HOME", "SELVEDGE_LOG", "RUST_BACKTRACE"];
+
+/// A source that a process is to open.
+#[derive(Clone, Debug)]
+pub struct SourceRequest<'a> {
+    /// Where it is.
+    pub uri: &'a SourceUri,
+    /// The folder that relative paths are relative to.
+    pub base: &'a Path,
+    /// The largest RTP payload of its packets.
+    pub payload_max: usize,
+    /// Whether small pictures of it are wanted.
+    pub thumbnails: bool,
+    /// Whether access units are wanted beside packets.
+    pub units: bool,
+    /// A camera or server whose pictures come at this period is not given up between two of them.
+    pub expected: Duration,
+}
+
+/// A process for one source. Dropped, it is ended and waited for.
+#[derive(Debug)]
+pub struct SourceProcess {
+    what: String,
+    child: Child,
+    inbox: Inbox,
+    started: Instant,
+    is_dead: bool,
+}
+
+impl SourceProcess {
+    /// Starts a process of this program for a source. The source itself, with its login, goes through the
+    /// socket, so that the list of processes does not show it.
+    ///
+    /// # Errors
+    /// [`SourceError::Isolated`] if the process can't be had.
+    pub fn start(program: &Path, request: &SourceRequest<'_>) -> Result<Self, SourceError> {
+        let what = request.uri.to_string();
+        let no_process = |error: std::io::Error| SourceError::Isolated {
+            trouble: Trouble::Died,
+            message: format!("no process for \"{what}\": {error}"),
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(no_process)?;
+        ours.set_read_timeout(Some(LOOK.into())).map_err(no_process)?;
+        let child = spawn(program, theirs.into()).map_err(no_process)?;
+        let process = Self {
+            what: what.clone(),
+            child,
+            inbox: Inbox::new(ours),
+            started: Instant::now(),
+            is_dead: false,
+        };
+        let request = Request {
+            uri: request.uri.reveal(),
+            from: request.uri.sender(),
+            base: PathBuf::from(request.base),
+            payload_max: request.payload_max,
+            thumbnails: request.thumbnails,
+            units: request.units,
+            expected_ns: request.expected.0,
+        };
+        process.ask(&request).map_err(no_process)?;
+        Ok(process)
+    }
+
+    /// Whether it can be asked to open its source again.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        !self.is_dead
+    }
+
+    /// How long it has been running.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Opens the source and waits for its first frame, so long at most, and no longer once `stop` is set.
+    ///
+    /// # Errors
+    /// [`SourceError`], as the process found it, or that it died.
+    pub fn open(&mut self, limit: Duration, stop: &AtomicBool) -> Result<StreamInfo, SourceError> {
+        if let Err(error) = self.ask(&Attempt { limit_ns: limit.0 }) {
+            return Err(self.died(&error.to_string()));
+        }
+        let until = Instant::now() + (limit + START).to_std();
+        while !stop.load(Ordering::Relaxed) && Instant::now() < until {
+            match self.inbox.receive() {
+                Ok(None) => {}
+                Ok(Some((Report::Open(info), _))) => {
+                    let info = info.checked();
+                    return info.ok_or_else(|| self.died("it sent what is no stream"));
+                }
+                Ok(Some((Report::Failed { trouble, text }, _))) => {
+                    return Err(message::failed(trouble, &text));
+                }
+                // What is left of the last attempt.
+                Ok(Some((Report::Thumbnail, _))) => {}
+                Ok(Some(_)) => return Err(self.died("it sent frames of no source")),
+                Err(error) => return Err(self.died(&error.to_string())),
+            }
+        }
+        self.is_dead = true;
+        Err(SourceError::Stalled { what: self.what.clone(), waited: limit })
+    }
+
+    /// Delivers frames until the source ends or `stop` is set, which is looked at every 50 ms; `give` gets
+    /// small pictures, as JPEG images.
+    ///
+    /// # Errors
+    /// [`SourceError`] as the process found it, or that it died; the node may start another.
+    pub fn run(
+        &mut self,
+        sink: &mut dyn FrameSink,
+        mut give: impl FnMut(&[u8]),
+        stop: &AtomicBool,
+    ) -> Result<End, SourceError> {
+        let mut decoded = Duration::ZERO;
+        while !stop.load(Ordering::Relaxed) {
+            match self.inbox.receive() {
+                Ok(None) => {}
+                Ok(Some((Report::Frame(head), bytes))) => {
+                    match head.take(bytes, decoded, |frame| sink.enqueue(frame)) {
+                        Some(at) => decoded = at,
+                        None => return Err(self.died("it sent what is no frame")),
+                    }
+                }
+                Ok(Some((Report::Thumbnail, jpeg))) => give(jpeg),
+                Ok(Some((Report::Ended { note }, _))) => {
+                    return Ok(End::Eos { note: note.as_deref().map(message::shown) });
+                }
+                Ok(Some((Report::Failed { trouble, text }, _))) => {
+                    return Err(message::failed(trouble, &text));
+                }
+                Ok(Some((Report::Open(_), _))) => return Err(self.died("it opened a source twice")),
+                Err(error) => return Err(self.died(&error.to_string())),
+            }
+        }
+        self.is_dead = true;
+        Ok(End::Stopped)
+    }
+
+    fn ask(&self, line: &impl serde::Serialize) -> std::io::Result<()> {
+        let text = serde_json::to_string(line)? + "\n";
+        self.inbox.socket().write_all(text.as_bytes())
+    }
+
+    /// Ends it, and says how it ended.
+    fn died(&mut self, why: &str) -> SourceError {
+        self.is_dead = true;
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let how = self.child.wait().map_or_else(|error| error.to_string(), |how| how.to_string());
+        let message = format!("the process of \"{}\" died: {why} ({how})", self.what);
+        SourceError::Isolated { trouble: Trouble::Died, message }
+    }
+}
+
+impl Drop for SourceProcess {
+    fn drop(&mut self) {
+        let mut socket = self.inbox.socket();
+        let until = Instant::now() + GOODBYE.to_std();
+        // It sees the end, lets go of its camera and ends: then the socket ends here. Until then what comes
+        // is thrown away.
+        if socket.shutdown(Shutdown::Write).is_ok() {
+            let mut rest = vec![0; 64 << 10];
+            while Instant::now() < until && !matches!(socket.read(&mut rest), Ok(0)) {}
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process to start: the program, its standard input, and where the child goes.
+type Start = (PathBuf, OwnedFd, Sender<std::io::Result<Child>>);
+
+/// Starts a process on a thread that lives as long as this program: the kernel ends a source's process when
+/// the thread that started it ends, so that none outlives its node.
+fn spawn(program: &Path, input: OwnedFd) -> std::io::Result<Child> {
+    static STARTER: Mutex<Option<Sender<Start>>> = Mutex::new(None);
+    let gone = || std::io::Error::other("the thread that starts processes is gone");
+    let (done, child) = channel();
+    let mut starter = STARTER.lock();
+    if starter.is_none() {
+        let (starts, asked) = channel::<Start>();
+        thread::Builder::new().name("source starter".into()).spawn(move || {
+            for (program, input, done) in asked {
+                let _ = done.send(command(&program, input).spawn());
+            }
+        })?;
+        *starter = Some(starts);
+    }
+    let sent = starter.as_ref().and_then(|starts| starts.send((program.into(), input, done)).ok());
+    drop(starter);
+    sent.ok_or_else(gone)?;
+    child.recv().map_err(|_| gone())?
+}
+
+/// What starts a source's process.
+fn command(program: &Path, input: OwnedFd) -> Command {
+    let mut command = Command::new(program);
+    command.arg0("selvedge").arg("source-process").stdin(Stdio::from(input)).stdout(Stdio::null());
+    let is_passed = |name: &std::ffi::OsStr| {
+        ENVIRONMENT
+            .iter()
+            .any(|beginning| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
+    };
+    command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed(name)));
+    // Its node has looked at the plug-ins just now; and code that is made while it runs is not let in.
+    command.env("GST_REGISTRY_UPDATE", "no").env("ORC_CODE", "backup");
+    command
+}

@@ -1,0 +1,157 @@
+//! The process of a source: from what its node asks by standard input, a socket, to the frames that it sends
+//! back there. It ends with its node.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use parking_lot::Mutex;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use selvedge_control_config::SourceUri;
+use selvedge_os::sandbox::{CapabilitySet, close_others, confine, keep_capabilities};
+use selvedge_units::Duration;
+use serde::de::DeserializeOwned;
+
+use super::message::{Attempt, FrameHead, Info, Report, Request, send};
+use super::plugins;
+use crate::error::SourceError;
+use crate::frame::{End, MediaFrame};
+use crate::source::{Source, SourceOpener, elements};
+
+/// What resolves names, and what TLS trusts.
+const READABLE: [&str; 9] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/usr/share/ca-certificates",
+    "/run/systemd/resolve",
+];
+
+/// Runs a source for the node at the other end of standard input, until that end is closed.
+///
+/// # Errors
+/// [`ServeError`], if this was not started by a node; what is wrong with the source goes to the node.
+pub fn serve() -> Result<(), ServeError> {
+    close_others();
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)?;
+    // Before any thread is started: each has its own.
+    keep_capabilities(CapabilitySet::empty())?;
+    let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let mut lines = BufReader::new(socket.try_clone()?);
+    let request: Request = next(&mut lines).ok_or(ServeError::NoRequest)?;
+    let mut uri: SourceUri = request.uri.parse().map_err(|_| ServeError::NoRequest)?;
+    if let Some(from) = request.from {
+        uri.keep_to(from);
+    }
+    let opener = match elements::init().and_then(|()| SourceOpener::new(&uri, &request.base)) {
+        Ok(opener) => opener,
+        Err(error) => return Ok(send(&socket, &failure(&error), &[])?),
+    };
+    plugins::load(&uri, request.thumbnails);
+    confine(&READABLE.map(Path::new))?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (attempts, asked) = channel();
+    let stopped = Arc::clone(&stop);
+    thread::Builder::new().name("node".into()).spawn(move || {
+        while let Some(attempt) = next::<Attempt>(&mut lines) {
+            let _ = attempts.send(attempt);
+        }
+        stopped.store(true, Ordering::Relaxed);
+    })?;
+    let reports = Reports { socket: Arc::new(Mutex::new(socket)), stop };
+    Serving { reports, request, opener }.run(&asked);
+    Ok(())
+}
+
+/// Why a process of a source can't work.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It was not started by a node.
+    #[error("standard input has no source; only a node starts this, for a source in the network")]
+    NoRequest,
+    /// It could do more than it should.
+    #[error("this source can't be isolated: {0}")]
+    Sandbox(#[from] selvedge_os::sandbox::SandboxError),
+    /// Its node is gone.
+    #[error("standard input is no socket of a node: {0}")]
+    Socket(#[from] std::io::Error),
+}
+
+/// The next line; `None` at the end.
+fn next<T: DeserializeOwned>(lines: &mut impl BufRead) -> Option<T> {
+    let mut line = String::new();
+    lines.read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+fn failure(error: &SourceError) -> Report {
+    Report::Failed { trouble: error.trouble(), text: error.to_string() }
+}
+
+/// The way to the node, for several threads.
+#[derive(Clone)]
+struct Reports {
+    socket: Arc<Mutex<UnixStream>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Reports {
+    /// Sends; nobody is left to work for if that fails.
+    fn send(&self, report: &Report, bytes: &[u8]) {
+        if send(&self.socket.lock(), report, bytes).is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+struct Serving {
+    reports: Reports,
+    request: Request,
+    opener: SourceOpener,
+}
+
+impl Serving {
+    /// Opens the source each time it is asked to.
+    fn run(&self, asked: &Receiver<Attempt>) {
+        for Attempt { limit_ns } in asked {
+            let report = match self.deliver(Duration(limit_ns)) {
+                Ok(End::Stopped) => return,
+                Ok(End::Eos { note }) => Report::Ended { note },
+                Err(error) => failure(&error),
+            };
+            self.reports.send(&report, &[]);
+        }
+    }
+
+    fn deliver(&self, limit: Duration) -> Result<End, SourceError> {
+        let Request { payload_max, thumbnails, units, expected_ns, .. } = self.request;
+        let (reports, stop) = (&self.reports, &self.reports.stop);
+        let mut source = Source::open_by(self.opener.clone(), payload_max, limit, stop)?;
+        reports.send(&Report::Open(Info::from(source.info())), &[]);
+        if thumbnails {
+            let reports = reports.clone();
+            let give = move |jpeg: &[u8], _at| reports.send(&Report::Thumbnail, jpeg);
+            // A page is worth no stream: without small pictures it goes on.
+            if let Err(error) = source.thumbnails(give) {
+                tracing::warn!(%error, "no thumbnails");
+            }
+        }
+        source.expect_period(Duration(expected_ns));
+        let mut bytes = Vec::new();
+        let mut sink = |frame: MediaFrame<'_>| {
+            let head = FrameHead::new(&frame, units, &mut bytes);
+            reports.send(&Report::Frame(head), &bytes);
+        };
+        source.run(&mut sink, stop)
+    }
+}

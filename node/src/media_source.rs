@@ -1,0 +1,110 @@
+//! An open source of media: read by this process, or by one of its own where it parses what comes from the
+//! network. Frames go from either to the same sink.
+
+use std::sync::atomic::AtomicBool;
+
+use selvedge_media::isolated::{SourceProcess, SourceRequest, comes_from_network};
+use selvedge_media::{End, FrameSink, Pair, Source, SourceError, StreamInfo};
+use selvedge_units::Duration;
+
+use crate::feed::SourceSpec;
+
+/// How long a process is asked again to open its source. What it knows of the host, such as who resolves names,
+/// grows old.
+const RENEWED: Duration = Duration::from_secs(60);
+
+/// A source that is open.
+pub(crate) enum MediaSource {
+    /// GStreamer runs here.
+    Here(Box<Source>),
+    /// GStreamer runs there.
+    Isolated(Box<SourceProcess>, StreamInfo),
+}
+
+impl MediaSource {
+    /// Opens a source, for so long at most. `process` is one that could not open it before, and that may try
+    /// again; if it fails it is put back there.
+    pub(crate) fn open(
+        spec: &SourceSpec,
+        process: &mut Option<SourceProcess>,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, SourceError> {
+        let SourceSpec { stream, base, payload_max, isolates_by } = spec;
+        let (uri, payload_max) = (&stream.source, *payload_max);
+        let Some(program) = isolates_by.as_ref().filter(|_| comes_from_network(uri)) else {
+            let source = Source::open_within(uri, base, payload_max, limit, stop)?;
+            return Ok(Self::Here(Box::new(source)));
+        };
+        let fresh = |process: &SourceProcess| process.is_alive() && process.age() < RENEWED;
+        let mut isolated = match process.take().filter(fresh) {
+            Some(process) => process,
+            None => {
+                let (thumbnails, units) = (stream.thumbnail, stream.output.is_some());
+                let expected = stream.spec.declared_period().unwrap_or_default();
+                let request = SourceRequest { uri, base, payload_max, thumbnails, units, expected };
+                SourceProcess::start(program, &request)?
+            }
+        };
+        match isolated.open(limit, stop) {
+            Ok(info) => Ok(Self::Isolated(Box::new(isolated), info)),
+            Err(error) => {
+                *process = Some(isolated).filter(SourceProcess::is_alive);
+                Err(error)
+            }
+        }
+    }
+
+    /// What the stream is.
+    pub(crate) const fn info(&self) -> &StreamInfo {
+        match self {
+            Self::Here(source) => source.info(),
+            Self::Isolated(_, info) => info,
+        }
+    }
+
+    /// What it keeps together with; only files do, which are read here.
+    pub(crate) fn pair(&self) -> Option<Pair> {
+        match self {
+            Self::Here(source) => source.pair(),
+            Self::Isolated(..) => None,
+        }
+    }
+
+    /// Keeps together with the other stream of a pair.
+    pub(crate) fn join(&mut self, pair: &Pair) {
+        if let Self::Here(source) = self {
+            source.join(pair);
+        }
+    }
+
+    /// Delivers frames until the source ends or `stop` is set; `thumbnail` gets JPEG images. `process` gets the
+    /// process, if that may open the source again.
+    pub(crate) fn run(
+        self,
+        spec: &SourceSpec,
+        process: &mut Option<SourceProcess>,
+        sink: &mut dyn FrameSink,
+        mut thumbnail: impl FnMut(&[u8]) + Send + 'static,
+        stop: &AtomicBool,
+    ) -> Result<End, SourceError> {
+        let stream = &spec.stream;
+        match self {
+            Self::Here(mut source) => {
+                if stream.thumbnail
+                    // Pictures on the page are worth no stream: without them it goes on.
+                    && let Err(error) = source.thumbnails(move |jpeg, _at| thumbnail(jpeg))
+                {
+                    tracing::warn!(stream = stream.spec.name, %error, "no thumbnails");
+                }
+                source.expect_period(stream.spec.declared_period().unwrap_or_default());
+                source.run(sink, stop)
+            }
+            Self::Isolated(mut isolated, _) => {
+                let ended = isolated.run(sink, thumbnail, stop);
+                *process = Some(*isolated).filter(SourceProcess::is_alive);
+                ended
+            }
+        }
+    }
+}

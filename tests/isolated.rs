@@ -1,0 +1,168 @@
+//! Sources in the network, each in a process of its own: what that may not do, that it dies alone, that it
+//! ends with its node, and that it shows nobody its login.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{
+    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
+    sink, until,
+};
+
+const AMPLE: &str = "rate = \"50 Mbit/s\"";
+const PATIENT: &str = "delay = \"60 s\"\nring = 1024\npool = \"16 MB\"\n";
+/// In which a source must be back whose process was killed.
+const BACK: Duration = Duration::from_secs(1);
+/// What a process may take of memory that it shares with nobody, in kB.
+const PRIVATE_KB: u64 = 25_000;
+
+/// The processes that a program has started and that run.
+fn children(id: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The only process that a node has started.
+fn only_child(node: u32) -> u32 {
+    let mut found = Vec::new();
+    until("one source has a process", || {
+        found = children(node);
+        found.len() == 1 && status(found[0], "Seccomp") == "2"
+    });
+    found[0]
+}
+
+fn status(id: u32, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(":\t"));
+    value.unwrap_or_default().to_owned()
+}
+
+fn kill(signal: &str, id: u32) {
+    let done = Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status();
+    assert!(done.is_ok_and(|done| done.success()));
+}
+
+fn count(stream: &Value, key: &str) -> u64 {
+    stream[key].as_u64().unwrap_or_else(|| panic!("no {key} in {stream}"))
+}
+
+/// A sender, and a node that relays what it sends as `relayed`, beside a clip of its own.
+fn relay(folder: &Folder, more: &str) -> (Running, Running, String) {
+    let at = free_port();
+    let (_receivers, to): (Vec<_>, Vec<_>) = (0..2).map(|_| sink()).unzip();
+    let more = format!("{PATIENT}{more}");
+    let streams = [
+        Stream {
+            name: "relayed",
+            source: format!("rtp://{at}?encoding=H264"),
+            to: to[0],
+            more: &more,
+        },
+        Stream { name: "clip", source: file_source(&clip(CORRIDOR), true), to: to[1], more: &more },
+    ];
+    let file = folder.write("relay.toml", node_file(AMPLE, &streams));
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    let (sender, _) = lecture(folder, at, PATIENT);
+    (sender, node, page)
+}
+
+fn frames(page: &str, name: &str) -> u64 {
+    count(&http::stream(page, name), "frames")
+}
+
+#[test]
+fn a_source_in_the_network_may_do_nothing_else_and_dies_alone() {
+    let folder = Folder::new();
+    let (_sender, node, page) = relay(&folder, "thumbnail = true\n");
+    until("frames are relayed", || frames(&page, "relayed") > 20);
+    let mut process = only_child(node.id());
+    for (key, value) in
+        [("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000"), ("NoNewPrivs", "1")]
+    {
+        assert_eq!(status(process, key), value, "{key}");
+    }
+    until("a picture is there", || {
+        http::request(&page, "GET", "/api/v1/streams/relayed/thumbnail", "").0 == 200
+    });
+    let private = private_kb(process);
+    assert!(private < PRIVATE_KB, "{private} kB are its own");
+
+    for signal in ["KILL", "SEGV", "KILL"] {
+        let before = frames(&page, "relayed");
+        let killed = Instant::now();
+        kill(signal, process);
+        until("it is shown as retried", || {
+            let log = node.stderr();
+            log.contains("died") || http::stream(&page, "relayed")["state"] == "retrying"
+        });
+        until("another process has its place", || {
+            !children(node.id()).contains(&process) && !children(node.id()).is_empty()
+        });
+        assert!(killed.elapsed() < BACK, "{:?}", killed.elapsed());
+        until("frames are relayed again", || frames(&page, "relayed") > before + 10);
+        process = only_child(node.id());
+    }
+    let clip = http::stream(&page, "clip");
+    assert_eq!((count(&clip, "refused"), count(&clip, "lost_frames")), (0, 0), "{clip}");
+    assert_eq!(clip["state"], "running");
+
+    // A node that is killed takes it along, also one that would not end by itself.
+    kill("STOP", process);
+    kill("KILL", node.id());
+    until("the process has ended", || !Path::new(&format!("/proc/{process}/exe")).exists());
+}
+
+/// What only this process has in memory.
+fn private_kb(id: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).expect("it is our child's");
+    let of = |key: &str| {
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(key)).expect("the kernel says it");
+        line.trim_matches([' ', ':', 'k', 'B']).parse::<u64>().expect("a number")
+    };
+    of("Private_Clean") + of("Private_Dirty")
+}
+
+#[test]
+fn a_login_is_in_no_list_of_processes() {
+    let folder = Folder::new();
+    let (_receiver, to) = sink();
+    let source = format!("rtsp://keeper:hush-hush@{}/camera", free_port());
+    let stream = Stream { name: "camera", source, to, more: "" };
+    let file = folder.write("node.toml", node_file(AMPLE, &[stream]));
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    until("the camera is absent", || http::stream(&page, "camera")["state"] == "retrying");
+    let process = only_child(node.id());
+    for name in ["cmdline", "environ", "comm"] {
+        let shown = fs::read(format!("/proc/{process}/{name}")).expect("it runs");
+        assert!(!String::from_utf8_lossy(&shown).contains("hush"), "{name}");
+    }
+    let detail = http::stream(&page, "camera")["detail"].to_string();
+    assert!(detail.contains("no media from \\\"rtsp://***@"), "{detail}");
+    assert!(!node.stderr().contains("hush"), "{}", node.stderr());
+    // The same process tries again: an attempt is cheap.
+    let attempts = |node: &Running| node.stderr().matches("source failed").count();
+    until("it was tried again", || attempts(&node) >= 3);
+    assert_eq!(children(node.id()), [process]);
+    node.signal("TERM");
+    assert_eq!(node.end(Duration::from_secs(5)).code, Some(0));
+    assert!(!Path::new(&format!("/proc/{process}")).exists(), "it ended with its node");
+}
+
+#[test]
+fn only_a_node_starts_the_process_of_a_source() {
+    let ended = support::selvedge(["source-process"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("only a node starts this"), "{ended:?}");
+}
