@@ -125,11 +125,18 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let began = StdInstant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let terminal = std::io::stderr().is_terminal();
-    let mut last_report = 0;
+    let (mut last_report, mut complained) = (0, false);
     while !stop.load(Ordering::Relaxed)
         && limit.is_none_or(|limit| began.elapsed() < limit.to_std())
     {
         std::thread::park_timeout(Duration::from_millis(50).into());
+        if let (Some(why), false) = (dump.as_ref().and_then(Dump::problem), complained) {
+            complained = true;
+            let path = args.record.as_deref().unwrap_or(Path::new("")).display();
+            eprintln!(
+                "selvedge: {path}: {why}; nothing more is recorded, and the measurement goes on"
+            );
+        }
         let seconds = began.elapsed().as_secs();
         if terminal && seconds > last_report {
             last_report = seconds;
@@ -146,9 +153,6 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         Ok(receiver) => receiver.stop(),
         Err(receiver) => receiver.snapshots(),
     };
-    if let (Some(dump), Some(path)) = (dump, &args.record) {
-        dump.finish().map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
-    }
     let mut out = std::io::stdout().lock();
     if args.json {
         let named = streams.iter().zip(&snapshots).map(|(s, m)| (s.name.clone(), json!(m)));
@@ -156,6 +160,10 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         writeln!(out, "{}", json!({ "streams": streams }))?;
     } else {
         write!(out, "{}", table(&streams, &snapshots))?;
+    }
+    // Last: what was measured is true whatever became of the recording.
+    if let (Some(dump), Some(path)) = (dump, &args.record) {
+        dump.finish().map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
     Ok(())
 }
@@ -268,6 +276,10 @@ impl Dump {
         let wall = selvedge_os::clock::wall_time();
         let dump = RtpDump::new(file, 0, at, clock.now(), wall).map_err(cannot)?;
         Ok(Self(Arc::new(Mutex::new(Some(dump)))))
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.0.lock().as_ref()?.problem().map(ToString::to_string)
     }
 
     fn finish(self) -> std::io::Result<()> {

@@ -13,6 +13,7 @@ use selvedge_control_config::view::NodeView;
 use selvedge_node::{
     ChannelWatch, Channels, ChannelsError, Node, NodeOptions, StartError, wait_until,
 };
+use selvedge_os::sandbox::{CapabilitySet, gain_nothing, keep_capabilities};
 use selvedge_units::Duration;
 use selvedge_web::{Server, ServerError};
 
@@ -40,7 +41,24 @@ pub(crate) struct RunArgs {
     pub(crate) strict: bool,
 }
 
+/// What a node with such rights, most often root's, keeps of them. A reload may ask for each: links in the kernel
+/// and AF_XDP; priorities and memory of engines and coprocessors; ports below 1024; files of other users.
+const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::PERFMON)
+    // BPF on kernels before 5.8, sched_ext, and mounting its file system.
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_NICE)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::IPC_LOCK)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
 pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
+    // Before any thread is started: each has its own.
+    keep_capabilities(KEPT).and_then(|()| gain_nothing()).map_err(Failure::failed)?;
     let (stop, hangup) = (stop_flag()?, reload_flag()?);
     let stopped = || stop.load(Ordering::Relaxed);
     let channels = match &args.events {

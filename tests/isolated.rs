@@ -56,20 +56,25 @@ fn count(stream: &Value, key: &str) -> u64 {
 }
 
 /// A sender, and a node that relays what it sends as `relayed`, beside a clip of its own.
-fn relay(folder: &Folder, more: &str) -> (Running, Running, String) {
+fn relay(folder: &Folder) -> (Running, Running, String) {
     let at = free_port();
     let (_receivers, to): (Vec<_>, Vec<_>) = (0..2).map(|_| sink()).unzip();
-    let more = format!("{PATIENT}{more}");
     let streams = [
         Stream {
             name: "relayed",
             source: format!("rtp://{at}?encoding=H264"),
             to: to[0],
-            more: &more,
+            more: PATIENT,
         },
-        Stream { name: "clip", source: file_source(&clip(CORRIDOR), true), to: to[1], more: &more },
+        Stream {
+            name: "clip",
+            source: file_source(&clip(CORRIDOR), true),
+            to: to[1],
+            more: PATIENT,
+        },
     ];
-    let file = folder.write("relay.toml", node_file(AMPLE, &streams));
+    let file =
+        folder.write("relay.toml", node_file(AMPLE, &streams).replace("thumbnail = false\n", ""));
     let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
     let page = node.page();
     let (sender, _) = lecture(folder, at, PATIENT);
@@ -83,7 +88,7 @@ fn frames(page: &str, name: &str) -> u64 {
 #[test]
 fn a_source_in_the_network_may_do_nothing_else_and_dies_alone() {
     let folder = Folder::new();
-    let (_sender, node, page) = relay(&folder, "thumbnail = true\n");
+    let (_sender, node, page) = relay(&folder);
     until("frames are relayed", || frames(&page, "relayed") > 20);
     let mut process = only_child(node.id());
     for (key, value) in
@@ -134,6 +139,28 @@ fn private_kb(id: u32) -> u64 {
 }
 
 #[test]
+fn a_node_gives_up_what_it_does_not_need() {
+    const KILL: u64 = 1 << 5;
+    const MODULES: u64 = 1 << 16;
+    const PTRACE: u64 = 1 << 19;
+    let folder = Folder::new();
+    let (_receiver, to) = sink();
+    let (node, _page) = lecture(&folder, to, "");
+    let bits = |key| u64::from_str_radix(&status(node.id(), key), 16).expect("hexadecimal");
+    for key in ["CapEff", "CapPrm", "CapInh"] {
+        assert_eq!(bits(key) & (KILL | MODULES | PTRACE), 0, "{key}");
+    }
+    assert_eq!(status(node.id(), "NoNewPrivs"), "1");
+    let tasks = fs::read_dir(format!("/proc/{}/task", node.id())).expect("it runs");
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let has = text.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
+        let has = has.and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or_default();
+        assert_eq!(has & PTRACE, 0, "{text}");
+    }
+}
+
+#[test]
 fn a_login_is_in_no_list_of_processes() {
     let folder = Folder::new();
     let (_receiver, to) = sink();
@@ -148,8 +175,10 @@ fn a_login_is_in_no_list_of_processes() {
         let shown = fs::read(format!("/proc/{process}/{name}")).expect("it runs");
         assert!(!String::from_utf8_lossy(&shown).contains("hush"), "{name}");
     }
-    let detail = http::stream(&page, "camera")["detail"].to_string();
-    assert!(detail.contains("no media from \\\"rtsp://***@"), "{detail}");
+    until("the page says where nothing comes from", || {
+        let detail = http::stream(&page, "camera")["detail"].to_string();
+        detail.contains("no media from \\\"rtsp://***@")
+    });
     assert!(!node.stderr().contains("hush"), "{}", node.stderr());
     // The same process tries again: an attempt is cheap.
     let attempts = |node: &Running| node.stderr().matches("source failed").count();

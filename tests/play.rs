@@ -125,3 +125,21 @@ fn what_can_not_be_played_is_refused() {
     selvedge(["play", &source, "--record", into.to_str().expect("plain")])
         .refused(&["x.rtpdump: No such file"]);
 }
+
+#[test]
+fn a_full_disk_is_reported_at_once_and_costs_no_measurement() {
+    let folder = Folder::new();
+    let to = free_port();
+    let source = format!("rtp://{to}");
+    let mut play = play(&[&source, "--record", "/dev/full"], to);
+    let (_node, page) = node(&folder, to);
+    play.until("says that the disk is full", |play| {
+        play.stderr().contains("/dev/full: No space left on device")
+    });
+    some_frames(&page);
+    play.signal("INT");
+    let ended = play.end(support::TIMEOUT);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let measured: Value = serde_json::from_str(&ended.stdout).expect("what was measured");
+    plausible(measured["streams"].as_object().and_then(|all| all.values().next()).expect("one"));
+}

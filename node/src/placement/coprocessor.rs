@@ -7,7 +7,9 @@ use std::sync::Arc;
 use selvedge_control_config::{LinkConfig, Placement, SourceUri};
 use selvedge_data_stream::{Contract, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
-use selvedge_place_coprocessor::server::{default_socket, listens};
+use selvedge_place_coprocessor::server::{
+    default_folder, default_socket, listens, remove_stale_sockets,
+};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes};
 
@@ -34,6 +36,7 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
 
 fn attach(node: &str, link: &LinkConfig) -> Result<Attachment, ClientError> {
     let own = || default_socket(&format!("{}-{}", link.name, std::process::id()));
+    remove_stale_sockets(&default_folder());
     let socket = link.socket.as_ref().map_or_else(own, PathBuf::from);
     let core = link.core.map(|core| core.to_string());
     let more: Vec<&str> = core.iter().flat_map(|core| ["--core", core]).collect();

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use selvedge_control_config::LinkConfig;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::control::Connection;
@@ -303,9 +305,41 @@ impl Drop for LocalCoprocessor {
 /// folder of this user's own among the temporary files.
 #[must_use]
 pub fn default_socket(link: &str) -> PathBuf {
+    default_folder().join(format!("{}{link}.sock", prefix()))
+}
+
+/// Where sockets lie that are not named.
+#[must_use]
+pub fn default_folder() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
-    let folder = folder.filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
-    folder.join(format!("selvedge-{}-{link}.sock", rustix::process::getuid().as_raw()))
+    folder.filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir)
+}
+
+/// The beginning of all their names.
+fn prefix() -> String {
+    format!("selvedge-{}-", rustix::process::getuid().as_raw())
+}
+
+/// Removes from a folder the sockets of coprocessors that nodes started, named by link and node, where both
+/// have died. One that listens, or whose node runs, is left alone.
+pub fn remove_stale_sockets(folder: &Path) {
+    let is_stale = |path: &Path| {
+        let name = path.file_name().and_then(std::ffi::OsStr::to_str);
+        let link = name.and_then(|name| name.strip_prefix(&prefix())?.strip_suffix(".sock"));
+        let node = link.and_then(|link| Pid::from_raw(link.rsplit_once('-')?.1.parse().ok()?));
+        let is_gone = |node| test_kill_process(node) == Err(Errno::SRCH);
+        let refuses = || {
+            let error = seqpacket::connect_to(path).err();
+            error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        };
+        node.is_some_and(is_gone) && refuses()
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if is_stale(&entry.path()) {
+            // Another node may have done so.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Whether a coprocessor listens at this path.

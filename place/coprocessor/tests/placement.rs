@@ -11,6 +11,7 @@ use selvedge_data_stream::{Contract, DropReason, Kind, Window, Windows};
 use selvedge_os::control::ControlError;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::message::Request;
+use selvedge_place_coprocessor::server::remove_stale_sockets;
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -19,6 +20,30 @@ use serde_json::json;
 use support::{add, coprocessor, ended, enqueue, numbers, receive_until, receiver, spec, until};
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
+
+#[test]
+fn sockets_of_dead_nodes_are_removed_and_no_others() {
+    use std::os::unix::net::UnixListener;
+
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("sockets-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let user = rustix::process::getuid().as_raw();
+    let path = |link: &str, node: u32| folder.join(format!("selvedge-{user}-{link}-{node}.sock"));
+    let stale = path("up-link", gone.id());
+    let others =
+        [path("up", std::process::id()), path("heard", gone.id()), folder.join("other.sock")];
+    drop(UnixListener::bind(&stale).unwrap());
+    drop(UnixListener::bind(&others[0]).unwrap());
+    let _listens = UnixListener::bind(&others[1]).unwrap();
+    drop(UnixListener::bind(&others[2]).unwrap());
+    remove_stale_sockets(&folder);
+    assert!(!stale.exists());
+    assert!(others.iter().all(|path| path.exists()));
+    fs::remove_dir_all(&folder).unwrap();
+}
 
 #[test]
 fn frames_cross_in_order_and_are_counted() {

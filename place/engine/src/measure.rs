@@ -59,13 +59,22 @@ impl ClockRate {
 /// Tells a frame's deadline by its number, on the clock of the meter's own instants.
 pub type Deadlines = Box<dyn Fn(u32) -> Option<Instant> + Send>;
 
+/// The first packet of another source, on trial (RFC 3550, appendix A.1).
+struct Candidate {
+    source: u32,
+    /// The number that would confirm it.
+    next: u16,
+    at: Instant,
+    packet: Vec<u8>,
+}
+
 /// Measures one stream.
 pub struct StreamMeter {
     rate: ClockRate,
     deadlines: Option<Deadlines>,
     source: Option<u32>,
-    /// A source and number that would confirm that the source has changed.
-    candidate: Option<(u32, u16)>,
+    /// What the first packet of another source said, until a second confirms that the source has changed.
+    candidate: Option<Candidate>,
     sequence: Sequence,
     jitter: Jitter,
     playout: Playout,
@@ -138,7 +147,14 @@ impl StreamMeter {
         let header = packet.header;
         if !self.is_from_source(header.ssrc, header.sequence) {
             self.stray += 1;
+            let (source, next) = (header.ssrc, header.sequence.wrapping_add(1));
+            self.candidate = Some(Candidate { source, next, at: now, packet: bytes.to_vec() });
             return;
+        }
+        // Of a source that is confirmed the first packet counts, too: it begins an intra picture.
+        if let Some(first) = self.candidate.take().filter(|first| first.source == header.ssrc) {
+            self.stray -= 1;
+            self.handle_packet(first.at, &first.packet);
         }
         let number = match self.sequence.handle(header.sequence) {
             Arrival::New(number) => number,
@@ -251,7 +267,9 @@ impl StreamMeter {
     fn is_from_source(&mut self, source: u32, number: u16) -> bool {
         match self.source {
             Some(current) if current == source => {}
-            Some(_) if self.candidate == Some((source, number)) => {
+            Some(_)
+                if self.candidate.as_ref().is_some_and(|it| it.confirmed_by(source, number)) =>
+            {
                 self.restarts += 1;
                 self.sequence.restart();
                 self.jitter.restart();
@@ -259,15 +277,17 @@ impl StreamMeter {
                 self.frames.restart();
                 self.bare.restart();
             }
-            Some(_) => {
-                self.candidate = Some((source, number.wrapping_add(1)));
-                return false;
-            }
+            Some(_) => return false,
             None => {}
         }
         self.source = Some(source);
-        self.candidate = None;
         true
+    }
+}
+
+impl Candidate {
+    const fn confirmed_by(&self, source: u32, number: u16) -> bool {
+        self.source == source && self.next == number
     }
 }
 

@@ -50,6 +50,12 @@ impl<W: Write> RtpDump<W> {
         Ok(Self { out, stream, started: now, error: None })
     }
 
+    /// Why nothing more is written, if so.
+    #[must_use]
+    pub const fn problem(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
     /// Ends the recording.
     ///
     /// # Errors

@@ -282,7 +282,29 @@ fn another_source_takes_over_only_when_it_goes_on() {
     meter.handle_packet(Instant::ZERO, &packet(110, 2));
     meter.handle_packet(Instant::ZERO, &packet(111, 2));
     let seen = meter.snapshot();
-    assert_eq!((seen.packets, seen.lost, seen.restarts), (12, 0, 1));
+    // The packet that was on trial counts as well.
+    assert_eq!((seen.packets, seen.stray, seen.lost, seen.restarts), (13, 9, 0, 1));
+}
+
+#[test]
+fn the_first_picture_of_a_new_source_is_whole() {
+    let mut meter = StreamMeter::new(ClockRate::VIDEO);
+    let mut send = |ssrc: u8, from: u32| {
+        for sent in (from..from + 10).map(frame) {
+            for (at, mut bytes) in datagrams(&sent) {
+                bytes[11] = ssrc;
+                let later = 20_000 * MS * i64::from(ssrc);
+                meter.handle_packet(Instant((at + later) as u64), &bytes);
+            }
+        }
+    };
+    send(1, 0);
+    // It begins with the intra picture again, to which all others refer.
+    send(2, 0);
+    meter.handle_timeout(Instant(90_000_000_000));
+    let seen = meter.snapshot();
+    assert_eq!((seen.restarts, seen.stray, seen.incomplete), (1, 0, 0));
+    assert_eq!((seen.frames, seen.decodable), (20, Some(20)));
 }
 
 #[test]
