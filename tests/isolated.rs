@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use selvedge_control_config::view::NodeView;
+use selvedge_node::{Node, NodeOptions};
 use serde_json::Value;
 use support::{
     CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
@@ -73,8 +75,7 @@ fn relay(folder: &Folder) -> (Running, Running, String) {
             more: PATIENT,
         },
     ];
-    let file =
-        folder.write("relay.toml", node_file(AMPLE, &streams).replace("thumbnail = false\n", ""));
+    let file = folder.write("relay.toml", node_file(AMPLE, &streams));
     let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
     let page = node.page();
     let (sender, _) = lecture(folder, at, PATIENT);
@@ -96,9 +97,6 @@ fn a_source_in_the_network_may_do_nothing_else_and_dies_alone() {
     {
         assert_eq!(status(process, key), value, "{key}");
     }
-    until("a picture is there", || {
-        http::request(&page, "GET", "/api/v1/streams/relayed/thumbnail", "").0 == 200
-    });
     let private = private_kb(process);
     assert!(private < PRIVATE_KB, "{private} kB are its own");
 
@@ -136,6 +134,34 @@ fn private_kb(id: u32) -> u64 {
         line.trim_matches([' ', ':', 'k', 'B']).parse::<u64>().expect("a number")
     };
     of("Private_Clean") + of("Private_Dirty")
+}
+
+#[test]
+fn a_program_isolates_its_sources_by_the_command_and_gets_small_pictures() {
+    let (folder, at) = (Folder::new(), free_port());
+    let (_receiver, to) = sink();
+    let text = format!(
+        "[link.uplink]\n{AMPLE}\n[stream.relayed]\nsource = \"rtp://{at}?encoding=H264\"\n\
+         to = \"rtp://{to}\"\n{PATIENT}"
+    );
+    let command = env!("CARGO_BIN_EXE_selvedge").into();
+    let options = NodeOptions { isolates_by: Some(command), ..NodeOptions::default() };
+    let node = Node::start(&text, options).expect("a good file");
+    let (_sender, _) = lecture(&folder, at, PATIENT);
+    until("a small picture is there", || node.thumbnail("relayed").is_some());
+    let (_, jpeg) = node.thumbnail("relayed").expect("it was there");
+    assert!(jpeg.starts_with(&[0xff, 0xd8, 0xff]));
+    let source = only_child_named(std::process::id(), "selvedge-source");
+    node.stop();
+    assert!(!Path::new(&format!("/proc/{source}")).exists(), "it ended with its node");
+}
+
+/// The only process of this name that a program has started; tests of this program start others.
+fn only_child_named(of: u32, name: &str) -> u32 {
+    let named = children(of).into_iter().filter(|&id| status(id, "Name") == name);
+    let found: Vec<_> = named.collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
 }
 
 #[test]

@@ -82,7 +82,12 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
         | gst::ElementFactoryType::PARSER
         | gst::ElementFactoryType::DEPAYLOADER;
     let unpack = gst::ElementFactory::factories_with_type(takes_packed, gst::Rank::MARGINAL);
-    for factory in unpack.iter().filter(|factory| factory.can_sink_any_caps(&carried)) {
+    // FFmpeg's demultiplexers, which need all of FFmpeg, are no better than GStreamer's own.
+    let is_wanted = |factory: &&gst::ElementFactory| {
+        factory.plugin().is_none_or(|plugin| plugin.plugin_name() != "libav")
+            && factory.can_sink_any_caps(&carried)
+    };
+    for factory in unpack.iter().filter(is_wanted) {
         let _ = factory.load();
     }
     if !thumbnails {

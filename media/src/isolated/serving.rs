@@ -42,6 +42,8 @@ const READABLE: [&str; 9] = [
 /// [`ServeError`], if this was not started by a node; what is wrong with the source goes to the node.
 pub fn serve() -> Result<(), ServeError> {
     close_others();
+    // It was started by a link of another name.
+    let _ = rustix::thread::set_name(c"selvedge-source");
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)?;
     // Before any thread is started: each has its own.
     keep_capabilities(CapabilitySet::empty())?;
