@@ -132,7 +132,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         std::thread::park_timeout(Duration::from_millis(50).into());
         if let (Some(why), false) = (dump.as_ref().and_then(Dump::problem), complained) {
             complained = true;
-            let path = args.record.as_deref().unwrap_or(Path::new("")).display();
+            let path = args.record.as_deref().unwrap_or_else(|| Path::new("")).display();
             eprintln!(
                 "selvedge: {path}: {why}; nothing more is recorded, and the measurement goes on"
             );

@@ -152,7 +152,7 @@ fn a_program_isolates_its_sources_by_the_command_and_gets_small_pictures() {
     let (_, jpeg) = node.thumbnail("relayed").expect("it was there");
     assert!(jpeg.starts_with(&[0xff, 0xd8, 0xff]));
     let source = only_child_named(std::process::id(), "selvedge-source");
-    node.stop();
+    drop(node.stop());
     assert!(!Path::new(&format!("/proc/{source}")).exists(), "it ended with its node");
 }
 
