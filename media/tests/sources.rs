@@ -362,3 +362,49 @@ fn a_silent_port_opens_and_stops() {
         assert_eq!(run.join().unwrap(), Ok(End::Stopped));
     });
 }
+
+/// Sound packets of a stream, one after the other, all of the same sample.
+fn sound(number: u16, source: u8, sample: u8) -> Vec<u8> {
+    let mut packet = vec![0x80, 97];
+    packet.extend(number.to_be_bytes());
+    packet.extend((u32::from(number) * 160).to_be_bytes());
+    packet.extend([0, 0, 0, source]);
+    packet.extend([sample; 320]);
+    packet
+}
+
+#[test]
+fn a_source_keeps_to_its_sender() {
+    let own = "127.0.0.1".parse().ok();
+    // Another host that poses as the sender, and another sender on its host.
+    for (from, host, source_id) in [(own, "127.0.0.2:0", 7), (None, "127.0.0.1:0", 8)] {
+        let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (encoding, payload_type) = ("L16/16000/1".to_owned(), Some(97));
+        let uri = SourceUri::Rtp { listen, encoding, clock: 16_000, payload_type, from };
+        let mut source = open(&uri).unwrap();
+        let (done, mut seen) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let honest = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let foreign = UdpSocket::bind(host).unwrap();
+                for number in 0..3000 {
+                    drop(honest.send_to(&sound(number, 7, 1), listen));
+                    drop(foreign.send_to(&sound(number + 1, source_id, 2), listen));
+                    std::thread::park_timeout(StdDuration::from_millis(10));
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            let mut sink = |frame: MediaFrame<'_>| {
+                assert!(!frame.unit.contains(&2), "from {host} as {source_id}");
+                seen += 1;
+                done.fetch_or(seen == 20, Ordering::Relaxed);
+            };
+            assert_eq!(source.run(&mut sink, &done), Ok(End::Stopped));
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(seen, 20, "from {host} as {source_id}");
+    }
+}

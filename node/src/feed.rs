@@ -4,12 +4,10 @@
 #[cfg(feature = "gstreamer")]
 mod media;
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
 #[cfg(feature = "gstreamer")]
 use selvedge_media::Pair;
@@ -22,6 +20,7 @@ use self::media::SourceThread;
 use crate::follow::Followed;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
+use crate::source_spec::SourceSpec;
 
 /// A stored thumbnail: its number, and a JPEG image.
 type Thumbnail = (u64, Arc<[u8]>);
@@ -73,19 +72,6 @@ impl FeedStatus {
     fn is_over(&self) -> bool {
         matches!(self.get().0, StreamState::Ended | StreamState::Failed)
     }
-}
-
-/// What a source is opened by, again and again.
-#[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "recordings are opened once"))]
-pub(crate) struct SourceSpec {
-    pub(crate) stream: StreamConfig,
-    /// Relative paths are relative to it.
-    pub(crate) base: PathBuf,
-    /// The largest RTP payload of its packets.
-    pub(crate) payload_max: usize,
-    /// The program that runs a source in the network in a process of its own.
-    pub(crate) isolates_by: Option<PathBuf>,
 }
 
 /// What a feed is made of.

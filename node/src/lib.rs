@@ -38,6 +38,7 @@ mod output;
 mod placement;
 mod reload;
 mod source;
+mod source_spec;
 mod stacks;
 mod view;
 

@@ -7,7 +7,7 @@ use selvedge_media::isolated::{SourceProcess, SourceRequest, comes_from_network}
 use selvedge_media::{End, FrameSink, Pair, Source, SourceError, StreamInfo};
 use selvedge_units::Duration;
 
-use crate::feed::SourceSpec;
+use crate::source_spec::SourceSpec;
 
 /// How long a process is asked again to open its source. What it knows of the host, such as who resolves names,
 /// grows old.

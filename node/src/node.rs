@@ -21,13 +21,14 @@ use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProduc
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
-use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
+use crate::feed::{FeedStatus, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::output::StreamOutput;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
+use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
@@ -152,7 +153,8 @@ impl Node {
         let NodeOptions { base, path, clock, channels, carriers, isolates_by, mut taps, .. } =
             options;
         let all: Vec<usize> = (0..config.streams.len()).collect();
-        let spec_of = |stream: &_, link: &_| source::spec(stream, link, &base, &isolates_by);
+        let spec_of =
+            |stream: &_, link: &_| SourceSpec::new(stream, link, &base, isolates_by.as_deref());
         let opened = source::open(config, &all, spec_of).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
@@ -243,7 +245,7 @@ impl Node {
 
     /// What a stream's source is opened by.
     pub(crate) fn source_spec(&self, stream: &StreamConfig, link: &LinkConfig) -> SourceSpec {
-        source::spec(stream, link, &self.base, &self.isolates_by)
+        SourceSpec::new(stream, link, &self.base, self.isolates_by.as_deref())
     }
 
     /// Starts the sources that were opened: from now on frames come. A node that was prepared calls

@@ -1,11 +1,11 @@
 //! The sources of a node, opened before anything is started: GStreamer, a recording, or the program
 //! itself. What they say of themselves becomes the streams' contracts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 #[cfg(feature = "gstreamer")]
 use std::sync::atomic::AtomicBool;
 
-use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
+use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Contract, Spec};
 use selvedge_media::output::{OutputError, kind};
 use selvedge_media::sdp::{Described, Session};
@@ -14,15 +14,14 @@ use selvedge_media::{Codec, SourceError, StreamInfo};
 use selvedge_media::{Pair, Source, Trouble};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
-use selvedge_place_engine::engine::{StreamCarrier, StreamParams, payload_max};
-use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::engine::{StreamCarrier, StreamParams};
 #[cfg(feature = "gstreamer")]
 use selvedge_units::Duration;
 
-use crate::feed::SourceSpec;
 #[cfg(feature = "gstreamer")]
 use crate::media_source::MediaSource;
 use crate::output::StreamOutput;
+use crate::source_spec::SourceSpec;
 
 /// How long a node waits at its start for a source that may be absent; later it has longer.
 #[cfg(feature = "gstreamer")]
@@ -246,33 +245,6 @@ pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
     };
     let picture = SourceUri::File { path: path.clone(), repeat: *repeat, part: FilePart::First };
     config.streams.iter().position(|stream| stream.source == picture)
-}
-
-/// What a stream's source is opened by.
-pub(crate) fn spec(
-    stream: &StreamConfig,
-    link: &LinkConfig,
-    base: &Path,
-    isolates_by: &Option<PathBuf>,
-) -> SourceSpec {
-    SourceSpec {
-        stream: stream.clone(),
-        base: base.to_owned(),
-        payload_max: payload_of(stream, link),
-        isolates_by: isolates_by.clone(),
-    }
-}
-
-/// The largest RTP payload that a stream's packets may have.
-fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
-    if let Some(stack) = &stream.stack {
-        return payload_max(carried(stack, link, stream.spec.to).message, 0);
-    }
-    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
-    match stream.output.as_ref().map(|to| (to, kind(to))) {
-        Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),
-        _ => payload_max(link.mtu, overhead),
-    }
 }
 
 /// A stream as its link needs it, once its medium is known.

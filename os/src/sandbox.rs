@@ -105,96 +105,37 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// What an argument must be: its place, its width, how it is compared, and with what.
 type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
-/// The calls that are allowed whatever their arguments.
+/// The calls that are allowed whatever their arguments; some a line.
+#[rustfmt::skip]
 const ALLOWED: &[i64] = &[
     // Descriptors.
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_close,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
-    libc::SYS_lseek,
-    libc::SYS_fcntl,
-    libc::SYS_dup,
-    libc::SYS_dup3,
-    libc::SYS_pipe2,
-    libc::SYS_eventfd2,
-    libc::SYS_ppoll,
-    libc::SYS_pselect6,
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
+    libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_close, libc::SYS_fstat,
+    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_lseek, libc::SYS_fcntl, libc::SYS_dup, libc::SYS_dup3,
+    libc::SYS_pipe2, libc::SYS_eventfd2, libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
     // The network.
-    libc::SYS_socketpair,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_sendto,
-    libc::SYS_recvfrom,
-    libc::SYS_sendmsg,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_shutdown,
-    libc::SYS_getsockname,
-    libc::SYS_getpeername,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockopt,
+    libc::SYS_socketpair, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
+    libc::SYS_accept4, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_recvmsg,
+    libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_shutdown, libc::SYS_getsockname, libc::SYS_getpeername,
+    libc::SYS_setsockopt, libc::SYS_getsockopt,
     // Memory.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
+    libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_brk,
     // Threads and signals of its own.
-    libc::SYS_clone3,
-    libc::SYS_futex,
-    libc::SYS_set_robust_list,
-    libc::SYS_rseq,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
+    libc::SYS_clone3, libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack, libc::SYS_restart_syscall, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_getpid,
+    libc::SYS_gettid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
     // Clocks, and what is known of the machine.
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_gettimeofday,
-    libc::SYS_getrandom,
-    libc::SYS_getrusage,
-    libc::SYS_uname,
-    libc::SYS_sysinfo,
+    libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep,
+    libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getrusage, libc::SYS_uname, libc::SYS_sysinfo,
     // The same by older names.
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_poll,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_select,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_epoll_wait,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_pipe,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_dup2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_time,
+    #[cfg(target_arch = "x86_64")] libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")] libc::SYS_select,
+    #[cfg(target_arch = "x86_64")] libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")] libc::SYS_pipe,
+    #[cfg(target_arch = "x86_64")] libc::SYS_dup2,
+    #[cfg(target_arch = "x86_64")] libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")] libc::SYS_time,
 ];
 
 /// Ioctls of sockets, and whether something is a terminal.

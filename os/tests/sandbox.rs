@@ -38,7 +38,7 @@ fn is_denied<T>(done: io::Result<T>) -> bool {
 }
 
 fn status(key: &str) -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     line.trim().to_owned()
 }
@@ -50,8 +50,9 @@ fn a_confined_process_has_the_network_memory_and_threads_and_nothing_else() {
         return;
     }
     let file = std::env::var_os(CONFINED).unwrap();
+    let parent = getppid().unwrap();
     let held = UdpSocket::bind("127.0.0.1:0").unwrap();
-    confine(&[Path::new("/proc/self/status"), Path::new("/etc/hosts")]).unwrap();
+    confine(&[Path::new("/proc/thread-self/status"), Path::new("/etc/hosts")]).unwrap();
 
     assert_eq!((status("Seccomp:"), status("NoNewPrivs:")), ("2".into(), "1".into()));
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
@@ -76,7 +77,6 @@ fn a_confined_process_has_the_network_memory_and_threads_and_nothing_else() {
     assert!(is_denied(std::fs::remove_file(&file)), "removing");
     assert!(is_denied(std::fs::rename(&file, scratch("moved"))), "renaming");
     assert!(is_denied(Command::new("/bin/true").status()), "starting programs");
-    let parent = getppid().unwrap();
     assert!(is_denied(kill_process(parent, Signal::TERM).map_err(Into::into)), "signals");
     assert!(is_denied(UnixDatagram::unbound()), "local sockets");
     let rights = ProtFlags::READ | ProtFlags::WRITE | ProtFlags::EXEC;

@@ -14,9 +14,10 @@ use selvedge_media::{End, MediaFrame, Pair, SourceError, StreamInfo, Trouble};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
-use super::{FeedStatus, OnInfo, SourceSpec};
+use super::{FeedStatus, OnInfo};
 use crate::media_source::MediaSource;
 use crate::source::{OPENING_LOCAL, may_be_absent, write_sdp};
+use crate::source_spec::SourceSpec;
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));

@@ -1,0 +1,50 @@
+//! What a stream's source is opened by, again and again: from the node file to the threads of sources.
+
+use std::path::{Path, PathBuf};
+
+use selvedge_control_config::{LinkConfig, StreamConfig, carried};
+use selvedge_media::output::kind;
+use selvedge_place_engine::engine::payload_max;
+use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
+
+/// What a source is opened by.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "recordings are opened once"))]
+pub(crate) struct SourceSpec {
+    pub(crate) stream: StreamConfig,
+    /// Relative paths are relative to it.
+    pub(crate) base: PathBuf,
+    /// The largest RTP payload of its packets.
+    pub(crate) payload_max: usize,
+    /// The program that runs a source in the network in a process of its own.
+    pub(crate) isolates_by: Option<PathBuf>,
+}
+
+impl SourceSpec {
+    /// Of a stream of this link.
+    pub(crate) fn new(
+        stream: &StreamConfig,
+        link: &LinkConfig,
+        base: &Path,
+        isolates_by: Option<&Path>,
+    ) -> Self {
+        Self {
+            stream: stream.clone(),
+            base: base.to_owned(),
+            payload_max: payload_of(stream, link),
+            isolates_by: isolates_by.map(Path::to_owned),
+        }
+    }
+}
+
+/// The largest RTP payload that a stream's packets may have.
+fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
+    if let Some(stack) = &stream.stack {
+        return payload_max(carried(stack, link, stream.spec.to).message, 0);
+    }
+    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    match stream.output.as_ref().map(|to| (to, kind(to))) {
+        Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),
+        _ => payload_max(link.mtu, overhead),
+    }
+}
