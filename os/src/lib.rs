@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod connections;
 pub mod control;
 pub mod datagram_port;
 pub mod eventfd;

@@ -1,9 +1,9 @@
-//! Questions to the kernel about devices, routes and neighbours, and their answers (rtnetlink).
+//! Questions to the kernel about devices, routes, neighbours and sockets, and their answers (netlink).
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -64,12 +64,20 @@ impl Netlink {
     /// # Errors
     /// If the kernel gives no socket.
     pub fn open() -> io::Result<Self> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None, // NETLINK_ROUTE
-        )?;
+        Self::of(None) // NETLINK_ROUTE
+    }
+
+    /// One that is asked for sockets.
+    ///
+    /// # Errors
+    /// If the kernel gives no socket.
+    pub fn open_sockets() -> io::Result<Self> {
+        Self::of(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
+    fn of(subject: Option<Protocol>) -> io::Result<Self> {
+        let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(family, SocketType::RAW, flags, subject)?;
         Ok(Self { socket })
     }
 
