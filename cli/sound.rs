@@ -14,7 +14,7 @@ pub(crate) struct Note {
     pub(crate) text: String,
 }
 
-/// A note for each stream of a file that has both pictures and sound.
+/// A note for each stream of a file that has both pictures and sound, and for each that shares an output.
 pub(crate) fn notes(file: &NodeFile) -> Vec<Note> {
     let streams = &file.config.streams;
     let pairs: Vec<_> =
@@ -29,7 +29,13 @@ pub(crate) fn notes(file: &NodeFile) -> Vec<Note> {
             None if pairs.contains(&Some(n)) => None,
             None => unsent(file, stream),
         };
-        notes.extend(text.map(|text| Note { stream: stream.spec.name.clone(), text }));
+        let before = streams[..n].iter().find(|other| stream.shares_output(other));
+        let joined = before.map(|other| {
+            let (to, other) = (stream.receiver(), &other.spec.name);
+            format!("it goes to {to} together with {other}: both say so")
+        });
+        let texts = text.into_iter().chain(joined);
+        notes.extend(texts.map(|text| Note { stream: stream.spec.name.clone(), text }));
     }
     notes
 }

@@ -1,14 +1,16 @@
 //! What a file would put on the wire, read as fast as it can be.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use selvedge_control_config::{FilePart, SourceUri};
-use selvedge_data_stream::rtp::EXTENSION_LEN;
+use selvedge_control_config::{Destination, FilePart, SourceUri};
+use selvedge_data_stream::rtp::{EXTENSION_LEN, packet_len};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame};
+use crate::output::{Program, TransportStream, kind};
 use crate::picture::Picture;
 use crate::source::Source;
 
@@ -27,7 +29,7 @@ pub struct WireFrame {
     pub media_time: Duration,
     /// What it is to others.
     pub picture: Picture,
-    /// All its packets with RTP, tag, UDP and IPv4 headers.
+    /// All its packets with the headers of its destination; for RTP that is RTP, tag, UDP and IPv4.
     pub size: Bytes,
     /// Its packets.
     pub packets: usize,
@@ -52,9 +54,37 @@ pub fn first_frames(path: &Path, most: usize) -> Result<Vec<WireFrame>, SourceEr
         reason: "its name is not UTF-8".into(),
     })?;
     let uri = SourceUri::File { path: name.into(), repeat: false, part: FilePart::First };
-    let mut source = Source::open(&uri, Path::new(""), PAYLOAD_MAX)?;
+    frames_to(&uri, Path::new(""), None, most)
+}
+
+/// The same for any part of a file, in the packets of an output with their headers, where IP packets may be so
+/// large; `None`: of RTP. A file that loops is read once.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn frames_to(
+    uri: &SourceUri,
+    base_dir: &Path,
+    to: Option<(&Destination, Bytes)>,
+    most: usize,
+) -> Result<Vec<WireFrame>, SourceError> {
+    let mut uri = uri.clone();
+    if let SourceUri::File { repeat, .. } = &mut uri {
+        *repeat = false;
+    }
+    let mut source = Source::open(&uri, base_dir, PAYLOAD_MAX)?;
     let enough = AtomicBool::new(false);
-    let mut list = List { frames: Vec::new(), most, enough: &enough };
+    let (mut packets, mut headers) = (None, IP_UDP_LEN);
+    if let Some((to, mtu)) = to
+        && let Ok(kind) = kind(to)
+    {
+        let (overhead, most) = kind.fit(to, mtu);
+        let payload_max = (most.0 as usize).saturating_sub(packet_len(0));
+        headers = overhead.0 as usize;
+        let program = Arc::new(Program::new(Duration::ZERO));
+        packets = kind.packets(source.info(), &program, payload_max);
+    }
+    let mut list = List { frames: Vec::new(), most, enough: &enough, packets, headers };
     source.run_unpaced(&mut list, &enough)?;
     Ok(list.frames)
 }
@@ -90,6 +120,9 @@ struct List<'a> {
     most: usize,
     /// Set once there are so many.
     enough: &'a AtomicBool,
+    /// What makes packets where they are not RTP's, and the headers on each.
+    packets: Option<TransportStream>,
+    headers: usize,
 }
 
 impl FrameSink for List<'_> {
@@ -98,13 +131,15 @@ impl FrameSink for List<'_> {
             self.enough.store(true, Ordering::Relaxed);
             return;
         }
-        let bytes = frame.packets.iter().map(|packet| packet.len() + EXTENSION_LEN + IP_UDP_LEN);
+        let packets = self.packets.as_mut().map(|packets| packets.packets(&frame, Duration::ZERO));
+        let packets = packets.as_deref().unwrap_or(frame.packets);
+        let bytes = packets.iter().map(|packet| packet.len() + EXTENSION_LEN + self.headers);
         self.frames.push(WireFrame {
             decode_time: frame.decode_time,
             media_time: frame.media_time,
             picture: frame.picture,
             size: Bytes(bytes.sum::<usize>() as u64),
-            packets: frame.packets.len(),
+            packets: packets.len(),
         });
     }
 }

@@ -155,7 +155,8 @@ impl Node {
         let all: Vec<usize> = (0..config.streams.len()).collect();
         let spec_of =
             |stream: &_, link: &_| SourceSpec::new(stream, link, &base, isolates_by.as_deref());
-        let opened = source::open(config, &all, spec_of).map_err(StartError::Sources)?;
+        let opened =
+            source::open(config, &all, spec_of, |_| None).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
                 StartError::Sdp { stream: stream.spec.name.clone(), path, why }
@@ -262,7 +263,12 @@ impl Node {
                 stream.status.set(StreamState::Running, "");
             } else if let Some((source, ends)) = stream.waiting.take() {
                 let link = &links[stream.config.link].config;
-                let reopen = self.source_spec(&stream.config, link);
+                #[cfg_attr(not(feature = "gstreamer"), expect(unused_mut, reason = "no program"))]
+                let mut reopen = self.source_spec(&stream.config, link);
+                #[cfg(feature = "gstreamer")]
+                {
+                    reopen.program = stream.output.as_ref().map(StreamOutput::program);
+                }
                 let status = Arc::clone(&stream.status);
                 let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
                 let on_info = Box::new(move |info: &StreamInfo| {

@@ -1,5 +1,5 @@
 //! Outputs of streams that the engine's own sockets don't send: opened in a thread each, and again whenever
-//! one breaks off.
+//! one breaks off. A picture and a sound that go to the same destination share one.
 //!
 //! The link's engine hands a packet over when it may leave, and pays for what the output reports beyond that.
 //! While an output is not open its stream's frames are dropped as `send-failed`; other streams go on.
@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
-use selvedge_media::output::{Output, OutputError, OutputKind, kind};
+use selvedge_media::output::{Output, OutputError, OutputKind, Program, kind};
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_units::{Bytes, Duration};
 
@@ -24,11 +24,17 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 /// What is wrong before anything was tried.
 const NOT_YET: &str = "not open yet";
 
-/// A stream's output. Dropped, it is closed.
+/// A stream's output. Once all that share it are dropped, it is closed.
+#[derive(Clone)]
 pub(crate) struct StreamOutput {
-    line: Arc<Line>,
+    keeper: Arc<Keeper>,
     carrier: StreamCarrier,
-    keeper: Option<JoinHandle<()>>,
+}
+
+/// The thread of an output. Dropped, it ends.
+struct Keeper {
+    line: Arc<Line>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// What the engine's thread and the output's share.
@@ -37,6 +43,9 @@ struct Line {
     stream: String,
     to: Destination,
     kind: &'static OutputKind,
+    /// How many streams share it, and what they have in common.
+    streams: usize,
+    program: Arc<Program>,
     open: Mutex<Option<Arc<dyn Output>>>,
     /// Why nothing is carried.
     problem: Mutex<Option<String>>,
@@ -46,9 +55,11 @@ struct Line {
 }
 
 impl StreamOutput {
-    /// Begins to open what a stream's destination needs; `None` if the engine sends it.
+    /// Begins to open what a stream's destination needs, for those `others` as well; `None` if the engine sends
+    /// it.
     pub(crate) fn start(
         stream: &StreamConfig,
+        others: &[&StreamConfig],
         link: &LinkConfig,
         base: &Path,
     ) -> io::Result<Option<Self>> {
@@ -56,23 +67,27 @@ impl StreamOutput {
         let to = to.in_folder(&std::path::absolute(base.join("."))?);
         let kind = kind(&to).map_err(io::Error::other)?;
         let (overhead, packet_max) = kind.fit(&to, link.mtu);
+        // One time for both, however long each may wait.
+        let delays = others.iter().chain([&stream]).filter_map(|s| s.spec.contract.delay);
         let line = Arc::new(Line {
             stream: stream.spec.name.clone(),
             to,
             kind,
+            streams: 1 + others.len(),
+            program: Arc::new(Program::new(delays.max().unwrap_or_default())),
             open: Mutex::default(),
             problem: Mutex::new(Some(NOT_YET.to_owned())),
             extra: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
-        let keeper = thread::Builder::new().name(format!("output {}", line.stream));
-        let keeper = Some(keeper.spawn({
+        let thread = thread::Builder::new().name(format!("output {}", line.stream));
+        let thread = Some(thread.spawn({
             let line = Arc::clone(&line);
             move || line.maintain()
         })?);
         let by = Arc::clone(&line) as Arc<dyn Carrier>;
         let carrier = StreamCarrier { by, overhead, packet_max };
-        Ok(Some(Self { line, carrier, keeper }))
+        Ok(Some(Self { keeper: Arc::new(Keeper { line, thread }), carrier }))
     }
 
     /// What the engine hands packets to.
@@ -82,17 +97,23 @@ impl StreamOutput {
 
     /// Why its packets are not carried, if they are not.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.line.problem.lock().clone()
+        self.keeper.line.problem.lock().clone()
+    }
+
+    /// What the streams that share it have in common.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) fn program(&self) -> Arc<Program> {
+        Arc::clone(&self.keeper.line.program)
     }
 }
 
-impl Drop for StreamOutput {
+impl Drop for Keeper {
     fn drop(&mut self) {
         self.line.stop.store(true, Ordering::Release);
-        if let Some(keeper) = self.keeper.take() {
-            keeper.thread().unpark();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // A panic there has been printed already.
-            let _ = keeper.join();
+            let _ = thread.join();
         }
     }
 }
@@ -137,7 +158,7 @@ impl Line {
         let (sender, opened) = mpsc::channel();
         let line = Arc::clone(self);
         let opener = thread::Builder::new().name(format!("open {}", self.stream));
-        let opener = opener.spawn(move || sender.send(line.kind.open(&line.to)));
+        let opener = opener.spawn(move || sender.send(line.kind.open(&line.to, line.streams)));
         if let Err(error) = opener {
             tracing::error!(stream = self.stream, %error, "no thread for an output");
         }

@@ -126,7 +126,14 @@ impl Node {
         let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
         let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
         let spec_of = |stream: &_, link: &_| self.source_spec(stream, link);
-        let found = source::open(new, &fresh, spec_of).map_err(StartError::Sources)?;
+        let kept = |n: usize| match difference.streams[n] {
+            Step::Kept { old, .. } => {
+                let stream = &self.streams()[old];
+                Some((stream.output.clone(), stream.status.info()))
+            }
+            _ => None,
+        };
+        let found = source::open(new, &fresh, spec_of, kept).map_err(StartError::Sources)?;
         let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
         fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
         #[cfg(feature = "gstreamer")]

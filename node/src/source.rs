@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Contract, Spec};
-use selvedge_media::output::{OutputError, kind};
+use selvedge_media::output::{OutputError, OutputKind, kind};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 #[cfg(feature = "gstreamer")]
@@ -84,8 +84,13 @@ pub struct SourceFailure {
 }
 
 impl Opened {
-    /// The source of a stream of this link, and its output.
+    /// The source of a stream of this link, and an output that it has alone.
     pub(crate) fn new(spec: &SourceSpec, link: &LinkConfig) -> Result<Self, OpenError> {
+        let output = StreamOutput::start(&spec.stream, &[], link, &spec.base)?;
+        Ok(Self { output, ..Self::without_output(spec)? })
+    }
+
+    fn without_output(spec: &SourceSpec) -> Result<Self, OpenError> {
         let SourceSpec { stream, base, .. } = spec;
         let (source, info) = match &stream.source {
             SourceUri::Program => (Medium::Program, None),
@@ -99,7 +104,7 @@ impl Opened {
         if let (Some(to), Some(info)) = (&stream.output, &info) {
             kind(to)?.check(info.codec)?;
         }
-        Ok(Self { source, info, output: StreamOutput::start(stream, link, base)? })
+        Ok(Self { source, info, output: None })
     }
 
     /// What carries its packets.
@@ -163,17 +168,21 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     }
 }
 
-/// Opens the sources of some streams of a node, several at a time; reports all that fail.
+/// What a stream that goes on has: its output, and what it is.
+pub(crate) type Kept = (Option<StreamOutput>, Option<StreamInfo>);
+
+/// Opens the sources and outputs of some streams of a node, several at a time; reports all that fail. `kept` has
+/// those of the other streams, by their index.
 pub(crate) fn open(
     config: &NodeConfig,
     which: &[usize],
     spec_of: impl Fn(&StreamConfig, &LinkConfig) -> SourceSpec + Sync,
+    kept: impl Fn(usize) -> Option<Kept>,
 ) -> Result<Vec<Opened>, Vec<SourceFailure>> {
     let streams = || which.iter().map(|&stream| &config.streams[stream]);
     let results: Vec<_> = std::thread::scope(|scope| {
         let open = |stream: &'_ StreamConfig| {
-            let link = &config.links[stream.link];
-            Opened::new(&spec_of(stream, link), link)
+            Opened::without_output(&spec_of(stream, &config.links[stream.link]))
         };
         let handles: Vec<_> = streams().map(|stream| scope.spawn(move || open(stream))).collect();
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
@@ -187,12 +196,53 @@ pub(crate) fn open(
             Err(error) => failed.push(SourceFailure { stream: stream.spec.name.clone(), error }),
         }
     }
+    if failed.is_empty() {
+        for (n, stream) in streams().enumerate() {
+            let (before, now) = opened.split_at(n);
+            let of = |other| match which.iter().position(|&w| w == other) {
+                Some(at) => before.get(at).map(|one| (one.output.clone(), one.info.clone())),
+                None => kept(other),
+            };
+            let base = spec_of(stream, &config.links[stream.link]).base;
+            match output(config, stream, &now[0], &base, of) {
+                Ok(output) => opened[n].output = output,
+                Err(error) => {
+                    failed.push(SourceFailure { stream: stream.spec.name.clone(), error });
+                }
+            }
+        }
+    }
     if !failed.is_empty() {
         return Err(failed);
     }
     #[cfg(feature = "gstreamer")]
     keep_together(config, which, &mut opened);
     Ok(opened)
+}
+
+/// A stream's output: that of another stream if they share it.
+fn output(
+    config: &NodeConfig,
+    stream: &StreamConfig,
+    opened: &Opened,
+    base: &Path,
+    of: impl Fn(usize) -> Option<Kept>,
+) -> Result<Option<StreamOutput>, OpenError> {
+    let all = config.streams.iter().enumerate();
+    let others: Vec<_> = all.filter(|(_, other)| stream.shares_output(other)).collect();
+    let mut shared = None;
+    for &(n, other) in &others {
+        let Some((output, info)) = of(n) else { continue };
+        if let Some((info, others)) = opened.info.as_ref().zip(info) {
+            OutputKind::join(info.codec, (&other.spec.name, others.codec))?;
+        }
+        shared = shared.or(output);
+    }
+    if shared.is_some() {
+        return Ok(shared);
+    }
+    let others: Vec<_> = others.into_iter().map(|(_, other)| other).collect();
+    Ok(StreamOutput::start(stream, &others, &config.links[stream.link], base)?)
 }
 
 /// Lets the sound of each file keep with its picture, where both are streams.

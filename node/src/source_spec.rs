@@ -1,8 +1,12 @@
 //! What a stream's source is opened by, again and again: from the node file to the threads of sources.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "gstreamer")]
+use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, StreamConfig, carried};
+#[cfg(feature = "gstreamer")]
+use selvedge_media::output::Program;
 use selvedge_media::output::kind;
 use selvedge_place_engine::engine::payload_max;
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
@@ -18,6 +22,9 @@ pub(crate) struct SourceSpec {
     pub(crate) payload_max: usize,
     /// The program that runs a source in the network in a process of its own.
     pub(crate) isolates_by: Option<PathBuf>,
+    /// What its transport stream consists of, once its output is there.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) program: Option<Arc<Program>>,
 }
 
 impl SourceSpec {
@@ -33,6 +40,8 @@ impl SourceSpec {
             base: base.to_owned(),
             payload_max: payload_of(stream, link),
             isolates_by: isolates_by.map(Path::to_owned),
+            #[cfg(feature = "gstreamer")]
+            program: None,
         }
     }
 }

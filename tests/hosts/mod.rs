@@ -51,6 +51,15 @@ impl Hosts {
         run(&["ip", "-n", &self.bridge, "link", "set", &port(number), "nomaster"]).expect("a port");
     }
 
+    /// Shapes what reaches a host, as `tbf` takes it: what finds no room is lost.
+    #[allow(dead_code, reason = "not all tests lose packets")]
+    pub(crate) fn lose(&self, number: u8, limits: &str) {
+        let mut line = vec!["tc", "-n", &self.bridge, "qdisc", "add", "dev"];
+        let port = port(number);
+        line.extend([&*port, "root", "tbf"].into_iter().chain(limits.split(' ')));
+        run(&line).expect("a port");
+    }
+
     /// Connects it again.
     pub(crate) fn heal(&self, number: u8) {
         let port = port(number);

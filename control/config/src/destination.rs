@@ -266,6 +266,17 @@ impl Kind {
     }
 }
 
+impl StreamConfig {
+    /// Whether both go into one output: a picture and a sound that name the same destination. RTP carries each
+    /// to a port of its own.
+    #[must_use]
+    pub fn shares_output(&self, other: &Self) -> bool {
+        let (to, others) = (self.output.as_ref(), other.output.as_ref());
+        self.spec.name != other.spec.name
+            && to.is_some_and(|to| to.scheme() != "rtp" && Some(to) == others)
+    }
+}
+
 /// Why a stream's output can't carry it on this link, if so; and the key that says it.
 pub(super) fn find_conflict(
     stream: &StreamConfig,
@@ -360,6 +371,39 @@ mod tests {
             (errors("", "record:x?encoding=H264", udp, ""), "as recordings are"),
         ] {
             assert!(found.contains(part), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_picture_and_a_sound_of_one_link_share_an_output() {
+        let file = |streams: &[(&str, &str)]| {
+            let streams = streams.iter().enumerate().map(|(n, (link, to))| {
+                format!(
+                    "[stream.s{n}]\nlink = \"{link}\"\nsource = \"test:video\"\nto = \"{to}\"\n"
+                )
+            });
+            let links = ["a", "b"].map(|name| format!("[link.{name}]\nrate = \"6 Mbit/s\"\n"));
+            crate::parse(&(links.concat() + &streams.collect::<String>()), "a.toml")
+        };
+        let (key, other) = ("rtmp://a/live/hush", "rtmp://a/live/hush-other");
+        let shared = file(&[("a", key), ("a", key), ("a", other), ("b", "file:x.mkv")]).unwrap();
+        let streams = shared.config.streams;
+        let with = |n: usize| streams.iter().filter(|s| streams[n].shares_output(s)).count();
+        assert_eq!([0, 1, 2, 3].map(with), [1, 1, 0, 0]);
+        for (streams, part) in [
+            (
+                vec![("a", key), ("b", key)],
+                "a.toml:12:6: stream.s1.to: rtmp://a/live/*** is sent to by stream \"s0\", too (line 8), over another link",
+            ),
+            (vec![("a", key), ("a", key), ("a", key)], "one picture and one sound"),
+            (vec![("a", "rtp://studio:9"), ("a", "rtp://studio:9")], "give each stream its own"),
+            (
+                vec![("a", "rtp://10.0.0.1:9"), ("a", "rtp://10.0.0.1:9")],
+                "give each stream its own",
+            ),
+        ] {
+            let errors = file(&streams).expect_err(part).to_string();
+            assert!(errors.contains(part) && !errors.contains("hush"), "{errors}");
         }
     }
 

@@ -227,6 +227,18 @@ pub enum ConfigFault {
         /// Its line.
         line: u32,
     },
+    /// Streams that one output does not carry together.
+    #[error("{what} is sent to by stream \"{other}\", too (line {line}), {why}")]
+    Together {
+        /// The address, without secrets.
+        what: String,
+        /// The stream that came first.
+        other: String,
+        /// Its line.
+        line: u32,
+        /// What is wrong, and what to write.
+        why: &'static str,
+    },
     /// A stream would receive what it sends.
     #[error("the stream would send to {0}, where it listens; write the address of a receiver")]
     Loop(SocketAddr),

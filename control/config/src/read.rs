@@ -161,16 +161,22 @@ fn named<'t>(
     tables
 }
 
-/// Two streams must not send to one address, listen at one, or write one file; none may feed
-/// itself.
+/// Two streams must not send to one address but as picture and sound of one output, listen at one, or write
+/// one file; none may feed itself.
 fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s StreamConfig>) {
     let mut receivers = TakenName { used: "sent to by", key: "to", by: HashMap::new() };
     let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };
     let mut files = TakenName { used: "written by", key: "sdp", by: HashMap::new() };
+    let mut outputs: HashMap<(&str, &str), Vec<&StreamConfig>> = HashMap::new();
     for stream in streams {
-        // Two that go to one server differ in what is not printed.
-        if stream.output.as_ref().is_none_or(|to| to.secret().is_empty()) {
-            receivers.take(reader, stream.receiver(), &stream.spec.name);
+        match stream.output.as_ref().filter(|to| to.scheme() != "rtp") {
+            Some(to) => {
+                let shared = outputs.entry((to.reveal(), to.path().unwrap_or_default()));
+                let shared = shared.or_default();
+                refuse_together(reader, stream, shared);
+                shared.push(stream);
+            }
+            None => receivers.take(reader, stream.receiver(), &stream.spec.name),
         }
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
@@ -189,6 +195,23 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
             }
         }
     }
+}
+
+/// One output takes a picture and a sound, of one link, which pays for both.
+fn refuse_together(reader: &mut Reader<'_>, stream: &StreamConfig, others: &[&StreamConfig]) {
+    let Some(first) = others.first() else { return };
+    let why = if others.len() > 1 {
+        "and takes one picture and one sound; give this stream another destination"
+    } else if first.link != stream.link {
+        "over another link; write the same link in both, or give this stream another destination"
+    } else {
+        return;
+    };
+    let key_of = |stream: &StreamConfig| path(&path("stream", &stream.spec.name), "to");
+    let line = reader.map.at(&key_of(first)).map_or(1, |at| at.line);
+    let (what, other) = (cut(&first.receiver()), cut(&first.spec.name));
+    let mistake = ConfigFault::Together { what, other, line, why };
+    reader.errors.push_key(&reader.map, &key_of(stream), mistake);
 }
 
 /// Addresses or paths, and the stream that took each.

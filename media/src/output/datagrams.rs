@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use selvedge_control_config::Destination;
@@ -21,15 +22,25 @@ struct Datagrams {
     failed: Mutex<Option<io::Error>>,
     /// Of a transport stream.
     continuity: Option<Mutex<Continuity>>,
+    /// Bytes that were added to it and not reported.
+    added: AtomicU64,
 }
 
 /// RTP packets as they are.
-pub(super) fn rtp(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn rtp(
+    to: &Destination,
+    at: SocketAddr,
+    _: usize,
+) -> Result<Box<dyn Output>, OutputError> {
     open(to, at, None)
 }
 
 /// The transport stream that they carry.
-pub(super) fn udp(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn udp(
+    to: &Destination,
+    at: SocketAddr,
+    _: usize,
+) -> Result<Box<dyn Output>, OutputError> {
     open(to, at, Some(Mutex::default()))
 }
 
@@ -40,7 +51,13 @@ fn open(
 ) -> Result<Box<dyn Output>, OutputError> {
     let ttl = to.option("ttl").and_then(|ttl| ttl.parse().ok());
     let socket = open_sender(at, ttl, to.option("interface").as_deref())?;
-    Ok(Box::new(Datagrams { socket, to: at, failed: Mutex::default(), continuity }))
+    Ok(Box::new(Datagrams {
+        socket,
+        to: at,
+        failed: Mutex::default(),
+        continuity,
+        added: 0.into(),
+    }))
 }
 
 impl Output for Datagrams {
@@ -51,7 +68,11 @@ impl Output for Datagrams {
             sent.map_err(|error| *self.failed.lock() = Some(error)).is_ok()
         };
         match &self.continuity {
-            Some(continuity) => continuity.lock().sent(packet, send),
+            Some(continuity) => {
+                let (sent, added) = continuity.lock().sent(packet, send);
+                self.added.fetch_add(added.0, Ordering::Relaxed);
+                sent
+            }
             None => send(packet),
         }
     }
@@ -61,7 +82,7 @@ impl Output for Datagrams {
         match failed {
             // Full buffers empty themselves.
             Some(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
-            _ => Ok(Bytes(0)),
+            _ => Ok(Bytes(self.added.swap(0, Ordering::Relaxed))),
         }
     }
 }

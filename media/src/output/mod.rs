@@ -13,16 +13,19 @@ mod pipeline;
 #[cfg(feature = "gstreamer")]
 mod srt;
 mod transport_stream;
+#[cfg(feature = "gstreamer")]
+mod units;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use selvedge_control_config::Destination;
 use selvedge_os::socket::SocketError;
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::Bytes;
 
-pub use self::transport_stream::TransportStream;
+pub use self::transport_stream::{Program, TransportStream};
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::picture::Codec;
@@ -71,6 +74,17 @@ pub enum OutputError {
         /// What would do.
         takes: String,
     },
+    /// Two pictures, or two sounds, for one output.
+    #[error(
+        "stream \"{other}\" goes there, too, and both are {what}; an output takes one picture and one sound: \
+         give one of the two another destination"
+    )]
+    Second {
+        /// The other stream.
+        other: String,
+        /// `pictures` or `sounds`.
+        what: &'static str,
+    },
     /// No socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -102,8 +116,8 @@ pub struct OutputKind {
     open: Open,
 }
 
-/// Opens an output at the address that its destination has.
-type Open = fn(&Destination, SocketAddr) -> Result<Box<dyn Output>, OutputError>;
+/// Opens an output of so many streams at the address that its destination has.
+type Open = fn(&Destination, SocketAddr, usize) -> Result<Box<dyn Output>, OutputError>;
 
 /// The kinds, one a line.
 const KINDS: &[OutputKind] = &[
@@ -164,6 +178,18 @@ impl OutputKind {
         Err(OutputError::Codec { scheme, encoding, takes: takes.join(", ") })
     }
 
+    /// Whether one output carries a stream of this encoding together with another.
+    ///
+    /// # Errors
+    /// [`OutputError::Second`] if not.
+    pub fn join(codec: Codec, (other, others): (&str, Codec)) -> Result<(), OutputError> {
+        if codec.is_audio() != others.is_audio() {
+            return Ok(());
+        }
+        let what = if codec.is_audio() { "sounds" } else { "pictures" };
+        Err(OutputError::Second { other: other.to_owned(), what })
+    }
+
     /// What each of the engine's packets takes on the wire beside its own bytes; and the largest that may be
     /// handed over where IP packets may have `mtu` bytes. A name may turn out to be an IPv6 host's.
     #[must_use]
@@ -182,24 +208,24 @@ impl OutputKind {
         (Bytes(headers.0.saturating_sub(inner.0)), most + inner)
     }
 
-    /// What makes packets of its frames, where that are not RTP's own: of frames that may wait for `lead`,
-    /// of at most so many bytes behind the headers of RTP.
+    /// What makes packets of its frames, where that are not RTP's own: those of a program, of at most so many
+    /// bytes behind the headers of RTP.
     #[must_use]
     pub fn packets(
         &self,
         info: &StreamInfo,
-        lead: Duration,
+        program: &Arc<Program>,
         payload_max: usize,
     ) -> Option<TransportStream> {
-        (!self.is_rtp).then(|| TransportStream::new(info, lead, payload_max))
+        (!self.is_rtp).then(|| TransportStream::new(info, Arc::clone(program), payload_max))
     }
 
-    /// Opens it; may take long.
+    /// Opens it for so many streams; may take long.
     ///
     /// # Errors
     /// [`OutputError`]; it may be tried again.
-    pub fn open(&self, to: &Destination) -> Result<Box<dyn Output>, OutputError> {
-        (self.open)(to, resolve(to)?)
+    pub fn open(&self, to: &Destination, streams: usize) -> Result<Box<dyn Output>, OutputError> {
+        (self.open)(to, resolve(to)?, streams)
     }
 }
 

@@ -1,68 +1,172 @@
-//! Recordings in Matroska or MP4, and RTMP: a transport stream in, taken apart again and put into another
-//! container by GStreamer.
+//! Recordings in Matroska or MP4, and RTMP: access units out of the transport stream's packets, through
+//! GStreamer's parsers into another container, in a thread of the output's own.
 //!
-//! A recording is written in pieces of half a second at most, so that of a node that is killed at any moment
-//! all but the last second can be read; no file that is there is ever overwritten. The stream key of RTMP
-//! goes to the element as a property, and is taken out of what it says.
+//! Samples are written in the order in which they leave the link, so neither of two streams waits for the
+//! other; only the head of a file waits for both, up to [`HEAD`]. A recording is written in pieces of half a
+//! second at most, so that of a node that is killed at any moment all but the last second can be read; no file
+//! that is there is ever overwritten. The stream key of RTMP goes to the element as a property, and is taken
+//! out of what it says.
 
-use std::net::SocketAddr;
+mod flv;
+mod matroska;
+mod mp4;
+mod track;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
+use parking_lot::Mutex;
 use selvedge_control_config::{Destination, redacted};
+use selvedge_os::connections::connections_to;
 use selvedge_units::{Bytes, Duration};
 
-use super::pipeline::{self, Entry};
-use super::{Output, OutputError};
-use crate::error::SourceError;
-use crate::source::elements::{bin, init, make, wiring};
+use self::track::{Encoding, Parser, Sample, Track};
+use super::pipeline::{self, State, WAITING};
+use super::transport_stream::RTP_LEN;
+use super::units::{Unit, Units};
+use super::{IPV6_MORE, Output, OutputError, TCP};
+use crate::source::elements::{init, make, wiring};
 
 /// What a segment of TCP has at most behind its headers.
 const SEGMENT: u64 = 1448;
-/// How long the end of a container may take.
+/// How long the end of a connection may take.
 const END: Duration = Duration::from_secs(2);
+/// How long samples wait for the others of their piece, and for the other stream in front of a file.
+const PIECE: Duration = Duration::from_millis(500);
+const HEAD: Duration = Duration::from_secs(1);
+/// What times begin with, so that those of the other stream may lie before the first.
+const BEGIN: Duration = Duration::from_secs(1);
 
-/// A pipeline that ends in a file or a connection.
+/// An output that ends in a file or a connection.
 #[derive(Debug)]
 struct Muxed {
-    pipeline: gst::Pipeline,
-    entry: Entry,
-    bus: gst::Bus,
-    /// The element of RTMP, its secret, and the bytes of headers on each segment.
-    connection: Option<(gst::Element, String, u64)>,
-    /// What is written.
-    file: Option<PathBuf>,
-    /// Whether the server has answered.
-    answered: AtomicBool,
+    /// What puts units together, and where they go; none once it is closed.
+    entry: Mutex<(Units, Option<Sender<Unit>>)>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    connection: Option<Connection>,
 }
 
+/// What the thread that muxes shares with the others.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes of units that wait for it.
+    waiting: AtomicU64,
+    failed: Mutex<Option<OutputError>>,
+}
+
+/// A connection to a server of RTMP.
+#[derive(Debug)]
+struct Connection {
+    pipeline: gst::Pipeline,
+    input: gst_app::AppSrc,
+    element: gst::Element,
+    bus: gst::Bus,
+    secret: String,
+    /// Bytes of headers on each segment.
+    headers: u64,
+    sent: Mutex<State>,
+    /// Whether the server has answered.
+    answered: AtomicBool,
+    /// Where the server may be.
+    peers: Vec<SocketAddr>,
+    /// Sockets that were connected there before.
+    others: Vec<u32>,
+    /// The number of its socket, 0 until that is known.
+    socket: AtomicU32,
+}
+
+/// Sockets of which an output counts what they send.
+static COUNTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
 /// A file that is not there yet; its ending says which container.
-pub(super) fn recording(to: &Destination, _: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn recording(
+    to: &Destination,
+    _: SocketAddr,
+    streams: usize,
+) -> Result<Box<dyn Output>, OutputError> {
+    init()?;
     let path = free(Path::new(to.path().unwrap_or_default()));
-    let muxer = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("mp4") => "mp4mux name=mux fragment-duration=500",
-        _ => {
-            "matroskamux name=mux streamable=true min-cluster-duration=0 max-cluster-duration=500000000"
-        }
-    };
-    let mut opened = open(&format!("{muxer} ! filesink name=end buffer-mode=unbuffered"), |end| {
-        end.set_property("location", path.to_string_lossy().as_ref());
-        None
-    })?;
-    opened.file = Some(path);
-    Ok(Box::new(opened))
+    let is_mp4 = path.extension().is_some_and(|ending| ending == "mp4");
+    let file = File::create_new(&path).map_err(|why| written(&path, &why))?;
+    let recording = Recording { path, file, is_mp4, fragments: 0, begun: None };
+    open(Sink::File(recording), streams, None)
 }
 
 /// A server of RTMP, with TLS or without.
-pub(super) fn rtmp(to: &Destination, _: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
-    let opened = open("flvmux name=mux streamable=true ! rtmp2sink name=end", |end| {
-        end.set_property("location", to.reveal());
-        Some((end.clone(), to.secret().to_owned(), super::kind(to).map_or(0, |k| k.headers.0)))
+pub(super) fn rtmp(
+    to: &Destination,
+    at: SocketAddr,
+    streams: usize,
+) -> Result<Box<dyn Output>, OutputError> {
+    init()?;
+    let caps = gst::Caps::new_empty_simple("video/x-flv");
+    let input = gst_app::AppSrc::builder().caps(&caps).build();
+    let element = make("rtmp2sink")?;
+    element.set_property("location", to.reveal());
+    element.set_property("sync", false);
+    element.set_property("async", false);
+    let pipeline = gst::Pipeline::new();
+    let parts: [&gst::Element; 2] = [input.upcast_ref(), &element];
+    pipeline.add_many(parts).map_err(|e| wiring("rtmp2sink", e))?;
+    gst::Element::link_many(parts).map_err(|e| wiring("rtmp2sink", e))?;
+    let bus = pipeline.bus().ok_or_else(|| wiring("pipeline", "it has no bus"))?;
+    let port = match (at.port(), to.scheme()) {
+        (0, "rtmps") => 443,
+        (0, _) => 1935,
+        (port, _) => port,
+    };
+    let peers: Vec<SocketAddr> = (to.host(), port).to_socket_addrs()?.collect();
+    let connection = Connection {
+        pipeline,
+        input: input.clone(),
+        element,
+        bus,
+        secret: to.secret().to_owned(),
+        headers: super::kind(to).map_or(0, |kind| kind.headers.0),
+        sent: Mutex::default(),
+        answered: AtomicBool::new(false),
+        others: peers
+            .iter()
+            .flat_map(|peer| connections_to(*peer))
+            .flatten()
+            .map(|c| c.socket)
+            .collect(),
+        peers,
+        socket: AtomicU32::new(0),
+    };
+    let playing = connection.pipeline.set_state(gst::State::Playing);
+    connection.broken()?;
+    playing.map_err(|e| wiring("rtmp2sink", e))?;
+    open(Sink::Server(input, [None, None]), streams, Some(connection))
+}
+
+fn open(
+    sink: Sink,
+    streams: usize,
+    connection: Option<Connection>,
+) -> Result<Box<dyn Output>, OutputError> {
+    let (sender, units) = mpsc::channel();
+    let shared = Arc::new(Shared::default());
+    let parsers = [None, None];
+    let muxer = Muxer { parsers, streams, sink, zero: None, waiting: Vec::new(), since: None };
+    let thread = thread::Builder::new().name("muxer".into()).spawn({
+        let shared = Arc::clone(&shared);
+        move || muxer.run(&units, &shared)
     })?;
-    Ok(Box::new(opened))
+    let entry = Mutex::new((Units::default(), Some(sender)));
+    Ok(Box::new(Muxed { entry, shared, thread: Some(thread), connection }))
 }
 
 /// The first of `NAME.mkv`, `NAME-2.mkv`, ... that is not there.
@@ -76,110 +180,271 @@ fn free(path: &Path) -> PathBuf {
         .unwrap_or_else(|| path.to_owned())
 }
 
-fn open(
-    line: &str,
-    connect: impl FnOnce(&gst::Element) -> Option<(gst::Element, String, u64)>,
-) -> Result<Muxed, OutputError> {
-    init()?;
-    let caps = gst::Caps::builder("video/mpegts").field("systemstream", true).build();
-    let input = gst_app::AppSrc::builder().caps(&caps).build();
-    let rest = bin(&format!("tsdemux name=demux {line} sync=false async=false"))?;
-    let failed = |why: &dyn ToString| wiring("the output", why.to_string());
-    let end = rest.by_name("end").ok_or_else(|| failed(&"it has no end"))?;
-    let (demux, muxer) =
-        rest.by_name("demux").zip(rest.by_name("mux")).ok_or_else(|| failed(&"it has no muxer"))?;
-    let (weak, muxer) = (rest.downgrade(), muxer.downgrade());
-    demux.connect_pad_added(move |_, pad| {
-        let Some((rest, muxer)) = weak.upgrade().zip(muxer.upgrade()) else { return };
-        if let Err(error) = parsed_into(&rest, pad, &muxer) {
-            // What is not linked stops the pipeline, with an error of its own.
-            tracing::debug!(%error, "an output can't be muxed");
-        }
-    });
-    let connection = connect(&end);
-    let pipeline = gst::Pipeline::new();
-    let parts: [&gst::Element; 2] = [input.upcast_ref(), rest.upcast_ref()];
-    pipeline.add_many(parts).map_err(|e| failed(&e))?;
-    gst::Element::link_many(parts).map_err(|e| failed(&e))?;
-    let bus = pipeline.bus().ok_or_else(|| failed(&"it has no bus"))?;
-    let entry = Entry::new(input, connection.as_ref().map_or(0, |(_, _, headers)| *headers));
-    let answered = AtomicBool::new(connection.is_none());
-    let opened = Muxed { pipeline, entry, bus, connection, file: None, answered };
-    let playing = opened.pipeline.set_state(gst::State::Playing);
-    opened.broken()?;
-    playing.map_err(|e| failed(&e))?;
-    Ok(opened)
-}
-
-/// Leads what a demuxer has found through its parser into the muxer.
-fn parsed_into(rest: &gst::Bin, pad: &gst::Pad, muxer: &gst::Element) -> Result<(), SourceError> {
-    let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
-    let parser = make(match caps.structure(0).map_or("", |s| s.name().as_str()) {
-        "video/x-h264" => "h264parse",
-        "video/x-h265" => "h265parse",
-        "video/mpeg" => "mpegvideoparse",
-        _ => "aacparse",
-    })?;
-    let failed = |why: &dyn ToString| wiring(&parser.name(), why.to_string());
-    rest.add(&parser).map_err(|e| failed(&e))?;
-    parser.link(muxer).map_err(|e| failed(&e))?;
-    parser.sync_state_with_parent().map_err(|e| failed(&e))?;
-    let input = parser.static_pad("sink").ok_or_else(|| failed(&"it has no input"))?;
-    pad.link(&input).map_err(|e| failed(&e)).map(drop)
-}
-
-impl Muxed {
-    /// Why it is broken, if it is.
-    fn broken(&self) -> Result<(), OutputError> {
-        let Some((element, text)) = pipeline::error(&self.bus) else { return Ok(()) };
-        let mut text = redacted(&text);
-        if let Some((_, secret, _)) = &self.connection {
-            text = text.replace(secret, "***");
-        }
-        Err(wiring(&element, text).into())
-    }
-
-    /// Bytes that RTMP has sent, handshake and answers included; more than none once the server answers.
-    fn sent(&self) -> Option<u64> {
-        let (element, ..) = self.connection.as_ref()?;
-        let stats = element.property::<Option<gst::Structure>>("stats")?;
-        stats.get::<u64>("out-bytes-total").ok()
-    }
+fn written(path: &Path, why: &io::Error) -> OutputError {
+    wiring("the recording", format!("can't write \"{}\": {why}", path.display())).into()
 }
 
 impl Output for Muxed {
     fn send(&self, packet: &[u8]) -> bool {
-        self.answered.load(Ordering::Relaxed) && self.entry.send(packet)
+        if let Some(connection) = &self.connection {
+            if !connection.answered.load(Ordering::Relaxed) {
+                return false;
+            }
+            connection.sent.lock().pay(packet.len() as u64 + connection.headers - RTP_LEN as u64);
+        }
+        if self.shared.waiting.load(Ordering::Relaxed) > WAITING {
+            return false;
+        }
+        let (units, sender) = &mut *self.entry.lock();
+        let Some(unit) = units.take(packet) else { return true };
+        self.shared.waiting.fetch_add(unit.bytes.len() as u64, Ordering::Relaxed);
+        sender.as_ref().is_some_and(|sender| sender.send(unit).is_ok())
     }
 
     fn poll(&self) -> Result<Bytes, OutputError> {
-        self.broken()?;
-        let Some((_, _, headers)) = &self.connection else { return Ok(Bytes(0)) };
-        let sent = self.sent().unwrap_or(0);
-        let wire = sent + sent.div_ceil(SEGMENT) * headers;
-        self.answered.store(sent > 0, Ordering::Relaxed);
-        Ok(self.entry.state.lock().extra(wire))
+        let failed = self.shared.failed.lock().take();
+        failed.map_or(Ok(()), Err)?;
+        self.connection.as_ref().map_or(Ok(Bytes(0)), Connection::poll)
     }
 
     fn waits(&self) -> Option<&'static str> {
-        let silent = !self.answered.load(Ordering::Relaxed);
+        let connection = self.connection.as_ref()?;
+        let silent = !connection.answered.load(Ordering::Relaxed);
         silent.then_some("the server has not answered yet")
     }
 }
 
 impl Drop for Muxed {
     fn drop(&mut self) {
+        // It ends when nothing can come any more.
+        self.entry.lock().1 = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Connection {
+    /// Why it is broken, if it is.
+    fn broken(&self) -> Result<(), OutputError> {
+        let Some((element, text)) = pipeline::error(&self.bus) else { return Ok(()) };
+        Err(wiring(&element, redacted(&text).replace(&self.secret, "***")).into())
+    }
+
+    fn poll(&self) -> Result<Bytes, OutputError> {
+        self.broken()?;
+        // Handshake and answers included; more than none once the server answers.
+        let stats = self.element.property::<Option<gst::Structure>>("stats");
+        let sent = stats.and_then(|stats| stats.get::<u64>("out-bytes-total").ok()).unwrap_or(0);
+        self.answered.store(sent > 0, Ordering::Relaxed);
+        let about = sent + sent.div_ceil(SEGMENT) * self.headers;
+        let wire = self.counted().filter(|_| sent > 0).unwrap_or(about);
+        Ok(self.sent.lock().extra(wire))
+    }
+
+    /// What has gone on the wire by the kernel's count: all segments with their headers, those sent again too.
+    /// `None` where it does not tell which connection this is.
+    fn counted(&self) -> Option<u64> {
+        let mut counted = COUNTED.lock();
+        let known = self.socket.load(Ordering::Relaxed);
+        let all = self.peers.iter().filter_map(|peer| Some((peer, connections_to(*peer).ok()?)));
+        let mut all = all.flat_map(|(peer, found)| found.into_iter().map(move |one| (peer, one)));
+        let is_ours = |socket| match known {
+            0 => !counted.contains(&socket) && !self.others.contains(&socket),
+            known => socket == known,
+        };
+        let (peer, found) = all.find(|(_, found)| is_ours(found.socket))?;
+        if known == 0 {
+            self.socket.store(found.socket, Ordering::Relaxed);
+            counted.insert(found.socket);
+        }
+        let more = if peer.is_ipv6() { IPV6_MORE } else { Bytes(0) };
+        Some(found.bytes + found.segments * (TCP + more).0)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
         // Refused only by what has stopped.
-        if self.entry.end() {
+        if self.input.end_of_stream().is_ok() {
             let ends = [gst::MessageType::Eos, gst::MessageType::Error];
             let limit = gst::ClockTime::from_nseconds(END.0);
             self.bus.timed_pop_filtered(limit, &ends);
         }
         let _ = self.pipeline.set_state(gst::State::Null);
+        COUNTED.lock().remove(self.socket.get_mut());
+    }
+}
+
+/// The thread that muxes: units in, pieces of a container out.
+struct Muxer {
+    parsers: [Option<Parser>; 2],
+    /// How many streams the output has.
+    streams: usize,
+    sink: Sink,
+    /// What is taken from all times.
+    zero: Option<Duration>,
+    waiting: Vec<Sample>,
+    /// When the first that waits came.
+    since: Option<Instant>,
+}
+
+/// Where pieces go.
+enum Sink {
+    File(Recording),
+    /// And what it was told of the tracks.
+    Server(gst_app::AppSrc, [Option<Track>; 2]),
+}
+
+/// A file that grows.
+struct Recording {
+    path: PathBuf,
+    file: File,
+    is_mp4: bool,
+    fragments: u32,
+    /// The tracks, once its head is written.
+    begun: Option<[Option<Track>; 2]>,
+}
+
+impl Muxer {
+    fn run(mut self, units: &Receiver<Unit>, shared: &Shared) {
+        let mut ended = false;
+        while !ended {
+            let left =
+                self.since.map_or(PIECE, |since| self.limit() - Duration::from(since.elapsed()));
+            // All that has come counts, however late this thread wakes up.
+            let (mut done, mut left) = (Ok(()), left.to_std());
+            while done.is_ok() {
+                match units.recv_timeout(left) {
+                    Ok(unit) => {
+                        shared.waiting.fetch_sub(unit.bytes.len() as u64, Ordering::Relaxed);
+                        done = self.take(unit);
+                    }
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        ended = true;
+                        self.end();
+                        break;
+                    }
+                }
+                left = std::time::Duration::ZERO;
+            }
+            if let Err(error) = done.and_then(|()| self.write(ended)) {
+                *shared.failed.lock() = Some(error);
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, unit: Unit) -> Result<(), OutputError> {
+        let parser = match &mut self.parsers[unit.track] {
+            Some(parser) => parser,
+            none => none.insert(Parser::new(&unit)?),
+        };
+        let samples = parser.push(unit);
+        self.keep(samples);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let rest = self.parsers.iter().flatten().flat_map(Parser::end).collect();
+        self.keep(rest);
+    }
+
+    /// Keeps samples for their piece, at the times that the container has.
+    fn keep(&mut self, samples: Vec<Sample>) {
+        for mut sample in samples {
+            let zero = *self.zero.get_or_insert(sample.decode - BEGIN);
+            // What lies before the beginning has no place.
+            if sample.decode < zero {
+                continue;
+            }
+            sample.decode = sample.decode - zero;
+            sample.present = (sample.present - zero).max(sample.decode);
+            self.waiting.push(sample);
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn tracks(&self) -> [Option<Track>; 2] {
+        [0, 1].map(|n| self.parsers[n].as_ref().and_then(Parser::track))
+    }
+
+    /// How long what waits may wait.
+    fn limit(&self) -> Duration {
+        match &self.sink {
+            Sink::Server(..) => Duration::ZERO,
+            Sink::File(Recording { begun: Some(_), .. }) => PIECE,
+            Sink::File(_) if self.tracks().iter().flatten().count() >= self.streams => PIECE,
+            Sink::File(_) => HEAD,
+        }
+    }
+
+    /// Writes what has waited for long enough, or all.
+    fn write(&mut self, all: bool) -> Result<(), OutputError> {
+        let is_due =
+            self.since.is_some_and(|since| Duration::from(since.elapsed()) >= self.limit());
+        if self.waiting.is_empty() || !(all || is_due) {
+            return Ok(());
+        }
+        self.since = None;
+        let (tracks, samples) = (self.tracks(), std::mem::take(&mut self.waiting));
+        match &mut self.sink {
+            Sink::File(recording) => recording.write(tracks, &samples),
+            Sink::Server(input, told) => {
+                for sample in &samples {
+                    let track = &tracks[sample.track];
+                    let head = track.as_ref().filter(|_| *track != told[sample.track]);
+                    let head = head.map(|track| flv::head(track, sample.decode));
+                    told[sample.track].clone_from(track);
+                    for tag in head.into_iter().chain([flv::sample(sample)]) {
+                        let pushed = input.push_buffer(gst::Buffer::from_slice(tag));
+                        pushed.map_err(|e| wiring("rtmp2sink", e))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Recording {
+    fn write(&mut self, tracks: [Option<Track>; 2], samples: &[Sample]) -> Result<(), OutputError> {
+        let mut piece = Vec::new();
+        match &self.begun {
+            Some(begun) if *begun != tracks => {
+                let why = "another stream has come, or one has changed: it goes on in a new file";
+                return Err(wiring("the recording", why).into());
+            }
+            Some(_) => {}
+            None if self.is_mp4 => {
+                let mpeg =
+                    |track: &Track| matches!(track.encoding, Encoding::Mpeg1 | Encoding::Mpeg2);
+                if tracks.iter().flatten().any(mpeg) {
+                    let why = "MP4 does not carry MPV; write to = \"file:NAME.mkv\"";
+                    return Err(wiring("the recording", why).into());
+                }
+                piece = mp4::head(&tracks);
+            }
+            None => piece = matroska::head(&tracks),
+        }
+        self.begun = Some(tracks);
+        if self.is_mp4 {
+            self.fragments += 1;
+            piece.extend(mp4::fragment(self.fragments, samples));
+        } else {
+            piece.extend(matroska::cluster(samples));
+        }
+        self.file.write_all(&piece).map_err(|why| written(&self.path, &why))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
         // Each try would leave one more file with nothing in it.
-        let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|file| file.len() == 0);
-        if let Some(path) = self.file.as_ref().filter(|path| is_empty(path)) {
-            let _ = std::fs::remove_file(path);
+        if self.begun.is_none() {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

@@ -7,10 +7,10 @@ use gstreamer_app as gst_app;
 use parking_lot::Mutex;
 use selvedge_units::Bytes;
 
-use super::transport_stream::Continuity;
+use super::transport_stream::{Continuity, RTP_LEN};
 
 /// Bytes that may wait for the elements.
-const WAITING: u64 = 1 << 20;
+pub(super) const WAITING: u64 = 1 << 20;
 
 /// Where packets enter a pipeline.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// The link pays for so many bytes.
+    pub(super) const fn pay(&mut self, bytes: u64) {
+        self.paid += bytes;
+    }
+
     /// From here on the link owes nothing: so many bytes have gone on the wire.
     pub(super) fn begin_at(&mut self, wire: u64) {
         (self.paid, self.ahead) = (wire, 0);
@@ -51,17 +56,14 @@ impl Entry {
 
     /// Takes a packet; false if too much waits already.
     pub(super) fn send(&self, packet: &[u8]) -> bool {
-        let State { continuity, paid, .. } = &mut *self.state.lock();
-        self.input.current_level_bytes() < WAITING
-            && continuity.sent(packet, |bytes| {
-                *paid += bytes.len() as u64 + self.headers;
-                self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok()
-            })
-    }
-
-    /// No packet follows; false where the pipeline has stopped.
-    pub(super) fn end(&self) -> bool {
-        self.input.end_of_stream().is_ok()
+        let state = &mut *self.state.lock();
+        if self.input.current_level_bytes() >= WAITING {
+            return false;
+        }
+        state.pay((packet.len() - RTP_LEN) as u64 + self.headers);
+        let push =
+            |bytes: &[u8]| self.input.push_buffer(gst::Buffer::from_slice(bytes.to_vec())).is_ok();
+        state.continuity.sent(packet, push).0
     }
 }
 

@@ -36,7 +36,11 @@ struct Srt {
     connected: AtomicUsize,
 }
 
-pub(super) fn open(to: &Destination, at: SocketAddr) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn open(
+    to: &Destination,
+    at: SocketAddr,
+    _: usize,
+) -> Result<Box<dyn Output>, OutputError> {
     init()?;
     let is_listener = to.option("mode").as_deref() == Some("listener");
     let sink = make("srtsink")?;

@@ -1,12 +1,17 @@
-//! MPEG transport streams (ISO/IEC 13818-1) of one picture or sound: frames in, datagrams out, as RTP packets
-//! of payload type 33 (RFC 2250), so that the engine handles them as any.
+//! MPEG transport streams (ISO/IEC 13818-1) of a picture, a sound, or both: frames in, datagrams out, as RTP
+//! packets of payload type 33 (RFC 2250), so that the engine handles them as any.
 //!
-//! Each frame stands alone: what the engine drops takes nothing of another along. What must go on over
-//! dropped frames, the continuity counters, is written by [`Continuity`] when a packet leaves.
+//! A picture and a sound share a [`Program`]: one list of both, one clock. Each frame stands alone: what the
+//! engine drops takes nothing of another along. What must go on over dropped frames, the continuity counters
+//! and the clock, is written by [`Continuity`] when a packet leaves.
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::rtp::{HEADER_LEN, Packet};
-use selvedge_units::Duration;
+use selvedge_units::{Bytes, Duration};
 
 use crate::frame::{MediaFrame, StreamInfo};
 use crate::picture::{Codec, h264};
@@ -14,19 +19,83 @@ use crate::picture::{Codec, h264};
 /// The encodings that are carried.
 pub(super) const CODECS: [Codec; 4] = [Codec::H264, Codec::H265, Codec::Mpv, Codec::Aac];
 /// Bytes of a packet, and how many packets a datagram has, as receivers expect.
-const PACKET_LEN: usize = 188;
+pub(super) const PACKET_LEN: usize = 188;
 pub(super) const DATAGRAM_LEN: usize = 7 * PACKET_LEN;
 /// The payload type of RTP.
 const PAYLOAD_TYPE: u8 = 33;
-/// Packet identifiers: the list of programs, the program, its stream.
+/// Packet identifiers: the list of programs, the program, its picture; its sound has the next.
 const PROGRAMS: u16 = 0;
-const PROGRAM: u16 = 0x1000;
+pub(super) const PROGRAM: u16 = 0x1000;
 const STREAM: u16 = 0x100;
+/// How long the clock may be silent where a picture and a sound share it, in its ticks: 100 ms.
+const CLOCK_EVERY: u64 = 9000;
 /// How often both tables come, at least; and in front of each picture that stands alone.
 const TABLES_EVERY: Duration = Duration::from_millis(100);
+/// How long a program's time runs before it is made.
+const BEFORE: Duration = Duration::from_secs(60);
 /// Delimiters that access units begin with, where their encoder wrote none.
 const DELIMITER_H264: &[u8] = &[0, 0, 0, 1, 9, 0xf0];
 const DELIMITER_H265: &[u8] = &[0, 0, 0, 1, 0x46, 1, 0x50];
+
+/// What the picture and the sound of one transport stream share.
+#[derive(Debug)]
+pub struct Program {
+    /// When its time began.
+    began: Instant,
+    /// How far the clock is behind the time for decoding: frames may wait so long for the link.
+    lead: Duration,
+    listed: Mutex<Listed>,
+}
+
+/// What the tables say.
+#[derive(Debug, Default)]
+struct Listed {
+    /// The kinds of the picture and the sound, as far as they are known.
+    kinds: [Option<u8>; 2],
+    /// How often that changed.
+    version: u8,
+    due: Duration,
+}
+
+impl Program {
+    /// One whose frames may wait for `lead`.
+    #[must_use]
+    pub fn new(lead: Duration) -> Self {
+        // Sources may have begun before it.
+        let now = Instant::now();
+        let began = now.checked_sub(BEFORE.to_std()).unwrap_or(now);
+        Self { began, lead, listed: Mutex::default() }
+    }
+
+    /// When its time began: the zero of the times that its streams have in common.
+    #[must_use]
+    pub const fn began(&self) -> Instant {
+        self.began
+    }
+
+    fn list(&self, codec: Codec) {
+        let kind = match codec {
+            Codec::H265 => 0x24,
+            Codec::Mpv => 0x02,
+            Codec::Aac => 0x0f,
+            _ => 0x1b,
+        };
+        let Listed { kinds, version, due } = &mut *self.listed.lock();
+        let known = &mut kinds[usize::from(codec.is_audio())];
+        if known.replace(kind) != Some(kind) {
+            (*version, *due) = (version.wrapping_add(1) & 31, Duration::ZERO);
+        }
+    }
+
+    /// Both tables, where they are due.
+    fn tables(&self, now: Duration, at_once: bool, out: &mut Vec<u8>) {
+        let Listed { kinds, version, due } = &mut *self.listed.lock();
+        if at_once || *due <= now {
+            *due = now + TABLES_EVERY;
+            tables(*kinds, *version, out);
+        }
+    }
+}
 
 /// Makes the packets of one stream.
 #[derive(Debug)]
@@ -34,25 +103,23 @@ pub struct TransportStream {
     codec: Codec,
     /// What each frame of AAC begins with, its length left out.
     adts: Option<[u8; 4]>,
-    /// How far the clock is behind the time for decoding: frames may wait so long for the link.
-    lead: Duration,
+    program: Arc<Program>,
     per_datagram: usize,
-    tables_due: Duration,
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl TransportStream {
-    /// For frames of this kind that may wait for `lead`, in datagrams of at most so many bytes.
+    /// For frames of this kind in a program, in datagrams of at most so many bytes.
     #[must_use]
-    pub fn new(info: &StreamInfo, lead: Duration, datagram_max: usize) -> Self {
+    pub fn new(info: &StreamInfo, program: Arc<Program>, datagram_max: usize) -> Self {
         let most = DATAGRAM_LEN.min(datagram_max);
+        program.list(info.codec);
         Self {
             codec: info.codec,
             adts: info.fmtp.as_deref().and_then(adts),
-            lead,
+            program,
             per_datagram: (most / PACKET_LEN).max(1),
-            tables_due: Duration::ZERO,
             bytes: Vec::new(),
             ends: Vec::new(),
         }
@@ -62,12 +129,10 @@ impl TransportStream {
     pub fn packets(&mut self, frame: &MediaFrame<'_>, since: Duration) -> Vec<&[u8]> {
         let (decode, present) = (since + frame.decode_time, since + frame.media_time);
         let mut stream = Vec::new();
-        if frame.picture.kind == Kind::Intra || self.tables_due <= decode {
-            self.tables_due = decode + TABLES_EVERY;
-            tables(self.codec, &mut stream);
-        }
+        self.program.tables(decode, frame.picture.kind == Kind::Intra, &mut stream);
         let unit = self.elementary(frame.unit, decode, present);
-        split(&unit, ticks(decode), frame.picture.closes, &mut stream);
+        let id = STREAM + u16::from(self.codec.is_audio());
+        split((&unit, id), ticks(decode), frame.picture.closes, &mut stream);
         self.bytes.clear();
         self.ends.clear();
         let datagrams = stream.chunks(self.per_datagram * PACKET_LEN);
@@ -92,7 +157,7 @@ impl TransportStream {
             Codec::Aac => self.adts.map_or_else(Vec::new, |head| adts_header(head, unit.len())),
             _ => Vec::new(),
         };
-        let [decode, present] = [decode, present].map(|at| ticks(at + self.lead));
+        let [decode, present] = [decode, present].map(|at| ticks(at + self.program.lead));
         let id = if self.codec.is_audio() { 0xc0 } else { 0xe0 };
         let mut packet = vec![0, 0, 1, id, 0, 0, 0x80];
         if decode == present {
@@ -122,15 +187,14 @@ fn stamp(prefix: u8, ticks: u64) -> [u8; 5] {
 }
 
 /// Cuts an elementary stream's packet into transport packets; the first has the clock.
-fn split(mut rest: &[u8], clock: u64, stands_alone: bool, out: &mut Vec<u8>) {
+fn split((mut rest, id): (&[u8], u16), clock: u64, stands_alone: bool, out: &mut Vec<u8>) {
     let mut first = true;
     while !rest.is_empty() {
         let mut field = Vec::new();
         if first {
             // The clock has no lead: what is decoded later may arrive later.
-            let base = (clock << 7).to_be_bytes();
-            let flags = if stands_alone { 0x50 } else { 0x10 };
-            field.extend([7, flags, base[3], base[4], base[5], base[6], base[7] & 0x80 | 0x7e, 0]);
+            field.extend([7, if stands_alone { 0x50 } else { 0x10 }]);
+            field.extend(clock_field(clock));
         }
         let (now, later) = rest.split_at(rest.len().min(PACKET_LEN - 4 - field.len()));
         let lack = PACKET_LEN - 4 - field.len() - now.len();
@@ -142,10 +206,16 @@ fn split(mut rest: &[u8], clock: u64, stands_alone: bool, out: &mut Vec<u8>) {
                 field[1] = 0;
             }
         }
-        header(STREAM, first, !field.is_empty(), out);
+        header(id, first, !field.is_empty(), out);
         out.extend(field.iter().chain(now));
         (first, rest) = (false, later);
     }
+}
+
+/// A moment of the clock as adaptation fields have it.
+fn clock_field(clock: u64) -> [u8; 6] {
+    let [.., a, b, c, d, e] = (clock << 7).to_be_bytes();
+    [a, b, c, d, e & 0x80 | 0x7e, 0]
 }
 
 fn header(id: u16, first: bool, has_field: bool, out: &mut Vec<u8>) {
@@ -153,21 +223,20 @@ fn header(id: u16, first: bool, has_field: bool, out: &mut Vec<u8>) {
     out.extend([0x47, u8::from(first) << 6 | high, low, 0x10 | u8::from(has_field) << 5]);
 }
 
-/// Which programs there are, and what is in ours (sections 2.4.4.3 and 2.4.4.8).
-fn tables(codec: Codec, out: &mut Vec<u8>) {
-    let kind = match codec {
-        Codec::H265 => 0x24,
-        Codec::Mpv => 0x02,
-        Codec::Aac => 0x0f,
-        _ => 0x1b,
-    };
-    let [program, stream] = [PROGRAM | 0xe000, STREAM | 0xe000].map(u16::to_be_bytes);
-    let programs = [0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, program[0], program[1]];
-    let ours = [
-        [2, 0xb0, 18, 0, 1, 0xc1, 0, 0].as_slice(),
-        &[stream[0], stream[1], 0xf0, 0, kind, stream[0], stream[1], 0xf0, 0],
-    ];
-    for (id, table) in [(PROGRAMS, programs.to_vec()), (PROGRAM, ours.concat())] {
+/// Which programs there are, and what is in ours (sections 2.4.4.3 and 2.4.4.8). The clock is the picture's.
+fn tables(kinds: [Option<u8>; 2], version: u8, out: &mut Vec<u8>) {
+    let known = (STREAM..).zip(kinds).filter_map(|(id, kind)| Some((id | 0xe000, kind?)));
+    let clock = known.clone().next().map_or(STREAM, |(id, _)| id).to_be_bytes();
+    let program = (PROGRAM | 0xe000).to_be_bytes();
+    let version = 0xc1 | version << 1;
+    let programs = vec![0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, program[0], program[1]];
+    let mut ours = vec![2, 0xb0, 0, 0, 1, version, 0, 0, clock[0], clock[1], 0xf0, 0];
+    for (id, kind) in known {
+        let [high, low] = id.to_be_bytes();
+        ours.extend([kind, high, low, 0xf0, 0]);
+    }
+    ours[2] = (ours.len() + 1) as u8;
+    for (id, table) in [(PROGRAMS, programs), (PROGRAM, ours)] {
         header(id, true, false, out);
         out.push(0);
         out.extend(&table);
@@ -202,41 +271,102 @@ fn adts_header(head: [u8; 4], unit: usize) -> Vec<u8> {
     vec![a, b, c, d | (len >> 11) as u8 & 3, (len >> 3) as u8, (len << 5) as u8 | 0x1f, 0xfc]
 }
 
-/// Numbers transport packets when they leave: a gap says that something of the stream is missing.
+/// Numbers transport packets when they leave: a gap says that something of the stream is missing. A picture and
+/// a sound wait for the link apart, so their common clock is kept going forward here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Continuity {
-    /// The next sequence number of RTP.
-    sequence: Option<u16>,
-    /// Of the list of programs, the program and its stream.
-    counters: [u8; 3],
+    /// The next sequence numbers of RTP, of picture and sound.
+    sequences: [Option<u16>; 2],
+    /// Of the list of programs, the program, its picture and its sound.
+    counters: [u8; 4],
+    /// Who has the clock, and its newest moment.
+    clock: Option<(u16, u64)>,
 }
 
 impl Continuity {
-    /// Sends the transport packets in an RTP packet, numbered. What was not sent is numbered alike again.
-    pub(super) fn sent(&mut self, packet: &[u8], send: impl FnOnce(&[u8]) -> bool) -> bool {
-        let Ok(Packet { header, payload, .. }) = Packet::parse(packet) else { return false };
+    /// Sends the transport packets in an RTP packet, numbered: true, and how many bytes were added. What was not
+    /// sent is numbered alike again.
+    pub(super) fn sent(
+        &mut self,
+        packet: &[u8],
+        send: impl FnOnce(&[u8]) -> bool,
+    ) -> (bool, Bytes) {
+        let Ok(Packet { header, payload, .. }) = Packet::parse(packet) else {
+            return (false, Bytes(0));
+        };
         let before = *self;
-        if self.sequence.is_some_and(|sequence| sequence != header.sequence) {
+        let track = track_of(payload);
+        let sequence = &mut self.sequences[track];
+        if sequence.is_some_and(|sequence| sequence != header.sequence) {
             // The end of a frame was not sent, which receivers must see.
-            self.counters[2] = self.counters[2].wrapping_add(1);
+            self.counters[2 + track] = self.counters[2 + track].wrapping_add(1);
         }
-        self.sequence = Some(header.sequence.wrapping_add(1));
-        let mut bytes = payload.to_vec();
+        *sequence = Some(header.sequence.wrapping_add(1));
+        let (mut bytes, mut added) = (payload.to_vec(), Bytes(0));
+        let mut missed = None;
         for packet in bytes.chunks_exact_mut(PACKET_LEN) {
-            let counter = match u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff {
+            let id = id_of(packet);
+            if id == PROGRAM {
+                let clock = u16::from_be_bytes([packet[13], packet[14]]) & 0x1fff;
+                self.clock = Some((clock, self.clock.map_or(0, |(_, newest)| newest)));
+            }
+            missed = self.keep_clock(id, packet).or(missed);
+            let counter = match id {
                 PROGRAMS => 0,
                 PROGRAM => 1,
-                _ => 2,
+                _ => 2 + track,
             };
             packet[3] = packet[3] & 0xf0 | self.counters[counter] & 15;
             self.counters[counter] = self.counters[counter].wrapping_add(1);
+        }
+        if let Some((id, at)) = missed.filter(|_| bytes.len() < DATAGRAM_LEN) {
+            let counter = self.counters[2 + usize::from(id & 1)].wrapping_sub(1) & 15;
+            let [high, low] = id.to_be_bytes();
+            bytes.extend([0x47, high, low, 0x20 | counter, 183, 0x10]);
+            bytes.extend(clock_field(at));
+            bytes.resize(bytes.len() + PACKET_LEN - 12, 0xff);
+            (self.clock, added) = (Some((id, at)), Bytes(PACKET_LEN as u64));
         }
         let sent = send(&bytes);
         if !sent {
             *self = before;
         }
-        sent
+        (sent, added)
     }
+
+    /// Takes the clock out of a packet where it would go back. Where who has the clock is silent, the other's
+    /// time is returned, to be sent in its place.
+    fn keep_clock(&mut self, id: u16, packet: &mut [u8]) -> Option<(u16, u64)> {
+        let (of, newest) = self.clock?;
+        let has_field = packet[3] & 0x20 != 0 && packet[4] >= 7 && packet[5] & 0x10 != 0;
+        let field = packet.get_mut(5..12).filter(|_| has_field)?;
+        let high = u32::from_be_bytes([field[1], field[2], field[3], field[4]]);
+        let at = u64::from(high) << 1 | u64::from(field[5] >> 7);
+        // In 33 bits; half of them is as far as it can be ahead.
+        let ahead = at.wrapping_sub(newest) & ((1 << 33) - 1);
+        let is_newer = (1..1 << 32).contains(&ahead);
+        if of != id {
+            return (is_newer && ahead > CLOCK_EVERY).then_some((of, at));
+        }
+        if is_newer {
+            self.clock = Some((of, at));
+        } else {
+            field[0] &= !0x10;
+            field[1..].fill(0xff);
+        }
+        None
+    }
+}
+
+/// The identifier of a transport packet.
+pub(super) fn id_of(packet: &[u8]) -> u16 {
+    u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff
+}
+
+/// Whether a datagram is of the picture, 0, or of the sound, 1: tables are in front.
+pub(super) fn track_of(payload: &[u8]) -> usize {
+    let last = payload.chunks_exact(PACKET_LEN).next_back();
+    usize::from(last.is_some_and(|last| id_of(last) == STREAM + 1))
 }
 
 /// Bytes in front of a datagram's in the packets that the engine counts: those of RTP and of the frame's tag.

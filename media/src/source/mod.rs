@@ -4,6 +4,7 @@
 //! GStreamer's threads and waits when it is a few units ahead; the rest runs in the thread that
 //! calls [`Source::run`].
 
+pub(crate) mod alone;
 mod av1_packets;
 mod camera;
 mod carry;
@@ -66,6 +67,8 @@ pub struct Source {
     together: Option<Together>,
     /// Units that were read to learn of the stream and are not delivered yet.
     ahead: VecDeque<Unit>,
+    /// When its first unit had come.
+    opened: std::time::Instant,
 }
 
 /// Makes the feed of a source, again for each time it loops.

@@ -1,17 +1,15 @@
 //! Access units into RTP packets: one GStreamer payloader, driven by hand, or our own for AV1.
 //!
-//! The payloader stands alone between two pads of ours, so that what comes out while a unit goes
-//! in is exactly that unit's packets, whatever the format. It works in the calling thread.
-
-use std::sync::Arc;
+//! The payloader stands alone, so that what comes out while a unit goes in is exactly that unit's packets,
+//! whatever the format.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use parking_lot::Mutex;
 use selvedge_data_stream::rtp::HEADER_LEN;
 
+use super::alone::Alone;
 use super::av1_packets::Av1Packets;
-use super::elements::{make, wiring};
+use super::elements::make;
 use crate::error::SourceError;
 use crate::picture::{Codec, h264, mpeg};
 use crate::timeline::FrameTimes;
@@ -20,12 +18,6 @@ use crate::timeline::FrameTimes;
 const PAYLOAD_MIN: usize = 64;
 /// More does not fit a UDP datagram.
 const PAYLOAD_MAX: usize = 65_000;
-
-#[derive(Debug, Default)]
-struct Output {
-    buffers: Vec<gst::Buffer>,
-    caps: Option<gst::Caps>,
-}
 
 /// Makes packets of one stream.
 #[derive(Debug)]
@@ -40,19 +32,8 @@ pub(super) struct Packetizer {
 /// Who makes packets.
 #[derive(Debug)]
 enum Maker {
-    Element(Payloader),
+    Element(Alone),
     Av1(Av1Packets),
-}
-
-/// GStreamer's.
-#[derive(Debug)]
-struct Payloader {
-    element: gst::Element,
-    input: gst::Pad,
-    output: gst::Pad,
-    bus: gst::Bus,
-    out: Arc<Mutex<Output>>,
-    caps: Option<gst::Caps>,
 }
 
 /// The payloaders, one a line; `None`: none of GStreamer's.
@@ -76,7 +57,7 @@ impl Packetizer {
     pub(super) fn new(codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
         let payload_max = payload_max.clamp(PAYLOAD_MIN, PAYLOAD_MAX);
         let maker = match factory(codec) {
-            Some(factory) => Maker::Element(Payloader::new(factory, codec, payload_max)?),
+            Some(factory) => Maker::Element(payloader(factory, codec, payload_max)?),
             None => Maker::Av1(Av1Packets::new(payload_max, codec.payload_type())),
         };
         Ok(Self { codec, maker, bytes: Vec::new(), ends: Vec::new() })
@@ -110,11 +91,7 @@ impl Packetizer {
         let time = unit.make_mut();
         time.set_pts(gst::ClockTime::from_nseconds(at.present.0));
         time.set_dts(gst::ClockTime::from_nseconds(at.decode.0));
-        if let Err(flow) = payloader.input.push(unit) {
-            tracing::debug!(?flow, "a unit was refused by {}", payloader.element.name());
-        }
-        let buffers = std::mem::take(&mut payloader.out.lock().buffers);
-        payloader.log_bus();
+        let buffers = payloader.push(unit);
         self.collect(&buffers, headers.as_ref());
         Ok(())
     }
@@ -128,7 +105,7 @@ impl Packetizer {
     /// The parameters of the format for SDP, once the payloader has seen this unit.
     pub(super) fn fmtp(&self, unit: &[u8]) -> Option<String> {
         let Maker::Element(payloader) = &self.maker else { return None };
-        let caps = payloader.out.lock().caps.clone()?;
+        let caps = payloader.caps()?;
         let structure = caps.structure(0)?;
         let mut parameters = Vec::new();
         match self.codec {
@@ -181,100 +158,27 @@ impl Packetizer {
     }
 }
 
-impl Payloader {
-    fn new(factory: &str, codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
-        let element = make(factory)?;
-        element.set_property("mtu", (HEADER_LEN + payload_max) as u32);
-        element.set_property("pt", u32::from(codec.payload_type()));
-        element.set_property("timestamp-offset", 0u32);
-        match codec {
-            // The parser before us has put parameter sets where they belong.
-            Codec::H264 | Codec::H265 => {
-                element.set_property_from_str("aggregate-mode", "none");
-            }
-            // Every picture is full, so that none waits for the next to fill its packet.
-            Codec::Mpv => element.set_property("max-ptime", 0i64),
-            Codec::L16 => element.set_property("min-ptime", 0i64),
-            _ => {}
+fn payloader(factory: &str, codec: Codec, payload_max: usize) -> Result<Alone, SourceError> {
+    let element = make(factory)?;
+    element.set_property("mtu", (HEADER_LEN + payload_max) as u32);
+    element.set_property("pt", u32::from(codec.payload_type()));
+    element.set_property("timestamp-offset", 0u32);
+    match codec {
+        // The parser before us has put parameter sets where they belong.
+        Codec::H264 | Codec::H265 => {
+            element.set_property_from_str("aggregate-mode", "none");
         }
-        let bus = gst::Bus::new();
-        element.set_bus(Some(&bus));
-        let out = Arc::new(Mutex::new(Output::default()));
-        let input = gst::Pad::builder(gst::PadDirection::Src).name("units").build();
-        let output = collector(&out);
-        let pad = |name| element.static_pad(name).ok_or_else(|| wiring(factory, "no pad"));
-        input.link(&pad("sink")?).map_err(|e| wiring(factory, e))?;
-        pad("src")?.link(&output).map_err(|e| wiring(factory, e))?;
-        let activate = input.set_active(true).and_then(|()| output.set_active(true));
-        activate.map_err(|e| wiring(factory, e))?;
-        element.set_state(gst::State::Playing).map_err(|e| wiring(factory, e))?;
-        Ok(Self { element, input, output, bus, out, caps: None })
+        // Every picture is full, so that none waits for the next to fill its packet.
+        Codec::Mpv => element.set_property("max-ptime", 0i64),
+        Codec::L16 => element.set_property("min-ptime", 0i64),
+        _ => {}
     }
-
-    /// Tells the payloader what comes, at the start and when that changes.
-    fn announce(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
-        if self.caps.as_ref() == Some(caps) {
-            return Ok(());
-        }
-        let first = self.caps.is_none();
-        let segment = gst::FormattedSegment::<gst::ClockTime>::new();
-        let start = first.then(|| gst::event::StreamStart::new("selvedge"));
-        let time = first.then(|| gst::event::Segment::new(&segment));
-        let events = start.into_iter().chain([gst::event::Caps::new(caps)]).chain(time);
-        for event in events {
-            if !self.input.push_event(event) {
-                let message = format!("it does not take {caps}");
-                return Err(wiring(&self.element.name(), message));
-            }
-        }
-        self.caps = Some(caps.clone());
-        Ok(())
-    }
-
-    /// Warnings of the payloader, which has no pipeline to tell them to.
-    fn log_bus(&self) {
-        while let Some(message) = self.bus.pop() {
-            tracing::debug!(?message, "payloader");
-        }
-    }
+    Alone::new(element, &gst::Caps::new_any())
 }
 
 /// RFC 2250 section 3.4: GStreamer leaves the MPEG header of its packets zero.
 fn fill_mpeg_header(headers: &mpeg::Headers, video: &mut [u8], first: bool, last: bool) {
     if let Some((head, payload)) = video.split_at_mut_checked(mpeg::RTP_HEADER_LEN) {
         head.copy_from_slice(&headers.rtp_header(payload, first, last));
-    }
-}
-
-/// A pad that keeps packets and the caps they come with.
-fn collector(out: &Arc<Mutex<Output>>) -> gst::Pad {
-    let lock = |out: &Mutex<Output>, keep: &mut dyn FnMut(&mut Output)| {
-        keep(&mut out.lock());
-    };
-    let (one, list, event) = (Arc::clone(out), Arc::clone(out), Arc::clone(out));
-    gst::Pad::builder(gst::PadDirection::Sink)
-        .name("packets")
-        .chain_function(move |_, _, buffer| {
-            lock(&one, &mut |out| out.buffers.push(buffer.clone()));
-            Ok(gst::FlowSuccess::Ok)
-        })
-        .chain_list_function(move |_, _, buffers| {
-            lock(&list, &mut |out| out.buffers.extend(buffers.iter_owned()));
-            Ok(gst::FlowSuccess::Ok)
-        })
-        .event_function(move |_, _, message| {
-            if let gst::EventView::Caps(caps) = message.view() {
-                lock(&event, &mut |out| out.caps = Some(caps.caps_owned()));
-            }
-            true
-        })
-        .build()
-}
-
-impl Drop for Payloader {
-    fn drop(&mut self) {
-        let _ = self.element.set_state(gst::State::Null);
-        let _ = self.input.set_active(false);
-        let _ = self.output.set_active(false);
     }
 }

@@ -83,6 +83,7 @@ impl Source {
             info: framing.info(),
             framing,
             opener,
+            opened: std::time::Instant::now(),
         };
         source.learn(payload_max)?;
         Ok(source)
@@ -92,6 +93,16 @@ impl Source {
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
+    }
+
+    /// When its time began: that of what is live with its first frame, that of a file when it is run.
+    #[must_use]
+    pub fn began(&self) -> std::time::Instant {
+        match &self.together {
+            Some(together) => together.began(),
+            None if self.feed.is_live() => self.opened,
+            None => std::time::Instant::now(),
+        }
     }
 
     /// A camera or server whose pictures come at this period is not given up between two of them.

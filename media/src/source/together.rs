@@ -23,10 +23,12 @@ const LEAD: Duration = Duration::from_secs(2);
 pub struct Pair(Arc<Shared>);
 
 impl Default for Pair {
-    /// Nobody plays yet.
+    /// Nobody plays yet. The clock stands behind where any file begins, so that the first frame has a place
+    /// on it.
     fn default() -> Self {
+        let now = std::time::Instant::now();
         Self(Arc::new(Shared {
-            clock: std::time::Instant::now(),
+            clock: now.checked_sub((LEAD * 10).to_std()).unwrap_or(now),
             pacer: Mutex::new(Pacer::new(SLACK)),
             newest: Mutex::new(LEAD),
         }))
@@ -54,6 +56,11 @@ pub(super) struct Together {
 }
 
 impl Together {
+    /// When its time began.
+    pub(super) fn began(&self) -> std::time::Instant {
+        self.pair.0.clock
+    }
+
     pub(super) fn now(&self) -> Instant {
         Instant(u64::try_from(self.pair.0.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }

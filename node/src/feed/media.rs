@@ -50,12 +50,13 @@ impl SourceThread {
         frame_producers
             .iter_mut()
             .for_each(|frame_producer| frame_producer.set_stop_flag(Arc::clone(&stop)));
+        let began = reopen.program.as_ref().map_or_else(Instant::now, |program| program.began());
         let worker = Worker {
             reopen,
             frame_producers,
             stop: Arc::clone(&stop),
             status: Arc::clone(&status),
-            began: Instant::now(),
+            began,
             info: source.as_ref().map(|source| source.info().clone()),
             on_info,
             packets: None,
@@ -202,18 +203,18 @@ impl Worker {
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see
         // them go on. Those of a pair go on by themselves.
-        let since = if source.pair().is_some() { 0 } else { self.began.elapsed().as_nanos() };
+        let since = source.began().saturating_duration_since(self.began).as_nanos();
         let base = (since * u128::from(info.clock_rate) / 1_000_000_000) as u32;
         let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
         if self.packets.is_none()
             && let Some(kind) = self.reopen.stream.output.as_ref().and_then(|to| kind(to).ok())
+            && let Some(program) = &self.reopen.program
         {
             if let Err(error) = kind.check(info.codec) {
                 self.status.set(StreamState::Failed, error.to_string());
                 return Ok(End::Stopped);
             }
-            let lead = self.reopen.stream.spec.contract.delay.unwrap_or_default();
-            self.packets = kind.packets(&info, lead, self.reopen.payload_max);
+            self.packets = kind.packets(&info, program, self.reopen.payload_max);
         }
         let (frame_producers, status) = (&mut self.frame_producers, &self.status);
         let others = &mut self.packets;
