@@ -91,9 +91,13 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
     for stream in &file.config.streams {
         let mut media = None;
         let looked_at = match &stream.source {
-            SourceUri::File { path, .. } => inspect::first_frames(&file.base.join(path), most)
-                .map(|frames| media = Some(of_frames(&frames)))
-                .map_err(|error| error.to_string()),
+            SourceUri::File { .. } => {
+                let mtu = file.config.links[stream.link].mtu;
+                let to = stream.output.as_ref().map(|to| (to, mtu));
+                inspect::frames_to(&stream.source, &file.base, to, most)
+                    .map(|frames| media = Some(of_frames(&frames)))
+                    .map_err(|error| error.to_string())
+            }
             SourceUri::Record { path, repeat, .. } => {
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| error.to_string())
@@ -118,21 +122,29 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
     if wrong.is_empty() { Ok(found) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
 }
 
-/// Whether a stream's output carries what is in its file, as key and reason if not. What comes from elsewhere
-/// shows when the node starts.
+/// Whether a stream's output carries what is in its file, and beside that of another stream before it, as key and
+/// reason if not. What comes from elsewhere shows when the node starts.
 #[cfg(feature = "gstreamer")]
 fn not_carried(
     file: &NodeFile,
     stream: &selvedge_control_config::StreamConfig,
 ) -> Option<(String, String)> {
-    use selvedge_control_config::SourceUri;
-    use selvedge_media::{Source, inspect::PAYLOAD_MAX, output};
+    use selvedge_control_config::{SourceUri, StreamConfig};
+    use selvedge_media::output::{OutputKind, kind};
+    use selvedge_media::{Source, inspect::PAYLOAD_MAX};
 
     let to = stream.output.as_ref()?;
-    let is_here = matches!(stream.source, SourceUri::File { .. } | SourceUri::Test { .. });
-    let opened = is_here.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
-    let codec = opened?.ok()?.info().codec;
-    let error = output::kind(to).and_then(|kind| kind.check(codec)).err()?;
+    let codec_of = |stream: &StreamConfig| {
+        let is_here = matches!(stream.source, SourceUri::File { .. } | SourceUri::Test { .. });
+        let opened = is_here.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
+        Some(opened?.ok()?.info().codec)
+    };
+    let codec = codec_of(stream)?;
+    let before = file.config.streams.iter().take_while(|other| other.spec.name != stream.spec.name);
+    let other = before.filter(|other| stream.shares_output(other)).next_back();
+    let other = other.and_then(|other| Some((&*other.spec.name, codec_of(other)?)));
+    let joined = other.map_or(Ok(()), |other| OutputKind::join(codec, other));
+    let error = kind(to).and_then(|kind| kind.check(codec)).and(joined).err()?;
     Some((format!("stream.{}.to", stream.spec.name), error.to_string()))
 }
 
