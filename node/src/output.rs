@@ -45,6 +45,7 @@ struct Line {
     kind: &'static OutputKind,
     /// How many streams share it, and what they have in common.
     streams: usize,
+    #[cfg_attr(not(feature = "gstreamer"), allow(dead_code, reason = "recordings are RTP"))]
     program: Arc<Program>,
     open: Mutex<Option<Arc<dyn Output>>>,
     /// Why nothing is carried.
