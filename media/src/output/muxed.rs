@@ -293,7 +293,7 @@ struct Muxer {
 /// Where pieces go.
 enum Sink {
     File(Recording),
-    /// And what it was told of the tracks.
+    /// And the tracks of which it knows.
     Server(gst_app::AppSrc, [Option<Track>; 2]),
 }
 
@@ -392,12 +392,12 @@ impl Muxer {
         let (tracks, samples) = (self.tracks(), std::mem::take(&mut self.waiting));
         match &mut self.sink {
             Sink::File(recording) => recording.write(tracks, &samples),
-            Sink::Server(input, told) => {
+            Sink::Server(input, announced) => {
                 for sample in &samples {
                     let track = &tracks[sample.track];
-                    let head = track.as_ref().filter(|_| *track != told[sample.track]);
+                    let head = track.as_ref().filter(|_| *track != announced[sample.track]);
                     let head = head.map(|track| flv::head(track, sample.decode));
-                    told[sample.track].clone_from(track);
+                    announced[sample.track].clone_from(track);
                     for tag in head.into_iter().chain([flv::sample(sample)]) {
                         let pushed = input.push_buffer(gst::Buffer::from_slice(tag));
                         pushed.map_err(|e| wiring("rtmp2sink", e))?;
