@@ -2,6 +2,7 @@
 //! network. Frames go from either to the same sink.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use selvedge_media::isolated::{SourceProcess, SourceRequest, comes_from_network};
 use selvedge_media::{End, FrameSink, Pair, Source, SourceError, StreamInfo};
@@ -60,6 +61,14 @@ impl MediaSource {
         match self {
             Self::Here(source) => source.info(),
             Self::Isolated(_, info) => info,
+        }
+    }
+
+    /// When its time began: that of a source elsewhere with its first frame, which comes now.
+    pub(crate) fn began(&self) -> Instant {
+        match self {
+            Self::Here(source) => source.began(),
+            Self::Isolated(..) => Instant::now(),
         }
     }
 

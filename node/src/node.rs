@@ -155,8 +155,7 @@ impl Node {
         let all: Vec<usize> = (0..config.streams.len()).collect();
         let spec_of =
             |stream: &_, link: &_| SourceSpec::new(stream, link, &base, isolates_by.as_deref());
-        let opened =
-            source::open(config, &all, spec_of, |_| None).map_err(StartError::Sources)?;
+        let opened = source::open(config, &all, spec_of, |_| None).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
                 StartError::Sdp { stream: stream.spec.name.clone(), path, why }

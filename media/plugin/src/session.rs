@@ -11,7 +11,7 @@ use std::time::Instant as StdInstant;
 
 use parking_lot::{Condvar, Mutex};
 use selvedge_control_config::view::{Knob, NodeView};
-use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
 use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
@@ -174,8 +174,7 @@ impl Session {
         let config = NodeConfig {
             name: link.name.clone(),
             // It has no page.
-            listen: ([127, 0, 0, 1], 0).into(),
-            token: None,
+            page: PageConfig::default(),
             links: vec![link],
             streams: streams.iter().zip(periods).map(of_pad).collect(),
         };
