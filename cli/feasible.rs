@@ -141,7 +141,7 @@ fn not_carried(
     };
     let codec = codec_of(stream)?;
     let before = file.config.streams.iter().take_while(|other| other.spec.name != stream.spec.name);
-    let other = before.filter(|other| stream.shares_output(other)).next_back();
+    let other = before.filter(|other| stream.shares_output(other)).last();
     let other = other.and_then(|other| Some((&*other.spec.name, codec_of(other)?)));
     let joined = other.map_or(Ok(()), |other| OutputKind::join(codec, other));
     let error = kind(to).and_then(|kind| kind.check(codec)).and(joined).err()?;

@@ -16,8 +16,8 @@ pub(crate) struct IdentityArgs {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// With --key: the peer to connect to (default: the only one)
-    #[arg(long, value_name = "NAME", requires = "key")]
-    peer: Option<String>,
+    #[arg(long = "peer", value_name = "NAME", requires = "key")]
+    peer_key: Option<String>,
 }
 
 impl IdentityArgs {
@@ -28,7 +28,7 @@ impl IdentityArgs {
 
     /// The options with what the files hold, and what follows them.
     pub(crate) fn read(&self, options: Options) -> Result<(Options, PeersWatch), Failure> {
-        let Self { secret, key, peer } = self.clone();
+        let Self { secret, key, peer_key: peer } = self.clone();
         let credentials = Credentials { secret, key, peer };
         let options = credentials.read(options).map_err(Failure::input)?;
         Ok((options, credentials.watch()))

@@ -17,8 +17,8 @@ pub(crate) enum KeyCommand {
         file: PathBuf,
     },
     /// Print the public key of a key, and its peers
-    #[command(after_help = "Example:\n  selvedge key show studio.key\n  \
-                            selvedge key show studio.key --json | jq .public")]
+    #[command(after_help = "Example:\n  selvedge key show van.key\n  \
+                            selvedge key show van.key --json | jq .public")]
     Show {
         /// The file
         file: PathBuf,
@@ -28,8 +28,9 @@ pub(crate) enum KeyCommand {
     },
     /// Let the owner of a public key talk to the owner of this key, or no longer; running ends follow
     #[command(after_help = "Both ends pair with each other.\n\nExample:\n  \
-                            selvedge key pair studio.key lobby \"$(ssh lobby selvedge key show lobby.key | head -1)\"\n  \
-                            selvedge key pair studio.key lobby --remove")]
+                            selvedge key pair van.key lobby \
+                            8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a\n  \
+                            selvedge key pair van.key lobby --remove")]
     Pair {
         /// The file
         file: PathBuf,

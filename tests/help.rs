@@ -116,6 +116,8 @@ fn files(folder: &Folder) {
     folder.write("filter.ec", "{ return input.cpu > 80; }\n");
     folder.write("events.json", "[{\"cpu\": 90}, {\"cpu\": 10}]\n");
     folder.write("hot.ec", "output { int hot; };\n{ output.hot = input.cpu; return 1; }\n");
+    let key = folder.join("van.key");
+    assert_eq!(selvedge(["key", "new", key.to_str().expect("a path")]).code, Some(0));
     folder.write("token", "a secret of some length\n");
     folder.write("studio.toml", "[host]\nname = \"studio\"\n[deploy]\ntoken = \"token\"\n");
 }

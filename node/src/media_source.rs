@@ -31,7 +31,7 @@ impl MediaSource {
         limit: Duration,
         stop: &AtomicBool,
     ) -> Result<Self, SourceError> {
-        let SourceSpec { stream, base, payload_max, isolates_by } = spec;
+        let SourceSpec { stream, base, payload_max, isolates_by, .. } = spec;
         let (uri, payload_max) = (&stream.source, *payload_max);
         let Some(program) = isolates_by.as_ref().filter(|_| comes_from_network(uri)) else {
             let source = Source::open_within(uri, base, payload_max, limit, stop)?;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::{Limits, stopped};
-use crate::places::Seat;
+use crate::places::Slot;
 
 /// The largest head of a request, in bytes.
 const HEAD_MAX: usize = 16 * 1024;
@@ -39,14 +39,14 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Serves one connection until the client leaves, stalls, is silent, loses its seat, or the
+    /// Serves one connection until the client leaves, stalls, is silent, loses its slot, or the
     /// server stops.
-    pub(crate) async fn serve(mut self, tcp: TcpStream, seat: Arc<Seat>) {
+    pub(crate) async fn serve(mut self, tcp: TcpStream, slot: Arc<Slot>) {
         let mut stopping = self.stopping.clone();
         let stopped = async {
             stopped(&mut stopping).await;
             // A request that is whole is answered yet.
-            if !seat.is_waiting() {
+            if !slot.is_waiting() {
                 std::future::pending::<()>().await;
             }
         };
@@ -55,47 +55,47 @@ impl Serving {
         let _ = tcp.set_nodelay(true);
         tokio::select! {
             () = stopped => {}
-            () = seat.lost() => tracing::debug!("a connection made room for another"),
-            () = self.converse(tcp, &seat, until) => {}
+            () = slot.lost() => tracing::debug!("a connection made room for another"),
+            () = self.converse(tcp, &slot, until) => {}
         }
     }
 
     /// A request's head is to be there `until` then.
-    async fn converse(&mut self, tcp: TcpStream, seat: &Arc<Seat>, until: Instant) {
+    async fn converse(&mut self, tcp: TcpStream, slot: &Arc<Slot>, until: Instant) {
         let Some((tls, elsewhere)) = self.tls.take() else {
-            let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(seat));
-            return self.speak(io, seat, until).await;
+            let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot));
+            return self.speak(io, slot, until).await;
         };
         let mut first = [0];
         if !matches!(timeout_at(until, tcp.peek(&mut first)).await, Ok(Ok(1))) {
             return;
         }
-        let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(seat));
+        let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot));
         if first != [HANDSHAKE] {
             self.router = elsewhere;
-            return self.speak(io, seat, until).await;
+            return self.speak(io, slot, until).await;
         }
         match timeout_at(until, tls.accept(io)).await {
-            Ok(Ok(io)) => self.speak(io, seat, until).await,
+            Ok(Ok(io)) => self.speak(io, slot, until).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => {}
         }
     }
 
-    async fn speak<S>(&mut self, io: S, seat: &Arc<Seat>, until: Instant)
+    async fn speak<S>(&mut self, io: S, slot: &Arc<Slot>, until: Instant)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(|mut request: Request<Incoming>| {
-            let seat = Arc::clone(seat);
-            request.extensions_mut().insert(Arc::clone(&seat));
+            let slot = Arc::clone(slot);
+            request.extensions_mut().insert(Arc::clone(&slot));
             let answer = router.call(request.map(Body::new));
             async move {
                 let answer = answer.await;
-                // Whoever speaks WebSocket from here on keeps its seat.
+                // Whoever speaks WebSocket from here on keeps its slot.
                 if !answer.as_ref().is_ok_and(|a| a.status() == StatusCode::SWITCHING_PROTOCOLS) {
-                    seat.answered();
+                    slot.answered();
                 }
                 answer
             }
@@ -128,13 +128,13 @@ struct StallGuard {
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
     /// Kept for as long as the connection lasts, whatever is spoken.
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
 }
 
 impl StallGuard {
-    fn new(tcp: TcpStream, patience: Duration, seat: Arc<Seat>) -> Self {
+    fn new(tcp: TcpStream, patience: Duration, slot: Arc<Slot>) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + patience.to_std()));
-        Self { tcp, patience, deadline, waiting: false, seat }
+        Self { tcp, patience, deadline, waiting: false, slot }
     }
 
     fn check_progress<T>(
@@ -164,7 +164,7 @@ impl AsyncRead for StallGuard {
         let read = Pin::new(&mut self.tcp).poll_read(context, buffer);
         // All of the answer is with the kernel.
         if read.is_pending() && !self.waiting {
-            self.seat.waits_if_answered();
+            self.slot.waits_if_answered();
         }
         read
     }

@@ -1,7 +1,7 @@
 //! Who may be connected: so many in all, and so many of one address. Where there is no place left, the
 //! client that has let its request be waited for longest makes room.
 //!
-//! [`Places`] is pure: it knows an order and no time. A [`Seat`] is one connection's place in it.
+//! [`Places`] is pure: it knows an order and no time. A [`Slot`] is one connection's place in it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,7 @@ fn counted(address: IpAddr) -> IpAddr {
 
 /// One connection's place. It is given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     places: Arc<Mutex<Places<Arc<Notify>>>>,
     number: u64,
     taken: Arc<Notify>,
@@ -101,7 +101,7 @@ pub(crate) struct Seat {
     _alive: mpsc::Sender<()>,
 }
 
-impl Seat {
+impl Slot {
     pub(crate) fn take(
         places: &Arc<Mutex<Places<Arc<Notify>>>>,
         address: IpAddr,
@@ -148,7 +148,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         lock(&self.places).leave(self.number);
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::access::AdmittedRequest;
 use crate::app::App;
-use crate::places::Seat;
+use crate::places::Slot;
 use crate::problem::Problem;
 use crate::{api, assets, socket};
 
@@ -91,8 +91,8 @@ async fn answer(request: Request, next: Next) -> Response {
         let (status, remedy) = (StatusCode::PAYLOAD_TOO_LARGE, "send one small object");
         return Problem::new(status, "bad-body", message, remedy).into_response();
     };
-    if let Some(seat) = head.extensions.get::<Arc<Seat>>() {
-        seat.asks();
+    if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
+        slot.asks();
     }
     next.run(Request::from_parts(head, Body::from(body))).await
 }

@@ -20,7 +20,7 @@ use crate::access::AccessGate;
 use crate::app::{App, Limits, stopped};
 use crate::certificate::{self, CertificateError, Fingerprint, Identity};
 use crate::connection::Serving;
-use crate::places::{Places, Seat};
+use crate::places::{Places, Slot};
 use crate::publish::{publish, record};
 use crate::routes;
 use crate::session::SessionKey;
@@ -246,11 +246,11 @@ async fn accept(
                 continue;
             }
         };
-        let Some(seat) = Seat::take(&places, from.ip(), alive.clone()) else {
+        let Some(slot) = Slot::take(&places, from.ip(), alive.clone()) else {
             // There is room for so much in a new connection, or nobody waits for it.
             let _ = tcp.try_write(REFUSED);
             continue;
         };
-        tokio::spawn(serving.clone().serve(tcp, Arc::new(seat)));
+        tokio::spawn(serving.clone().serve(tcp, Arc::new(slot)));
     }
 }

@@ -314,9 +314,9 @@ impl Muxer {
             let left =
                 self.since.map_or(PIECE, |since| self.limit() - Duration::from(since.elapsed()));
             // All that has come counts, however late this thread wakes up.
-            let (mut done, mut left) = (Ok(()), left.to_std());
+            let (mut done, mut left) = (Ok(()), left);
             while done.is_ok() {
-                match units.recv_timeout(left) {
+                match units.recv_timeout(left.to_std()) {
                     Ok(unit) => {
                         shared.waiting.fetch_sub(unit.bytes.len() as u64, Ordering::Relaxed);
                         done = self.take(unit);
@@ -328,7 +328,7 @@ impl Muxer {
                         break;
                     }
                 }
-                left = std::time::Duration::ZERO;
+                left = Duration::ZERO;
             }
             if let Err(error) = done.and_then(|()| self.write(ended)) {
                 *shared.failed.lock() = Some(error);
