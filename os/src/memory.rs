@@ -286,6 +286,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memory files")]
     fn huge_pages_are_refused() {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         let Ok(huge) = memfd_create("huge", flags) else {
