@@ -65,7 +65,6 @@ struct Candidate {
     /// The number that would confirm it.
     next: u16,
     at: Instant,
-    packet: Vec<u8>,
 }
 
 /// Measures one stream.
@@ -73,8 +72,10 @@ pub struct StreamMeter {
     rate: ClockRate,
     deadlines: Option<Deadlines>,
     source: Option<u32>,
-    /// What the first packet of another source said, until a second confirms that the source has changed.
+    /// The first packet of another source, until a second confirms that the source has changed.
     candidate: Option<Candidate>,
+    /// That packet's bytes.
+    trial: Vec<u8>,
     sequence: Sequence,
     jitter: Jitter,
     playout: Playout,
@@ -103,6 +104,7 @@ impl StreamMeter {
             deadlines: None,
             source: None,
             candidate: None,
+            trial: Vec::with_capacity(2048),
             sequence: Sequence::default(),
             jitter: Jitter::default(),
             playout: Playout::default(),
@@ -148,13 +150,17 @@ impl StreamMeter {
         if !self.is_from_source(header.ssrc, header.sequence) {
             self.stray += 1;
             let (source, next) = (header.ssrc, header.sequence.wrapping_add(1));
-            self.candidate = Some(Candidate { source, next, at: now, packet: bytes.to_vec() });
+            self.candidate = Some(Candidate { source, next, at: now });
+            self.trial.clear();
+            self.trial.extend_from_slice(bytes);
             return;
         }
         // Of a source that is confirmed the first packet counts, too: it begins an intra picture.
         if let Some(first) = self.candidate.take().filter(|first| first.source == header.ssrc) {
             self.stray -= 1;
-            self.handle_packet(first.at, &first.packet);
+            let trial = std::mem::take(&mut self.trial);
+            self.handle_packet(first.at, &trial);
+            self.trial = trial;
         }
         let number = match self.sequence.handle(header.sequence) {
             Arrival::New(number) => number,
