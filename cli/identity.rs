@@ -1,4 +1,5 @@
-//! How an end of stacks proves who it is, as commands are told: a secret, or a key and whose it talks to.
+//! The options by which a command's stack endpoint proves its identity: a shared secret, or a static key
+//! and the name of its peer.
 
 use std::path::PathBuf;
 

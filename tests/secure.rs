@@ -56,7 +56,7 @@ fn a_node_is_known_by_a_certificate_that_it_keeps() {
     let page = format!("https://{at}");
     let known = ask(own.path(), VIEW, &["top", "--json", &page]);
     assert_eq!(known.json()["streams"][0]["name"], "tone");
-    // Another user is told what it shows, and has to say that this is right.
+    // Another user gets an error with the node's fingerprint, and must pass that fingerprint to connect.
     let stranger = ask(other.path(), VIEW, &["top", "--json", &page]);
     assert_eq!(stranger.code, Some(1), "{stranger:?}");
     assert!(stranger.stderr.contains(&format!("--fingerprint {fingerprint}")), "{stranger:?}");

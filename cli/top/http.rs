@@ -120,7 +120,7 @@ pub(crate) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// Who asks there.
+    /// A client of the node at this address, with its token and fingerprint.
     pub(crate) fn client(&self) -> Result<Client, HttpError> {
         let token = self.token.clone().or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
         let token = token.filter(|token| !token.is_empty());

@@ -93,7 +93,7 @@ impl Serving {
             let answer = router.call(request.map(Body::new));
             async move {
                 let answer = answer.await;
-                // Whoever speaks WebSocket from here on keeps its slot.
+                // A client that switches to WebSocket keeps its slot.
                 if !answer.as_ref().is_ok_and(|a| a.status() == StatusCode::SWITCHING_PROTOCOLS) {
                     slot.answered();
                 }

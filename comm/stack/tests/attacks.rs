@@ -49,7 +49,7 @@ fn sealed() -> Endpoint {
 /// What the attacker sends beside a datagram that passes: `true` for one to the listener.
 type Attack = fn(bytes: &[u8], to_listener: bool, count: u64, inject: &mut dyn FnMut(bool, &[u8]));
 
-/// The attacker's place on the way: whoever writes to `at` writes to the listener.
+/// The attacker's proxy: it forwards what a sender writes to `at` to the listener, and the answers back.
 struct Way {
     at: SocketAddr,
     stop: Arc<AtomicBool>,

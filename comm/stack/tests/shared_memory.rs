@@ -219,7 +219,7 @@ impl Hostile {
         }
     }
 
-    /// Where the ring to who answered is made, who is told that it was answered.
+    /// Confirms the connection to its listener; returns where the ring to that listener is made.
     fn ring_address(&mut self) -> RingAddress {
         let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
         self.socket.send_to(&connection.to_be_bytes(), self.to).unwrap();

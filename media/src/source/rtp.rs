@@ -1,6 +1,6 @@
 //! `rtp:` and `sdp:` sources: packets that come over the network, put in order, unpacked, and packed again,
 //! so that their pictures can be read. What is no packet is thrown away at the door, and so is what comes from
-//! another sender than the one that the source keeps to: another host than it is told, or another
+//! another sender than the one that the source keeps to: another host than `from` names, or another
 //! synchronization source while the first still sends (RFC 3550, section 8.2).
 
 use std::net::{IpAddr, SocketAddr};

@@ -208,7 +208,7 @@ pub(super) enum ReportedError {
     Missed,
     /// It was refused, as it stated no time or one that had passed: the call that sent it said so.
     Invalid,
-    /// A host reported it (ICMP): to whom it went, if that is told.
+    /// A host reported the packet as undeliverable (ICMP), with its destination if the kernel knows it.
     Unreachable(Option<SocketAddr>),
 }
 

@@ -258,8 +258,8 @@ impl Shared {
         }
     }
 
-    /// Says that this end lives where it is time to; ends connections whose peers do not. Until the
-    /// other end was heard it is said often: it shows that this end has the keys.
+    /// Sends the keepalives that are due, and ends connections whose peers are silent. Until the peer
+    /// is heard keepalives are frequent: a sealed one confirms that this end has the keys.
     pub(super) fn send_keepalives(&self, now: Instant) {
         let silence = self.options.silence;
         let mut open = lock(&self.open);

@@ -62,7 +62,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// `None` for what is none, which includes those of other versions.
+    /// Returns `None` for bytes that are no message of this version.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (front, body) = bytes.split_first_chunk::<FRONT>()?;
         let [0, 0, 0, 0, VERSION, kind, pattern, a, b, c, d] = *front else { return None };

@@ -2,7 +2,7 @@
 //!
 //! | an end has | pattern | what it gives |
 //! |---|---|---|
-//! | nothing | `NNpsk0`, with zeros for the secret | a damaged hello is told from a sound one; nothing against who changes what passes |
+//! | nothing | `NNpsk0`, with zeros for the secret | damaged hellos are noticed; an attacker who changes packets is not |
 //! | a secret | `NNpsk0` | who has the secret, and nobody else; all of them are the same to each other |
 //! | a static key | `IK` | which key the other end has; each can be revoked by itself |
 //!
