@@ -19,11 +19,13 @@ report() {
   echo "$3 $4 $5" > "$logs/$1.counts"
 }
 
-# Runs one check: its name, then the command. Test runners' own closing lines are added up.
+# Runs one check: its name, then the command. Test runners' own closing lines are added up. Beside the
+# seconds that it took stands what it had of the processors.
 check() {
   local name=$1 log=$logs/$1.log from=$SECONDS
   shift
-  "${beside[@]}" timeout -k 60 $limit "$@" > "$log" 2>&1 < /dev/null
+  local TIMEFORMAT='%U %S'
+  { time "${beside[@]}" timeout -k 60 $limit "$@" > "$log" 2>&1 < /dev/null; } 2> "$logs/$name.time"
   local status=$? p f s took
   [ $status -ne 124 ] || echo "ended after $limit s" >> "$log"
   read -r p f s < <(awk '
@@ -33,11 +35,11 @@ check() {
     END { print p + 0, f + 0, s + 0 }' "$log")
   [ $((p + f + s)) -eq 0 ] && [ $status -eq 0 ] && p=1
   [ $status -ne 0 ] && [ "$f" -eq 0 ] && f=1
-  took=$((SECONDS - from))
+  took=$(awk -v t=$((SECONDS - from)) 'END { printf "%4d s, %4.0f s of processor", t, $1 + $2 }' "$logs/$name.time")
   if [ $status -eq 0 ]; then
-    report "$name" "$(printf 'ok      %4d passed  %4d s' "$p" $took)" "$p" "$f" "$s"
+    report "$name" "$(printf 'ok      %4d passed  %s' "$p" "$took")" "$p" "$f" "$s"
   else
-    report "$name" "$(printf 'FAILED  %4d passed, %d failed  %4d s, the log %s ends:' "$p" "$f" $took "$log")" \
+    report "$name" "$(printf 'FAILED  %4d passed, %d failed  %s, the log %s ends:' "$p" "$f" "$took" "$log")" \
       "$p" "$f" "$s"
     grep -E '^(error|test .* FAILED|.*panicked at)' "$log" | head -n 20
     tail -n 40 "$log"
@@ -48,12 +50,24 @@ check() {
 
 skip() { report "$1" "SKIPPED: $2" 0 0 1; }
 
-# No clock matters to these: they run beside the tests, and take what the tests leave. Some kernels divide
-# time between sessions before they look at nice values, so this is a session with a nice value of its own.
-# Where the tests leave nothing, these wait as long as the tests take.
-patient() {
+# No clock matters to the two lanes that run `politely`: they run beside the tests, and take what the tests
+# leave. Some kernels divide time between sessions before they look at nice values, so each of their checks
+# is a session with a nice value of its own. Where the tests leave nothing, these wait as long as the tests
+# take.
+politely() {
   limit=$((2 * limit))
-  beside=(nice -n 10 setsid bash -c '{ echo 10 > /proc/self/autogroup; } 2> /dev/null; exec "$@"' patient)
+  beside=(nice -n 10 setsid bash -c '{ echo 10 > /proc/self/autogroup; } 2> /dev/null; exec "$@"' politely)
+}
+
+# Experiments in real time, whose figures nobody judges here, wait for minutes: so this lane is not the other.
+timeless() {
+  politely
+  check timeless "${tests[@]}" TEST_LANE=timeless TEST_LIMIT=1800 \
+    cargo test --locked --workspace --all-features --no-fail-fast --tests
+}
+
+patient() {
+  politely
   check players "${compiler[@]}" tools/tasks.sh players
   check loom tools/loom.sh
   if cargo +nightly miri --version >/dev/null 2>&1; then
@@ -106,12 +120,14 @@ end_lanes() {
 }
 trap end_lanes EXIT
 trap 'exit 130' INT TERM
-patient &
-lanes+=($!)
 # Most tests wait most of the time.
-check test "${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
-  RUST_TEST_THREADS=$((2 * $(nproc))) \
-  cargo test --locked --workspace --all-features --no-fail-fast
+tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
+  RUST_TEST_THREADS=$((2 * $(nproc))))
+for lane in patient timeless; do
+  $lane &
+  lanes+=($!)
+done
+check test "${tests[@]}" TEST_LANE=timed cargo test --locked --workspace --all-features --no-fail-fast
 machines &
 lanes+=($!)
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10
