@@ -3,6 +3,5 @@
 # Usage: tools/code.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-test=$(cargo test --locked --workspace --all-features --test thesis --no-run --message-format json 2>/dev/null |
-  sed -n 's/.*"executable":"\([^"]*thesis[^"]*\)".*/\1/p' | tail -n 1)
+test=$(tools/built_test.sh thesis)
 exec valgrind --quiet --error-exitcode=9 --smc-check=all "$test"

@@ -244,19 +244,12 @@ INIT
   return "$status"
 }
 
-# As all tests are built: without an example among the targets, cargo would choose fewer features.
-built() {
-  cargo test --locked --workspace --all-features --no-run --message-format json --test "$1" 2> /dev/null |
-    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
-}
-
 tests() {
   cd "$root" || exit
   need cargo:rustup logger:bsdutils
-  cargo build --locked --workspace --all-features --bin selvedge --example fake_node &&
-    cargo test --locked --workspace --all-features --no-run --test replay --test attach --test departures || exit
-  local replay attach departures
-  replay=$(built replay) attach=$(built attach) departures=$(built departures)
+  local programs replay attach departures
+  programs=$(tools/built_test.sh replay attach departures) || exit
+  { read -r replay; read -r attach; read -r departures; } <<< "$programs"
   # In turn: the doctor among them loads a sched_ext scheduler.
   run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq --module sch_etf \
     --add "$replay:bin/replay" --add "$attach:bin/attach" --add "$departures:bin/departures" \

@@ -5,12 +5,7 @@
 # Usage: tools/tasks.sh [decisions|players]...   (default: both)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-# As all tests are built: without an example among the targets, cargo would choose fewer features.
-cargo build --locked --workspace --all-features --bin selvedge --example fake_node || exit
-every=(cargo test --locked --workspace --all-features --test tasks --no-run)
-"${every[@]}" || exit
-tests=$("${every[@]}" --message-format json 2> /dev/null |
-  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+tests=$(tools/built_test.sh tasks) || exit
 boot() {
   tools/kernel.sh run --mem 1024 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
   local status=$?
