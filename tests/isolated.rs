@@ -127,6 +127,37 @@ fn a_source_in_the_network_may_do_nothing_else_and_dies_alone() {
     until("the process has ended", || !Path::new(&format!("/proc/{process}/exe")).exists());
 }
 
+#[test]
+fn small_pictures_leave_a_source_small() {
+    let folder = Folder::new();
+    let (sent, relayed): (Vec<_>, Vec<_>) = [("a", free_port()), ("b", free_port())]
+        .map(|(name, at)| {
+            let source = format!("rtp://{at}?encoding=H264");
+            let sent =
+                Stream { name, source: file_source(&clip(CORRIDOR), true), to: at, more: "" };
+            (sent, Stream { name, source, to: free_port(), more: PATIENT })
+        })
+        .into_iter()
+        .unzip();
+    let text = node_file(AMPLE, &relayed).replace("thumbnail = false\n", "");
+    let file = folder.write("relay.toml", text);
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    let file = folder.write("sender.toml", node_file(AMPLE, &sent));
+    let _sender = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    // Two of them share what only a source has loaded.
+    until("pictures were decoded for some seconds", || {
+        frames(&page, "a") > 100 && frames(&page, "b") > 100
+    });
+    for process in children(node.id()) {
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("it is our child's");
+        assert!(maps.contains("openh264") || maps.contains("libavcodec"), "no decoder:\n{maps}");
+        let private = private_kb(process);
+        println!("{private} kB are its own");
+        assert!(private < PRIVATE_KB, "{private} kB are its own");
+    }
+}
+
 /// What only this process has in memory.
 fn private_kb(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).expect("it is our child's");

@@ -7,11 +7,11 @@ use selvedge_control_config::SourceUri;
 
 use crate::source::{elements, parsed_line};
 
+/// What reads from an address of a scheme that begins so.
+const READERS: [(&str, &str); 3] = [("rtsp", "rtspsrc"), ("srt", "srtsrc"), ("rtmp", "rtmp2src")];
+
 /// Elements that are used by name, here and in `rtspsrc`.
-const ELEMENTS: [&str; 22] = [
-    "rtspsrc",
-    "srtsrc",
-    "rtmp2src",
+const ELEMENTS: [&str; 19] = [
     "udpsrc",
     "rtpbin",
     "rtpjitterbuffer",
@@ -36,10 +36,21 @@ const ELEMENTS: [&str; 22] = [
 /// Plug-ins of which no element is used by name.
 const PLUGINS: [&str; 1] = ["typefindfunctions"];
 
-/// What may arrive, packed or not.
-const CARRIED: &str = "application/x-rtp; video/mpegts; video/x-flv; video/quicktime; video/x-matroska; \
-    video/webm; audio/mpeg; audio/x-opus; audio/x-raw; video/x-h264; video/x-h265; video/x-vp8; \
+/// Encodings that may arrive.
+const ENCODINGS: &str = "audio/mpeg; audio/x-opus; audio/x-raw; video/x-h264; video/x-h265; video/x-vp8; \
     video/x-vp9; video/x-av1; video/mpeg, systemstream=false; image/jpeg";
+
+/// What encodings may be packed in.
+fn packed(uri: &SourceUri, scheme: &str) -> &'static str {
+    match uri {
+        SourceUri::Rtp { .. } | SourceUri::Sdp { .. } => "application/x-rtp",
+        _ if scheme.starts_with("rtsp") => "application/x-rtp; video/mpegts",
+        _ if scheme.starts_with("rtmp") => "video/x-flv",
+        _ => {
+            "application/x-rtp; video/mpegts; video/x-flv; video/quicktime; video/x-matroska; video/webm"
+        }
+    }
+}
 
 /// Whether a source parses what comes from the network: all that listens or connects, and launch lines with
 /// such an element, or with one that opens an address by itself.
@@ -66,7 +77,9 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
 
 /// Loads all that a source may need. What is not installed is named when it is needed.
 pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
-    for name in ELEMENTS {
+    let scheme = if let SourceUri::Network { url } = uri { url.scheme() } else { "" };
+    let readers = READERS.iter().filter(|(begins, _)| scheme.starts_with(begins));
+    for name in ELEMENTS.iter().chain(readers.map(|(_, reader)| reader)) {
         if let Some(factory) = gst::ElementFactory::find(name) {
             let _ = factory.load();
         }
@@ -77,7 +90,9 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     if let SourceUri::Launch { line } = uri {
         let _ = parsed_line(line);
     }
-    let Ok(carried) = CARRIED.parse::<gst::Caps>() else { return };
+    let Ok(mut carried) = packed(uri, scheme).parse::<gst::Caps>() else { return };
+    let Ok(encodings) = ENCODINGS.parse::<gst::Caps>() else { return };
+    carried.merge(encodings.clone());
     let takes_packed = gst::ElementFactoryType::DEMUXER
         | gst::ElementFactoryType::PARSER
         | gst::ElementFactoryType::DEPAYLOADER;
@@ -90,18 +105,32 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     for factory in unpack.iter().filter(is_wanted) {
         let _ = factory.load();
     }
-    if !thumbnails {
-        return;
+    if thumbnails {
+        for caps in encodings.iter().filter(|caps| !caps.name().starts_with("audio/")) {
+            load_decoder(&gst::Caps::builder_full().structure(caps.to_owned()).build());
+        }
     }
+    // What is not loaded now never will be: what is known of it makes place.
+    let registry = gst::Registry::get();
+    for plugin in registry.plugins().iter().filter(|plugin| !plugin.is_loaded()) {
+        registry.remove_plugin(plugin);
+    }
+}
+
+/// Loads a decoder for small pictures. FFmpeg's takes thirty megabytes more than one made for a single
+/// encoding, so it is loaded where there is no other, or where the user ranks it above all.
+fn load_decoder(caps: &gst::Caps) {
     let decoders = gst::ElementFactory::factories_with_type(
         gst::ElementFactoryType::DECODER,
         gst::Rank::MARGINAL,
     );
-    for caps in carried.iter().filter(|caps| !caps.name().starts_with("audio/")) {
-        let caps = gst::Caps::builder_full().structure(caps.to_owned()).build();
-        let able = decoders.iter().filter(|decoder| decoder.can_sink_any_caps(&caps));
-        if let Some(best) = able.max_by_key(|decoder| decoder.rank()) {
-            let _ = best.load();
-        }
+    let able = decoders.iter().filter(|decoder| decoder.can_sink_any_caps(caps));
+    let best = able.max_by_key(|decoder| {
+        let is_small = decoder.plugin().is_none_or(|plugin| plugin.plugin_name() != "libav");
+        (decoder.rank() > gst::Rank::PRIMARY, is_small, decoder.rank())
+    });
+    if let Some(loaded) = best.and_then(|best| best.load().ok()) {
+        // `decodebin` takes what ranks first, and could not load another.
+        loaded.set_rank(gst::Rank::PRIMARY + 1);
     }
 }

@@ -237,7 +237,8 @@ fn command(program: &Path, input: OwnedFd) -> Command {
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed(name)));
     // Its node has looked at the plug-ins just now; and code that is made while it runs is not let in.
     command.env("GST_REGISTRY_UPDATE", "no").env("ORC_CODE", "backup");
-    // One heap for its dozen threads, which allocate little: each heap keeps what it once had.
-    command.env("MALLOC_ARENA_MAX", "1");
+    // One heap for its dozen threads, which allocate little: each heap keeps what it once had. Pictures lie
+    // outside of it, so that what is freed goes back.
+    command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
     command
 }
