@@ -1,7 +1,7 @@
-//! Cookies: what an endpoint that keeps nothing of a stranger can know him by when he comes again.
+//! Cookies: proof that an initiator receives datagrams at its address, without any state at the responder.
 //!
-//! A cookie is an HMAC-SHA256 over the time, the stranger's address and the connection's number, cut
-//! to 16 bytes. It says that he receives what is sent to his address, for two to four minutes.
+//! A cookie is an HMAC-SHA256 over the time, the initiator's address and the connection's number, cut
+//! to 16 bytes. It is valid for two to four minutes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -36,7 +36,7 @@ impl Cookies {
     ) -> bool {
         let period = now.0 / PERIOD.0;
         let both = [period, period.wrapping_sub(1)];
-        // How long the comparison takes is no help: a cookie is sent to each address that asks.
+        // How long the comparison takes is no help: each probe gets a cookie.
         both.into_iter().any(|period| self.at(from, connection, period) == cookie)
     }
 

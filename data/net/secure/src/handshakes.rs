@@ -1,9 +1,9 @@
 //! The handshakes of one endpoint, as initiator and as responder.
 //!
-//! Who connects sends probes until it knows how long the way is; each echo brings a cookie. Then it
-//! says hello until it is welcomed or refused, asking for a new cookie each time. Who answers keeps a
-//! hello's state for 3 s, half open: a connection counts when a packet sealed with its keys has come, so
-//! that a hello that was recorded and is said again opens none.
+//! The initiator sends probes until it knows the round-trip time; each echo brings a cookie. Then the
+//! initiator sends its hello until a welcome or a refusal comes, with a new cookie each time. The responder
+//! keeps a hello's state for 3 s, half open. A connection counts when a packet sealed with its keys has come,
+//! so a replayed hello opens none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use crate::message::{HELLO_MIN, Kind, LONGEST, Message, PAYLOAD_MAX, ProposeErro
 use crate::noise::{self, Identity};
 use crate::packet::{Opener, Sealer};
 
-/// How often a probe or a hello is said, and how long between.
+/// How often a probe or a hello is sent, and how long between.
 const ATTEMPTS_MAX: u32 = 30;
 const WAIT: Duration = Duration::from_millis(100);
-/// So many probes measure the way, of which the fastest counts; no more are begun after this time.
+/// So many probes measure the round-trip time, of which the shortest counts; none is sent after this time.
 const PROBES: u32 = 4;
 const PROBING: Duration = Duration::from_millis(2);
-/// Of one cookie's wait so many echoes are answered: some may be forged.
+/// While the initiator waits for a cookie it answers so many echoes: some may be forged.
 const ECHOES_MAX: u32 = 8;
 /// From so many half-open connections on a hello needs a cookie; there are at most so many,
 const COOKIES_FROM: usize = 16;
@@ -72,15 +72,15 @@ fn remote_key(state: &HandshakeState) -> Option<PublicKey> {
     state.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey)
 }
 
-/// Somebody wants to connect, and can.
+/// A hello of an initiator that has the keys.
 pub struct Hello {
     /// The connection.
     pub connection: u32,
-    /// Who.
+    /// The initiator's address.
     pub from: SocketAddr,
-    /// What it proposes.
+    /// The initiator's proposal.
     pub payload: Vec<u8>,
-    /// Whose static key it has.
+    /// The initiator's static key.
     pub peer: Option<PublicKey>,
     state: HandshakeState,
     ephemeral: [u8; 32],
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Hello {
 /// What happened.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// It is known how long the way is, there and back: time to [`propose`](Handshakes::propose).
+    /// The round-trip time is known: time to [`propose`](Handshakes::propose).
     Reached {
         /// The connection.
         connection: u32,
@@ -120,12 +120,12 @@ pub enum Event<T> {
         /// Why.
         why: Vec<u8>,
     },
-    /// Nobody answers.
+    /// No answer comes.
     Silent {
         /// The connection.
         connection: u32,
     },
-    /// Who said hello did not go on.
+    /// The initiator of a half-open connection did not confirm it.
     Expired {
         /// The connection.
         connection: u32,
@@ -148,13 +148,13 @@ pub struct Confirmed<T> {
 /// Datagrams of handshakes that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// None of a handshake, of another version, or for nobody here.
+    /// None of a handshake, of another version, or for no connection here.
     pub malformed: u64,
-    /// Of an end that knows others otherwise: it has no secret or key, or another kind.
+    /// Of an end of another kind: it has no secret or key, or a key where this one has a secret.
     pub unsealed: u64,
     /// Not made with the right secret or key, or changed on the way.
     pub forged: u64,
-    /// Hellos that were said before.
+    /// Hellos that came before.
     pub replayed: u64,
     /// Hellos without a cookie while many connections are half open.
     pub without_cookie: u64,
@@ -182,18 +182,18 @@ impl Counts {
     }
 }
 
-struct Call {
+struct Attempt {
     to: SocketAddr,
     peer: Option<PublicKey>,
     nonce: [u8; 8],
     began: Instant,
-    attempts: u32,
+    sent: u32,
     retry_at: Instant,
     echoes: u32,
     shortest: Option<Duration>,
     is_reached: bool,
     cookie: [u8; COOKIE],
-    /// Once it was proposed what: the Noise message.
+    /// Once there is a proposal: the Noise message.
     hello: Option<(HandshakeState, Vec<u8>)>,
 }
 
@@ -211,7 +211,7 @@ pub struct Handshakes<T> {
     identity: Identity,
     allowed: Vec<PublicKey>,
     cookies: Cookies,
-    calls: BTreeMap<u32, Call>,
+    attempts: BTreeMap<u32, Attempt>,
     half_open: BTreeMap<u32, HalfOpen<T>>,
     recent: VecDeque<[u8; 32]>,
     transmits: VecDeque<Transmit>,
@@ -233,7 +233,7 @@ impl<T> Handshakes<T> {
             identity,
             allowed: Vec::new(),
             cookies: Cookies::new(seed),
-            calls: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             half_open: BTreeMap::new(),
             recent: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -242,7 +242,7 @@ impl<T> Handshakes<T> {
         }
     }
 
-    /// With static keys: whose may connect from now on. Who is half open and is not among them is
+    /// With static keys: the peers that may connect from now on. Half-open connections of others are
     /// forgotten; live connections are the caller's.
     pub fn allow(&mut self, peers: Vec<PublicKey>) {
         self.allowed = peers;
@@ -263,8 +263,8 @@ impl<T> Handshakes<T> {
         self.counts
     }
 
-    /// Begins to connect: probes are sent. `peer` is whose static key the other end has; where only one
-    /// is allowed it is that one. The number is random and new, and so is the seed.
+    /// Begins to connect: probes are sent. `peer` is the other end's static key; where only one is allowed
+    /// it is that one. The number is random and new, and so is the seed.
     ///
     /// # Errors
     /// [`ProposeError::WhichPeer`]; [`ProposeError::Unknown`] if the number is another's.
@@ -281,17 +281,17 @@ impl<T> Handshakes<T> {
             (Identity::Static(_), _) => Some(peer.ok_or(ProposeError::WhichPeer)?),
             _ => None,
         };
-        if connection == 0 || self.calls.contains_key(&connection) {
+        if connection == 0 || self.attempts.contains_key(&connection) {
             return Err(ProposeError::Unknown(connection));
         }
         let mut nonce = [0; 8];
         nonce.copy_from_slice(&seed.0[..8]);
-        let call = Call {
+        let attempt = Attempt {
             to,
             peer,
             nonce,
             began: now,
-            attempts: 0,
+            sent: 0,
             retry_at: now,
             echoes: 0,
             shortest: None,
@@ -299,12 +299,12 @@ impl<T> Handshakes<T> {
             cookie: [0; COOKIE],
             hello: None,
         };
-        self.calls.insert(connection, call);
+        self.attempts.insert(connection, attempt);
         self.probe(connection, now);
         Ok(())
     }
 
-    /// Says hello with this payload, now that the other end is [reached](Event::Reached). The seed is
+    /// Sends a hello with this payload, now that the other end is [reached](Event::Reached). The seed is
     /// random and used for nothing else.
     ///
     /// # Errors
@@ -316,21 +316,22 @@ impl<T> Handshakes<T> {
         seed: &Key,
         now: Instant,
     ) -> Result<(), ProposeError> {
-        let call = self.calls.get_mut(&connection).ok_or(ProposeError::Unknown(connection))?;
+        let attempt =
+            self.attempts.get_mut(&connection).ok_or(ProposeError::Unknown(connection))?;
         if payload.len() > PAYLOAD_MAX {
             return Err(ProposeError::TooLong(payload.len()));
         }
         let mut padded = payload.to_vec();
         padded.resize(padded.len().max(HELLO_MIN), 0);
-        let state = self.identity.begin(connection, seed, true, call.peer.as_ref());
+        let state = self.identity.begin(connection, seed, true, attempt.peer.as_ref());
         let mut state = state.map_err(|_| ProposeError::Noise)?;
         let hello = written(&mut state, &padded)?;
         let ephemeral = hello.first_chunk().copied();
-        call.hello = Some((state, hello));
-        (call.attempts, call.retry_at) = (1, now + WAIT);
-        // Who has the same secret could be made to talk to himself by his own hello.
+        attempt.hello = Some((state, hello));
+        (attempt.sent, attempt.retry_at) = (1, now + WAIT);
+        // With a shared secret an end would take its own hello, sent back to it, for another's.
         ephemeral.into_iter().for_each(|ephemeral| self.remember(ephemeral));
-        self.say_hello(connection);
+        self.send_hello(connection);
         Ok(())
     }
 
@@ -343,7 +344,7 @@ impl<T> Handshakes<T> {
 
     /// Gives up connecting.
     pub fn abandon(&mut self, connection: u32) {
-        self.calls.remove(&connection);
+        self.attempts.remove(&connection);
     }
 
     /// Takes what a hello proposes. The connection is half open, until
@@ -362,11 +363,11 @@ impl<T> Handshakes<T> {
             .map_err(|(error, kept)| (error, kept.expect("it was given")))
     }
 
-    /// Says why a connection is not made; who asked can tell that nobody else said so.
+    /// Refuses a connection, with the reason; the initiator can check that the responder made the refusal.
     pub fn refuse(&mut self, hello: Hello, why: &str, now: Instant) {
         let end = (0..=why.len().min(HELLO_MIN / 2)).rfind(|&end| why.is_char_boundary(end));
         let why = &why[..end.unwrap_or(0)];
-        // Who can't be told finds out by himself.
+        // An initiator that gets no refusal gives up by itself.
         let _ = self.welcome(hello, 1, why.as_bytes(), None, now);
     }
 
@@ -415,7 +416,7 @@ impl<T> Handshakes<T> {
         }
     }
 
-    /// A packet came for a connection that nobody knows: whether it confirms one that is half open.
+    /// A packet came for a connection that is not live: whether it confirms one that is half open.
     /// The packet is then to be handled as any other.
     pub fn handle_packet(
         &mut self,
@@ -458,18 +459,18 @@ impl<T> Handshakes<T> {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; later only delays what is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let calls = self.calls.values().map(|call| call.retry_at);
-        calls.chain(self.half_open.values().map(|half| half.until)).min()
+        let attempts = self.attempts.values().map(|attempt| attempt.retry_at);
+        attempts.chain(self.half_open.values().map(|half| half.until)).min()
     }
 
-    /// Says again what is due; forgets who did not go on.
+    /// Sends again what is due; forgets half-open connections that are over.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due = self.calls.iter().filter(|(_, call)| now >= call.retry_at);
+        let due = self.attempts.iter().filter(|(_, attempt)| now >= attempt.retry_at);
         for connection in due.map(|(&connection, _)| connection).collect::<Vec<_>>() {
-            if self.calls[&connection].attempts < ATTEMPTS_MAX {
+            if self.attempts[&connection].sent < ATTEMPTS_MAX {
                 self.probe(connection, now);
             } else {
-                self.calls.remove(&connection);
+                self.attempts.remove(&connection);
                 self.events.push_back(Event::Silent { connection });
             }
         }
@@ -486,25 +487,25 @@ impl<T> Handshakes<T> {
         self.transmits.push_back(Transmit { to, bytes });
     }
 
-    /// Asks for a cookie; the echo says how long that took.
+    /// Sends a probe, for a cookie and the round-trip time.
     fn probe(&mut self, connection: u32, now: Instant) {
-        let Some(call) = self.calls.get_mut(&connection) else { return };
-        (call.attempts, call.retry_at) = (call.attempts + 1, now + WAIT);
-        if call.hello.is_some() {
-            call.echoes = 0;
+        let Some(attempt) = self.attempts.get_mut(&connection) else { return };
+        (attempt.sent, attempt.retry_at) = (attempt.sent + 1, now + WAIT);
+        if attempt.hello.is_some() {
+            attempt.echoes = 0;
         }
         let mut body = [0; 16 + COOKIE];
-        body[..8].copy_from_slice(&call.nonce);
+        body[..8].copy_from_slice(&attempt.nonce);
         body[8..16].copy_from_slice(&now.0.to_be_bytes());
-        let to = call.to;
+        let to = attempt.to;
         self.send(to, Kind::Probe, connection, &body);
     }
 
-    fn say_hello(&mut self, connection: u32) {
-        let Some(call) = self.calls.get(&connection) else { return };
-        let Some((_, hello)) = &call.hello else { return };
-        let body = [&call.cookie[..], hello].concat();
-        let to = call.to;
+    fn send_hello(&mut self, connection: u32) {
+        let Some(attempt) = self.attempts.get(&connection) else { return };
+        let Some((_, hello)) = &attempt.hello else { return };
+        let body = [&attempt.cookie[..], hello].concat();
+        let to = attempt.to;
         self.send(to, Kind::Hello, connection, &body);
     }
 
@@ -519,34 +520,35 @@ impl<T> Handshakes<T> {
 
     fn handle_echo(&mut self, from: SocketAddr, message: Message<'_>, now: Instant) {
         let connection = message.connection;
-        let call = self.calls.get_mut(&connection).filter(|call| call.to == from);
-        let (Some(call), Ok(body)) = (call, <[u8; 16 + COOKIE]>::try_from(message.body)) else {
+        let attempt = self.attempts.get_mut(&connection).filter(|attempt| attempt.to == from);
+        let (Some(attempt), Ok(body)) = (attempt, <[u8; 16 + COOKIE]>::try_from(message.body))
+        else {
             self.counts.malformed += 1;
             return;
         };
         let (nonce, rest) = body.split_at(8);
         let (time, cookie) = rest.split_at(8);
-        if nonce != call.nonce || call.echoes >= ECHOES_MAX {
-            self.counts.forged += u64::from(nonce != call.nonce);
+        if nonce != attempt.nonce || attempt.echoes >= ECHOES_MAX {
+            self.counts.forged += u64::from(nonce != attempt.nonce);
             return;
         }
-        call.echoes += 1;
-        call.cookie.copy_from_slice(cookie);
-        if call.hello.is_some() {
-            return self.say_hello(connection);
+        attempt.echoes += 1;
+        attempt.cookie.copy_from_slice(cookie);
+        if attempt.hello.is_some() {
+            return self.send_hello(connection);
         }
         let mut sent = [0; 8];
         sent.copy_from_slice(time);
-        let took = now.since(Instant(u64::from_be_bytes(sent).max(call.began.0)));
-        let shortest = call.shortest.map_or(took, |least| least.min(took));
-        call.shortest = Some(shortest);
-        if call.is_reached {
+        let took = now.since(Instant(u64::from_be_bytes(sent).max(attempt.began.0)));
+        let shortest = attempt.shortest.map_or(took, |least| least.min(took));
+        attempt.shortest = Some(shortest);
+        if attempt.is_reached {
             return;
         }
-        if call.echoes < PROBES && now.since(call.began) < PROBING {
+        if attempt.echoes < PROBES && now.since(attempt.began) < PROBING {
             return self.probe(connection, now);
         }
-        call.is_reached = true;
+        attempt.is_reached = true;
         self.events.push_back(Event::Reached { connection, there_and_back: shortest });
     }
 
@@ -563,7 +565,7 @@ impl<T> Handshakes<T> {
         };
         if let Some(half) = self.half_open.get(&connection) {
             if half.from == from && half.ephemeral == ephemeral {
-                // Said again: our answer was lost.
+                // Sent again: our answer was lost.
                 let bytes = half.welcome.clone();
                 self.transmits.push_back(Transmit { to: from, bytes });
             } else {
@@ -571,7 +573,7 @@ impl<T> Handshakes<T> {
             }
             return;
         }
-        // From the cheapest question to the dearest.
+        // From the cheapest check to the dearest.
         if self.recent.contains(&ephemeral) {
             self.counts.replayed += 1;
             return;
@@ -608,8 +610,8 @@ impl<T> Handshakes<T> {
 
     fn handle_welcome(&mut self, from: SocketAddr, message: Message<'_>, now: Instant) {
         let connection = message.connection;
-        let call = self.calls.get_mut(&connection).filter(|call| call.to == from);
-        let Some((state, _)) = call.and_then(|call| call.hello.as_mut()) else {
+        let attempt = self.attempts.get_mut(&connection).filter(|attempt| attempt.to == from);
+        let Some((state, _)) = attempt.and_then(|attempt| attempt.hello.as_mut()) else {
             self.counts.malformed += 1;
             return;
         };
@@ -620,7 +622,7 @@ impl<T> Handshakes<T> {
         };
         payload.truncate(len);
         let session = Session::new(connection, state, true, now);
-        self.calls.remove(&connection);
+        self.attempts.remove(&connection);
         self.events.push_back(match payload.split_first() {
             Some((0, payload)) => Event::Welcomed {
                 connection,

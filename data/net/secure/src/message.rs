@@ -5,8 +5,8 @@
 //! | 0 | 0, `u32`: no connection |
 //! | 4 | the version, 1 |
 //! | 5 | 1 probe, 2 echo, 3 hello, 4 welcome |
-//! | 6 | how the ends know each other: 0 not at all, 1 by a secret, 2 by static keys |
-//! | 7 | the connection, `u32`, chosen by who connects |
+//! | 6 | how the ends authenticate each other: 0 not at all, 1 by a secret, 2 by static keys |
+//! | 7 | the connection, `u32`, chosen by the initiator |
 //! | 11 | the body |
 //!
 //! A probe's body is a nonce of 8 bytes, the time of sending as `u64`, and 16 zeros; an echo's the same with
@@ -23,22 +23,20 @@ pub const LONGEST: usize = 1400;
 const FRONT: usize = 11;
 /// What Noise and the headers take of a hello with static keys, at most.
 const AROUND: usize = FRONT + COOKIE + 96 + 1;
-/// The longest that either end says in its half of the handshake.
+/// The longest payload of either end's Noise message.
 pub(crate) const PAYLOAD_MAX: usize = LONGEST - AROUND;
 
-/// What an end says is too long.
+/// Why there is no proposal or answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// More than there is room for.
     #[error("{0} bytes in a handshake; there is room for {PAYLOAD_MAX}")]
     TooLong(usize),
-    /// Nobody asked, or not any more.
+    /// No such attempt is under way.
     #[error("connection {0:08x} is not being made")]
     Unknown(u32),
-    /// Static keys, and it was not said whose the other end has.
-    #[error(
-        "it is not known whose key the other end has; add it to the peers, and say which it is"
-    )]
+    /// Static keys, and the peer was not named.
+    #[error("the other end's key is not known; add it to the peers, and name the peer")]
     WhichPeer,
     /// The cipher refuses.
     #[error("the key exchange can't be made")]

@@ -1,15 +1,14 @@
-//! The Noise patterns, by `snow`, and how an end proves who it is.
+//! The Noise patterns, by `snow`, and how an end authenticates itself.
 //!
 //! | an end has | pattern | what it gives |
 //! |---|---|---|
 //! | nothing | `NNpsk0`, with zeros for the secret | damaged hellos are noticed; an attacker who changes packets is not |
-//! | a secret | `NNpsk0` | who has the secret, and nobody else; all of them are the same to each other |
+//! | a secret | `NNpsk0` | the other end has the secret, too; ends that share it can pose as each other |
 //! | a static key | `IK` | which key the other end has; each can be revoked by itself |
 //!
 //! `IK` and not `XX`: both ends know each other's key before (they are paired), so its first message
-//! carries what is proposed, encrypted to the right receiver, and one round trip is enough; the
-//! initiator's key is hidden from who listens. `XX` would take a message more, to learn a key that is
-//! looked up in a list anyway.
+//! carries the proposal, encrypted to the right receiver, and one round trip is enough; the initiator's key is
+//! hidden from listeners. `XX` would take a message more, to learn a key that is looked up in a list anyway.
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -19,7 +18,7 @@ use snow::{Builder, Error, HandshakeState};
 use crate::key::{Key, Keys, PublicKey};
 use crate::message::VERSION;
 
-/// How an end proves who it is.
+/// How an end authenticates itself.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// Not at all: its packets are not sealed.

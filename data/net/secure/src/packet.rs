@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | the connection, `u32` |
 //! | 4 | the packet's number, `u64`: counted, never used twice with a key |
-//! | 12 | the text, encrypted; none in a packet that only says that its sender lives |
+//! | 12 | the text, encrypted; none in a keepalive |
 //! | end | the tag, 16 bytes, over all before it |
 //!
 //! The number's upper 42 bits are the *epoch*: each has a key of its own, derived from the one before
