@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod secure;
+
 /// The fuzzer's bytes, taken from the front. Behind the end everything is zero.
 #[derive(Debug)]
 pub struct Choices<'a> {
