@@ -3,13 +3,11 @@
 
 mod support;
 
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use serde_json::Value;
+use support::wire::Wire;
 use support::{
     CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
     play, played, rtpdump, selvedge, some_frames,
@@ -17,64 +15,6 @@ use support::{
 
 const SAFE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 const PLAIN: &str = "ui | unreliable | net";
-
-/// Stands between sender and receiver, and keeps what the sender says.
-struct Wire {
-    at: SocketAddr,
-    seen: Arc<Mutex<Vec<Vec<u8>>>>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Wire {
-    fn to(receiver: SocketAddr) -> Self {
-        let bound = || {
-            let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
-            let wait = Some(Duration::from_millis(20));
-            socket.set_read_timeout(wait).expect("sockets can");
-            Arc::new(socket)
-        };
-        let (front, back) = (bound(), bound());
-        back.connect(receiver).expect("it is on the loopback");
-        let at = front.local_addr().expect("it is bound");
-        let (seen, stop) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
-        let sender: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-        let there = {
-            let (front, back) = (Arc::clone(&front), Arc::clone(&back));
-            let (seen, stop, sender): (Arc<Mutex<Vec<Vec<u8>>>>, _, _) =
-                (Arc::clone(&seen), Arc::clone(&stop), Arc::clone(&sender));
-            std::thread::spawn(move || {
-                let mut bytes = [0; 65_536];
-                while !stop.load(Ordering::SeqCst) {
-                    let Ok((len, from)) = front.recv_from(&mut bytes) else { continue };
-                    *sender.lock().unwrap() = Some(from);
-                    seen.lock().unwrap().push(bytes[..len].to_vec());
-                    let _ = back.send(&bytes[..len]);
-                }
-            })
-        };
-        let and_back = {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || {
-                let mut bytes = [0; 65_536];
-                while !stop.load(Ordering::SeqCst) {
-                    let Ok(len) = back.recv(&mut bytes) else { continue };
-                    let to = *sender.lock().unwrap();
-                    if let Some(to) = to {
-                        let _ = front.send_to(&bytes[..len], to);
-                    }
-                }
-            })
-        };
-        Self { at, seen, stop, threads: vec![there, and_back] }
-    }
-
-    fn end(mut self) -> Vec<Vec<u8>> {
-        self.stop.store(true, Ordering::SeqCst);
-        self.threads.drain(..).for_each(|thread| thread.join().expect("it does not panic"));
-        std::mem::take(&mut *self.seen.lock().unwrap())
-    }
-}
 
 fn node(folder: &Folder, to: SocketAddr, keys: &str) -> (Running, String) {
     lecture(folder, to, &format!("delay = \"20 s\"\n{keys}"))
@@ -89,7 +29,14 @@ fn share(stream: &Value, name: &str) -> f64 {
 fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let folder = Folder::new();
     let receiver = free_port();
-    let wire = Wire::to(receiver);
+    let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let kept = Arc::clone(&seen);
+    let wire = Wire::to(receiver, move |datagram, to_receiver, send| {
+        if to_receiver {
+            kept.lock().unwrap().push(datagram.to_vec());
+        }
+        send(to_receiver, datagram);
+    });
     let record = folder.join("lecture.rtpdump");
     let source = format!("stack://{receiver}");
     let play = play(&[&source, "--record", record.to_str().expect("plain")], receiver);
@@ -97,7 +44,8 @@ fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
     some_frames(&page);
     let stream = played(play);
     drop(node);
-    let datagrams = wire.end();
+    drop(wire);
+    let datagrams = std::mem::take(&mut *seen.lock().unwrap());
     let packets = rtpdump(&std::fs::read(record).expect("it was written"), receiver);
     (stream, packets.into_iter().map(|(_, packet)| packet).collect(), datagrams)
 }
@@ -150,6 +98,50 @@ fn a_receiver_that_comes_late_or_again_is_found() {
         assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 10), "{stream}");
         support::until("it is gone", || detail().contains("nothing is carried"));
     }
+    drop(node);
+}
+
+#[test]
+fn decodable_is_what_a_receiver_reported() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let (node, page) = node(&folder, receiver, &format!("stack = \"{PLAIN}\""));
+    let look = || http::stream(&page, "lecture");
+    let number = |of: &Value| of.as_u64().unwrap_or_else(|| panic!("{of} is no count"));
+    support::until("frames came, to nobody", || number(&look()["frames"]) >= 30);
+    let nobody = look();
+    assert_eq!((&nobody["decodable"], &nobody["decodable_share"]), (&0.into(), &Value::Null));
+    let mut got = 0;
+    for silent in [true, false] {
+        let play = play(&[&format!("stack://{receiver}")], receiver);
+        let before = number(&look()["decodable"]);
+        support::until("frames are reported", || number(&look()["decodable"]) >= before + 30);
+        assert_eq!(share(&look(), "decodable_share"), 1.0);
+        if silent {
+            play.signal("STOP");
+            support::until("it is shown as silent", || {
+                look()["detail"].to_string().contains("the receiver is silent")
+            });
+            let silent = look();
+            assert_eq!(silent["decodable_share"], Value::Null, "{silent}");
+            let [reported, believed] =
+                ["decodable", "sent_decodable"].map(|key| number(&silent["received"][key]));
+            // Two seconds of ten frames each.
+            assert!(reported + 10 <= believed, "{silent}");
+            assert_eq!(silent["decodable"], reported);
+            let (_, metrics) = http::request(&page, "GET", "/metrics", "");
+            assert!(metrics.contains("selvedge_stream_receiver_silent_seconds"), "{metrics}");
+            play.signal("KILL");
+            got = reported;
+            support::until("it is gone", || look()["detail"].to_string().contains("carried"));
+            continue;
+        }
+        got += number(&played(play)["decodable"]);
+    }
+    support::until("it is gone", || look()["detail"].to_string().contains("carried"));
+    let last = number(&look()["decodable"]);
+    // The last quarter of a second was not reported.
+    assert!(last <= got && last + 15 >= got, "the node counts {last}, receivers {got}");
     drop(node);
 }
 

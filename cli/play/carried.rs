@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_data_stream::ReceiverReport;
 use selvedge_node::PeersWatch;
 use selvedge_node::control_server::StackControlServer;
 use selvedge_os::clock::Clock;
@@ -21,6 +22,8 @@ use crate::identity::IdentityArgs;
 const CONNECTIONS_MAX: usize = 16;
 /// How long threads wait at once before they look whether it is over.
 const WAIT: Duration = Duration::from_millis(50);
+/// How often the sender gets a report of what came.
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// How long what is on its way may take when it is over, and messages of one connection then.
 const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
 
@@ -117,10 +120,27 @@ impl Shared {
         });
     }
 
+    fn report(&self) -> ReceiverReport {
+        let seen = self.meter.lock().snapshot();
+        ReceiverReport {
+            packets: seen.packets,
+            frames: seen.frames,
+            complete: seen.complete,
+            decodable: seen.decodable.unwrap_or(seen.complete),
+        }
+    }
+
     fn read(&self, connection: &Connection) {
         let mut left = LAST.1;
+        let (before, mut reported) = (self.report(), self.clock.now());
         loop {
             let stopping = self.stop.load(Ordering::Acquire);
+            if self.clock.now().since(reported) >= REPORT_EVERY {
+                reported = self.clock.now();
+                let report = self.report().since(before);
+                // One that does not go out is followed by the next.
+                let _ = connection.send(&report.to_bytes(), Duration::ZERO);
+            }
             match connection.take(if stopping { LAST.0 } else { WAIT }) {
                 Ok(packet) => {
                     let now = self.clock.now();

@@ -268,11 +268,14 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
             stream.queued_frames
         )),
         Line::from(format!(
-            "{} frames: {} sent, {} on time, {} decodable, {} missed, dropped {}",
+            "{} frames: {} sent, {} on time, {} decodable{}, {} missed, dropped {}",
             stream.frames,
             stream.sent,
             stream.on_time,
             stream.decodable,
+            stream.received.as_ref().map_or_else(String::new, |seen| {
+                format!(" at the receiver of {} that left so", seen.sent_decodable)
+            }),
             stream.missed,
             figures::drops(&stream.dropped)
         )),

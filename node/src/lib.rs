@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledged;
 #[cfg(feature = "events")]
 mod channels;
 pub mod control_server;

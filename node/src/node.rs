@@ -181,7 +181,7 @@ impl Node {
                 })
             })
             .collect();
-        let stacks = NodeStacks::start(config, &base)?;
+        let stacks = NodeStacks::start(config, &base, clock)?;
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
             config.streams.iter().map(|_| None).collect();

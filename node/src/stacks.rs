@@ -17,11 +17,13 @@ use selvedge_comm_stack::endpoint::{
 };
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stream::ReceiverReport;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Duration};
 
+use crate::acknowledged::Acknowledged;
 use crate::control_server::StackControlServer;
 use crate::credentials::{CredentialError, Credentials, PeersWatch};
 
@@ -85,11 +87,18 @@ struct StreamConnection {
     connection: Mutex<Option<Arc<Connection>>>,
     /// Why there is none.
     problem: Mutex<Option<String>>,
+    /// What receivers report.
+    acknowledged: Mutex<Acknowledged>,
+    clock: Clock,
 }
 
 impl NodeStacks {
     /// Opens an endpoint for each link and family that needs one, and begins to connect.
-    pub(crate) fn start(config: &NodeConfig, base: &Path) -> Result<Self, StackError> {
+    pub(crate) fn start(
+        config: &NodeConfig,
+        base: &Path,
+        clock: Clock,
+    ) -> Result<Self, StackError> {
         let mut stacks = Self::default();
         let mut endpoints: Vec<((usize, bool), Arc<Endpoint>)> = Vec::new();
         let mut watches = Vec::new();
@@ -122,6 +131,8 @@ impl NodeStacks {
                 endpoint,
                 connection: Mutex::default(),
                 problem: Mutex::new(Some("not connected yet".to_owned())),
+                acknowledged: Mutex::default(),
+                clock,
             });
             let below = if v6 { IPV6_UDP } else { IPV4_UDP };
             let overhead = fit.headers + Bytes(below);
@@ -166,6 +177,16 @@ impl NodeStacks {
     pub(crate) fn problem(&self, stream: usize) -> Option<String> {
         let (line, ..) = self.carriers.get(stream)?.as_ref()?;
         line.problem.lock().clone()
+    }
+
+    /// What a stream's receivers have reported; `None` if no stack carries it.
+    pub(crate) fn acknowledged<T>(
+        &self,
+        stream: usize,
+        read: impl FnOnce(&Acknowledged) -> T,
+    ) -> Option<T> {
+        let (line, ..) = self.carriers.get(stream)?.as_ref()?;
+        Some(read(&line.acknowledged.lock()))
     }
 
     /// Whether all receivers are connected.
@@ -227,8 +248,8 @@ fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> 
     let every = (packet / share).clamp(Duration::from_micros(1), Duration::from_secs(10));
     let quality = |delay| Quality { delay, loss_burst: 0, promise: Promise::Wanted };
     let out = Contract { traffic: Traffic::steady(every, packet), quality: quality(delay) };
-    let rare = Traffic::steady(Duration::from_secs(1), Bytes(1000));
-    [out, Contract { traffic: rare, quality: quality(Duration::from_secs(1)) }]
+    let reports = Traffic::steady(Duration::from_millis(100), Bytes(ReceiverReport::LEN as u64));
+    [out, Contract { traffic: reports, quality: quality(Duration::from_secs(1)) }]
 }
 
 impl Carrier for StreamConnection {
@@ -284,15 +305,24 @@ impl StreamConnection {
         let connection = Arc::new(connection);
         *self.connection.lock() = Some(Arc::clone(&connection));
         *self.problem.lock() = None;
+        self.acknowledged.lock().handle_connected(self.clock.now());
         let mut ended = None;
-        let mut scrap = Vec::new();
+        let mut message = Vec::new();
         while ended.is_none() && !stopped() {
             thread::park_timeout(POLL_EVERY.into());
-            // Receivers say nothing but that they close.
-            ended = connection.recv(&mut scrap, Duration::ZERO).err();
-            ended = ended.filter(|why| *why != RecvError::Timeout);
+            // Receivers send reports and nothing else.
+            match connection.recv(&mut message, Duration::ZERO) {
+                Ok(()) => {
+                    if let Some(report) = ReceiverReport::from_bytes(&message) {
+                        self.acknowledged.lock().handle_report(self.clock.now(), report);
+                    }
+                }
+                Err(RecvError::Timeout) => {}
+                Err(why) => ended = Some(why),
+            }
         }
         *self.connection.lock() = None;
+        self.acknowledged.lock().handle_disconnected();
         ended
     }
 }

@@ -7,12 +7,12 @@ use selvedge_control_config::SourceUri;
 use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, ReloadError, StreamSnapshot,
-    StreamState,
+    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, ReceivedSnapshot,
+    ReloadError, StreamSnapshot, StreamState,
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
-use selvedge_data_stream::{Contract, DropReason, Late, Windows};
+use selvedge_data_stream::{Contract, DropReason, Late, Totals, Windows};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
 
@@ -55,6 +55,11 @@ impl Node {
             .map(|&reason| (reason.name().to_owned(), totals.dropped[reason as usize]))
             .filter(|(_, count)| *count > 0)
             .collect();
+        let (received, decodable_share) =
+            match stream.stack.and_then(|n| self.received(n, totals, now)) {
+                None => (None, recent.decodable_share()),
+                Some((received, share)) => (Some(received), share),
+            };
         StreamSnapshot {
             name: config.spec.name.clone(),
             link: link.to_owned(),
@@ -76,7 +81,7 @@ impl Node {
             frames: totals.frames,
             sent: totals.sent,
             on_time: totals.on_time,
-            decodable: totals.decodable,
+            decodable: received.as_ref().map_or(totals.decodable, |seen| seen.decodable),
             missed: report.counts.counters.missed,
             violations: report.counts.counters.violations,
             dropped,
@@ -84,13 +89,36 @@ impl Node {
             sent_bytes: report.counts.sent_bytes.0,
             sent_bps: report.sent.0,
             on_time_share: recent.on_time_share(),
-            decodable_share: recent.decodable_share(),
+            decodable_share,
+            received,
             queueing_mean_ms: recent.queueing.mean().map(Duration::as_millis_f64),
             queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
             queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
             dropped_kinds: stream.status.followed().map(Followed::dropped_kinds),
         }
+    }
+
+    /// What a stream's receivers reported, and the share of it that is decodable, if a stack carries it.
+    fn received(
+        &self,
+        stack: usize,
+        totals: &Totals,
+        now: Instant,
+    ) -> Option<(ReceivedSnapshot, Option<f64>)> {
+        self.stacks.acknowledged(stack, |seen| {
+            let total = seen.total();
+            let received = ReceivedSnapshot {
+                packets: total.packets,
+                frames: total.frames,
+                complete: total.complete,
+                // None is decodable there that did not leave so.
+                decodable: total.decodable.min(totals.decodable),
+                sent_decodable: totals.decodable,
+                silent_ms: seen.silence(now).map(|silence| silence.0 / 1_000_000),
+            };
+            (received, seen.decodable_share(now))
+        })
     }
 
     /// The source's state; a running one from which nothing comes is stalled.
@@ -108,6 +136,12 @@ impl Node {
         let problem = stream.stack.and_then(|n| self.stacks.problem(n));
         if let Some(problem) = problem.or_else(|| stream.output_problem()) {
             return (state, format!("nothing is carried: {problem}"));
+        }
+        let silence =
+            stream.stack.and_then(|n| self.stacks.acknowledged(n, |seen| seen.silence(now)));
+        if let Some(silence) = silence.flatten() {
+            let seconds = silence.as_secs_f64();
+            return (state, format!("the receiver is silent: no report for {seconds:.0} s"));
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
         let silent = now.since(Instant(last).max(stream.added));

@@ -6,6 +6,7 @@
 
 pub(crate) mod help;
 pub(crate) mod http;
+pub(crate) mod wire;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

@@ -228,6 +228,10 @@ fn wrong_with(stream: &StreamSnapshot, was: bool) -> Option<String> {
             let (word, detail) = (stream.state, &stream.detail);
             Some(if detail.is_empty() { word.to_string() } else { format!("{word}: {detail}") })
         }
+        // Its receiver is not there, or silent: the detail names which.
+        StreamState::Running if stream.received.is_some() && stream.decodable_share.is_none() => {
+            Some(stream.detail.clone()).filter(|detail| !detail.is_empty())
+        }
         StreamState::Running => stream
             .decodable_share
             .filter(|share| *share < limit)

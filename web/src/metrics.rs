@@ -141,8 +141,23 @@ const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[
     }),
     counter(
         "selvedge_stream_decodable_total",
-        "Frames sent on time whose references all were too.",
+        "Frames sent on time whose references all were too; with a stack, those of them that its receiver reported.",
         |s| count(s.decodable),
+    ),
+    counter(
+        "selvedge_stream_received_total",
+        "Frames that came whole, as the receiver reports them; absent without a stack.",
+        |s| s.received.as_ref().and_then(|received| count(received.complete)),
+    ),
+    counter(
+        "selvedge_stream_sent_decodable_total",
+        "Frames that left on time and whose references did, received or not; absent without a stack.",
+        |s| s.received.as_ref().and_then(|received| count(received.sent_decodable)),
+    ),
+    gauge(
+        "selvedge_stream_receiver_silent_seconds",
+        "For how long the receiver has reported nothing; absent while it reports, or without a stack.",
+        |s| Some(s.received.as_ref()?.silent_ms? as f64 / 1e3),
     ),
     counter("selvedge_stream_missed_total", "Deadlines missed.", |s| count(s.missed)),
     counter("selvedge_stream_violations_total", "Window violations.", |s| count(s.violations)),

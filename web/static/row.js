@@ -12,6 +12,18 @@ import { HEIGHT, WIDTH } from "./thumbs.js";
 const WARN = 0.95;
 const BAD = 0.75;
 
+/**
+ * The row's facts of what a stack's receiver reported, beside what left.
+ * @param {StreamSnapshot["received"]} received
+ * @returns {[string, string][]}
+ */
+function reported(received) {
+  if (!received) return [];
+  const silent = received.silent_ms == null ? "" : `; silent for ${Math.round(received.silent_ms / 1000)} s`;
+  const left = `${count(received.sent_decodable)} left decodable`;
+  return [["Receiver", `${plural(received.complete, "frame")} whole, ${count(received.decodable)} decodable; ${left}${silent}`]];
+}
+
 /** @type {Record<StreamSnapshot["state"], {tone: string, title: string}>} */
 const STATES = {
   starting: { tone: "quiet", title: "Not started yet" },
@@ -210,6 +222,7 @@ export class Row {
       ["Link", `${stream.link || "–"}, weight ${stream.weight}, late frames: ${stream.late || "–"}`],
       ["Since the start", `${plural(stream.frames, "frame")} came, ${count(stream.sent)} sent (${bytes(stream.sent_bytes)}), `
         + `${count(stream.on_time)} on time, ${count(stream.decodable)} decodable`],
+      ...reported(stream.received),
       ["Violations", `${count(stream.violations)}; ${plural(stream.missed, "deadline")} missed`],
       ["Drops", drops.map(([name, n]) => `${count(n)} ${reason(name).label}: ${reason(name).because}`).join("; ") || "none"],
       ["Waiting now", plural(stream.queued_frames, "frame")],

@@ -46,6 +46,18 @@
  * @property {number|null} queueing_mean_ms
  * @property {number|null} queueing_p99_ms
  * @property {number} queued_frames
+ * @property {Received|null} received
+ */
+
+/**
+ * What a stack's receiver reports.
+ * @typedef {object} Received
+ * @property {number} packets
+ * @property {number} frames
+ * @property {number} complete
+ * @property {number} decodable
+ * @property {number} sent_decodable
+ * @property {number|null} silent_ms
  */
 
 /**

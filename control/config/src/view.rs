@@ -125,7 +125,8 @@ pub struct StreamSnapshot {
     pub sent: u64,
     /// Frames sent whole by their deadline.
     pub on_time: u64,
-    /// Frames sent on time whose references all were too.
+    /// Frames sent on time whose references all were too; where a protocol stack carries the stream, only
+    /// those that its receiver reported as decodable.
     pub decodable: u64,
     /// Deadlines missed.
     pub missed: u64,
@@ -142,7 +143,8 @@ pub struct StreamSnapshot {
     pub sent_bps: u64,
     /// On-time share of the last ten seconds.
     pub on_time_share: Option<f64>,
-    /// Decodable share of the last ten seconds.
+    /// Decodable share of the last ten seconds, as its receiver reports it where a stack carries the stream;
+    /// absent while that receiver is silent.
     pub decodable_share: Option<f64>,
     /// Mean time from arrival to the last packet sent, over the last ten seconds.
     pub queueing_mean_ms: Option<f64>,
@@ -150,6 +152,9 @@ pub struct StreamSnapshot {
     pub queueing_p99_ms: Option<f64>,
     /// Frames waiting.
     pub queued_frames: u64,
+    /// What receivers reported, where a protocol stack carries the stream.
+    #[serde(default)]
+    pub received: Option<ReceivedSnapshot>,
     /// How long frames had waited when they were sent, since the start; absent where that is not
     /// followed. For metrics alone.
     #[serde(skip)]
@@ -157,6 +162,23 @@ pub struct StreamSnapshot {
     /// Frames dropped by the link since the start, by the numbers of their kinds; absent likewise.
     #[serde(skip)]
     pub dropped_kinds: Option<[u64; Kind::COUNT]>,
+}
+
+/// What a stream's receivers reported since the start, beside what its sender believes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceivedSnapshot {
+    /// Packets that came.
+    pub packets: u64,
+    /// Frames that came, and those that the receiver knows to be missing.
+    pub frames: u64,
+    /// Frames of which every packet came.
+    pub complete: u64,
+    /// Frames that are decodable there.
+    pub decodable: u64,
+    /// Frames that left on time and whose references did: what the sender alone would call decodable.
+    pub sent_decodable: u64,
+    /// For how long the connected receiver has reported nothing, in milliseconds; absent while it reports.
+    pub silent_ms: Option<u64>,
 }
 
 /// Bounds of the times that [`QueueingCounts`] counts; a last count is of all that is longer.
