@@ -6,10 +6,20 @@
 //! dual. Put a price on a byte in each interval of time. Whoever pays for capacity at these
 //! prices, and is paid 1 for each decodable frame, would take in each group of pictures the best
 //! set closed under references, each frame at the cheapest price between its arrival and its
-//! deadline (of a frame's references the one that itself needs most is held against it, so that
-//! they make a tree; to ask for fewer keeps the bound one); what that earns, plus what the whole link is worth, bounds what any schedule can
-//! earn, at *every* vector of prices (weak duality). Subgradient steps look for the prices that
-//! make it least. Offline and for printing, hence floating point.
+//! deadline; what that earns, plus what the whole link is worth, bounds what any schedule can
+//! earn, at *every* vector of prices (weak duality). Whatever finds the prices is sound, then. What is
+//! left out of the problem to make it easy only adds schedules, so the bound stays one: of a frame's
+//! references only the one that itself needs most is held against it, so that they make a tree, and
+//! a frame's time is widened to whole slots. These begin and end with frames' times, so that where frames
+//! come in periods nothing is widened.
+//!
+//! The prices are found by descent. A frame's bytes go to the cheapest slot, which jumps from step
+//! to step; spread over the slots that cost nearly as little they give a steadier direction (that of the
+//! dual with a soft minimum), while the bound itself is always taken at the true minimum. Each price moves
+//! by its slope beside what that has been lately (Adam), by less from step to step.
+//! Offline and for printing, hence floating point.
+
+use std::ops::Range;
 
 use selvedge_data_stream::References;
 use selvedge_units::{Bitrate, Bytes, Instant};
@@ -44,79 +54,180 @@ impl Bound {
     }
 }
 
-const STEPS: usize = 400;
-const SLOTS_MAX: usize = 4096;
+const STEPS: u32 = 300;
+const SLOTS_MAX: u64 = 4096;
+/// Slots are no finer than this part of the shortest patience.
+const FINEST: u64 = 50;
+/// By how much prices move, beside the price at which all frames together are worth their bytes: first and last.
+const MOVES: [f64; 2] = [0.1, 0.002];
+/// How much dearer than the cheapest a slot may be to be bought as well, beside the highest price: first
+/// and last. At half of that the exponential function is still far from the limits of its type.
+const SOFT: [f64; 2] = [0.05, 1.0 / 1200.0];
 
 struct Priced {
-    slots: core::ops::Range<usize>,
+    slots: Range<usize>,
     size: f64,
     needs: Option<usize>,
 }
 
 /// Bounds the number of frames that can be decodable on time over a link of `rate` whose pacer
-/// grants `burst`. `O(steps * frames * slots per frame)`.
+/// grants `burst`. `O(steps * (frames + slots) * log(slots per frame))`.
 #[must_use]
 pub fn decodable_bound(streams: &[Vec<OfflineFrame>], rate: Bitrate, burst: Bytes) -> Bound {
     let frames: usize = streams.iter().map(Vec::len).sum();
-    let all = || streams.iter().flatten();
-    let begin = all().map(|f| f.arrival.0).min().unwrap_or(0);
-    let end = all().map(|f| f.deadline.0).max().unwrap_or(0);
+    let bytes: f64 = streams.iter().flatten().map(|f| f.size.0 as f64).sum();
     let unlimited = Bound { decodable: frames as f64, frames };
-    if frames == 0 || end <= begin || rate.0 == 0 {
+    let borders = borders(streams);
+    if borders.len() < 2 || rate.0 == 0 || bytes == 0.0 {
         return unlimited;
     }
-    // Ten slots to the shortest patience: coarser slots let a frame use capacity from just
-    // outside its time (still a bound), finer ones slow the search down.
-    let patience = all().map(|f| f.deadline.since(f.arrival).0).min().unwrap_or(0);
-    let slot_ns = (patience / 10).max((end - begin) / SLOTS_MAX as u64 + 1);
-    let slots = ((end - begin) / slot_ns + 1) as usize;
-    let slot_of = |at: Instant| ((at.0.saturating_sub(begin)) / slot_ns) as usize;
-    let priced: Vec<Vec<Priced>> = streams
-        .iter()
-        .map(|stream| {
-            let needs = tree(stream);
-            stream.iter().zip(needs).map(|(f, needs)| priced(f, needs, slot_of, slots)).collect()
-        })
-        .collect();
-
-    let capacity = rate.0 as f64 / 8.0 * slot_ns as f64 / 1e9;
-    let bytes: f64 = all().map(|f| f.size.0 as f64).sum();
-    let start = frames as f64 / bytes;
-    let mut price = vec![start; slots];
-    let mut used = vec![0.0; slots];
+    let priced: Vec<Vec<Priced>> = streams.iter().map(|stream| priced(stream, &borders)).collect();
+    let longest = priced.iter().flatten().map(|f| f.slots.len()).max().unwrap_or(1);
+    let capacity = borders.windows(2).map(|slot| rate.0 as f64 * (slot[1] - slot[0]) as f64 / 8e9);
+    let mut dual = Dual::new(capacity.collect(), burst.0 as f64, longest);
+    let unit = frames as f64 / bytes;
+    let mut price = vec![unit; dual.capacity.len()];
     let mut best = unlimited.decodable;
-    // How far below the best known the optimum is hoped to lie: halved when hope fails.
-    let mut hoped = best * 0.2;
-    let mut failed = 0;
-    for _ in 0..STEPS {
-        used.fill(0.0);
-        let earned: f64 = priced.iter().map(|stream| earn(stream, &price, &mut used)).sum();
-        let worth: f64 = price.iter().map(|p| p * capacity).sum();
-        // A bucket of `burst` adds at most one burst to each run of slots above a price level.
-        let rises: f64 =
-            (0..slots).map(|i| (price[i] - if i == 0 { 0.0 } else { price[i - 1] }).max(0.0)).sum();
-        let dual = earned + worth + rises * burst.0 as f64;
-        let target = best - hoped;
-        if dual < best - hoped * 0.1 {
-            failed = 0;
-        } else {
-            failed += 1;
-        }
-        best = best.min(dual);
-        if failed >= 12 {
-            hoped = (hoped * 0.5).max(frames as f64 * 1e-5);
-            failed = 0;
-        }
-        let norm: f64 = used.iter().map(|u| (capacity - u).powi(2)).sum();
-        if norm == 0.0 {
-            break;
-        }
-        let step = (dual - target) / norm;
-        for (p, u) in price.iter_mut().zip(&used) {
-            *p = (*p - step * (capacity - u)).max(0.0);
+    let (mut slope, mut mean, mut square) =
+        (vec![0.0; price.len()], vec![0.0; price.len()], vec![1.0; price.len()]);
+    for step in 0..STEPS {
+        let part = f64::from(step) / f64::from(STEPS);
+        let now = |[first, last]: [f64; 2]| first * f64::powf(last / first, part);
+        best = best.min(dual.at(&price, &priced, now(SOFT), &mut slope));
+        for (at, p) in price.iter_mut().enumerate() {
+            mean[at] += 0.1 * (slope[at] - mean[at]);
+            square[at] += 0.01 * (slope[at].powi(2) - square[at]);
+            *p = (*p - unit * now(MOVES) * mean[at] / (square[at].sqrt() + 1e-3)).max(0.0);
         }
     }
-    Bound { decodable: best.min(frames as f64), frames }
+    // Frames are whole; what is added is far above the error of the sums.
+    Bound { decodable: (best + 1e-6).floor(), frames }
+}
+
+/// Where slots begin and end: where frames come or are due, unless that is too near to the one before.
+fn borders(streams: &[Vec<OfflineFrame>]) -> Vec<u64> {
+    let all = || streams.iter().flatten();
+    let mut times: Vec<u64> = all().flat_map(|f| [f.arrival.0, f.deadline.0]).collect();
+    times.sort_unstable();
+    let (Some(&begin), Some(&end)) = (times.first(), times.last()) else { return Vec::new() };
+    let patience = all().map(|f| f.deadline.since(f.arrival).0).min().unwrap_or(0);
+    let finest = (patience / FINEST).max((end - begin) / SLOTS_MAX + 1);
+    let mut borders = vec![begin];
+    for time in times {
+        if time >= borders[borders.len() - 1] + finest {
+            borders.push(time);
+        }
+    }
+    if borders[borders.len() - 1] < end {
+        borders.push(end);
+    }
+    borders
+}
+
+/// A figure of each run of slots whose length is a power of two: by that power, and by its first slot.
+type Runs = Vec<Vec<f64>>;
+
+/// The runs that a range of slots consists of.
+fn runs_of(slots: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let Range { mut start, end } = *slots;
+    std::iter::from_fn(move || {
+        let power = (end - start).checked_ilog2()? as usize;
+        start += 1 << power;
+        Some((power, start - (1 << power)))
+    })
+}
+
+/// From the figures of single slots those of all runs.
+fn join(runs: &mut Runs, both: impl Fn(f64, f64) -> f64) {
+    for power in 1..runs.len() {
+        let (shorter, longer) = runs.split_at_mut(power);
+        let (shorter, half) = (&shorter[power - 1], 1 << (power - 1));
+        for (run, halves) in longer[0].iter_mut().zip(0..shorter.len().saturating_sub(half)) {
+            *run = both(shorter[halves], shorter[halves + half]);
+        }
+    }
+}
+
+/// What all that can be bought is worth, and how that depends on the prices.
+struct Dual {
+    /// Of each slot, in bytes.
+    capacity: Vec<f64>,
+    burst: f64,
+    cheapest: Runs,
+    /// How strongly each slot draws those who may buy in it.
+    pull: Runs,
+    /// What is bought in each run, for a pull of one.
+    bought: Runs,
+}
+
+impl Dual {
+    fn new(capacity: Vec<f64>, burst: f64, longest: usize) -> Self {
+        let runs = vec![vec![0.0; capacity.len()]; longest.ilog2() as usize + 1];
+        Self { capacity, burst, cheapest: runs.clone(), pull: runs.clone(), bought: runs }
+    }
+
+    /// The dual at these prices, and its slope in each, as a share of the slot.
+    fn at(&mut self, price: &[f64], streams: &[Vec<Priced>], soft: f64, slope: &mut [f64]) -> f64 {
+        let highest = price.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        self.cheapest[0].copy_from_slice(price);
+        for (pull, p) in self.pull[0].iter_mut().zip(price) {
+            *pull = ((0.5 - p / highest) / soft).exp();
+        }
+        join(&mut self.cheapest, f64::min);
+        join(&mut self.pull, |a, b| a + b);
+        self.bought.iter_mut().for_each(|runs| runs.fill(0.0));
+        let mut dual: f64 = streams.iter().map(|stream| self.earn(stream)).sum();
+        for power in (1..self.bought.len()).rev() {
+            let (shorter, longer) = self.bought.split_at_mut(power);
+            let (shorter, half) = (&mut shorter[power - 1], 1 << (power - 1));
+            for (halves, run) in (0..shorter.len().saturating_sub(half)).zip(&longer[0]) {
+                shorter[halves] += run;
+                shorter[halves + half] += run;
+            }
+        }
+        let mut before = 0.0;
+        for (at, &p) in price.iter().enumerate() {
+            // A bucket of `burst` adds at most one burst to each run of slots above a price level.
+            dual += p * self.capacity[at] + (p - before).max(0.0) * self.burst;
+            let rise = ((p - before) / (soft * highest)).clamp(0.0, 1.0) * self.burst;
+            slope[at] = self.capacity[at] - self.bought[0][at] * self.pull[0][at] + rise;
+            if at > 0 {
+                slope[at - 1] -= rise;
+            }
+            before = p;
+        }
+        slope.iter_mut().zip(&self.capacity).for_each(|(slope, capacity)| *slope /= capacity);
+        dual
+    }
+
+    /// What the best closed set of a stream's frames earns; adds the bytes that it would buy.
+    fn earn(&mut self, stream: &[Priced]) -> f64 {
+        let alone = |f: &Priced| {
+            let prices = runs_of(&f.slots).map(|(power, at)| self.cheapest[power][at]);
+            1.0 - f.size * prices.fold(f64::MAX, f64::min)
+        };
+        let own: Vec<f64> = stream.iter().map(alone).collect();
+        let mut gain = own.clone();
+        // Those that need a frame come after it: one backward pass gathers what it carries.
+        for (i, f) in stream.iter().enumerate().rev() {
+            if let Some(parent) = f.needs {
+                gain[parent] += gain[i].max(0.0);
+            }
+        }
+        let mut earned = 0.0;
+        for (i, f) in stream.iter().enumerate() {
+            if gain[i] <= 0.0 || f.needs.is_some_and(|parent| gain[parent] <= 0.0) {
+                gain[i] = 0.0;
+                continue;
+            }
+            earned += own[i];
+            let pull: f64 = runs_of(&f.slots).map(|(power, at)| self.pull[power][at]).sum();
+            for (power, at) in runs_of(&f.slots) {
+                self.bought[power][at] += f.size / pull;
+            }
+        }
+        earned
+    }
 }
 
 /// For each frame the one of its references below which most others lie: as a rule that needs all the
@@ -133,42 +244,13 @@ fn tree(stream: &[OfflineFrame]) -> Vec<Option<usize>> {
     needs
 }
 
-fn priced(
-    f: &OfflineFrame,
-    needs: Option<usize>,
-    slot_of: impl Fn(Instant) -> usize,
-    slots: usize,
-) -> Priced {
-    let from = slot_of(f.arrival).min(slots - 1);
-    let to = slot_of(f.deadline).min(slots - 1);
-    Priced { slots: from..to.max(from) + 1, size: f.size.0 as f64, needs }
-}
-
-/// What the best closed set of a stream's frames earns at these prices; adds to `used` the bytes
-/// that it would buy, in the slots where it would buy them.
-fn earn(stream: &[Priced], price: &[f64], used: &mut [f64]) -> f64 {
-    let mut gain = vec![0.0; stream.len()];
-    let mut cheapest = vec![0; stream.len()];
-    for (i, f) in stream.iter().enumerate() {
-        let slot = f.slots.clone().min_by(|&a, &b| price[a].total_cmp(&price[b]));
-        cheapest[i] = slot.unwrap_or(f.slots.start);
-        gain[i] = 1.0 - f.size * price[cheapest[i]];
-    }
-    let own = gain.clone();
-    // Those that need a frame come after it: one backward pass gathers what it carries.
-    for i in (0..stream.len()).rev() {
-        if let Some(parent) = stream[i].needs.filter(|&p| p < i) {
-            gain[parent] += gain[i].max(0.0);
-        }
-    }
-    let mut taken = vec![false; stream.len()];
-    let mut earned = 0.0;
-    for (i, f) in stream.iter().enumerate() {
-        taken[i] = gain[i] > 0.0 && f.needs.filter(|&p| p < i).is_none_or(|p| taken[p]);
-        if taken[i] {
-            earned += own[i];
-            used[cheapest[i]] += f.size;
-        }
-    }
-    earned
+/// A stream's frames, their times widened to whole slots.
+fn priced(stream: &[OfflineFrame], borders: &[u64]) -> Vec<Priced> {
+    let priced = |(f, needs): (&OfflineFrame, Option<usize>)| {
+        let from = borders.partition_point(|&border| border <= f.arrival.0) - 1;
+        let from = from.min(borders.len() - 2);
+        let to = borders.partition_point(|&border| border < f.deadline.0).max(from + 1);
+        Priced { slots: from..to, size: f.size.0 as f64, needs }
+    };
+    stream.iter().zip(tree(stream)).map(priced).collect()
 }
