@@ -8,6 +8,10 @@ use serde::Serialize;
 
 use crate::node_file::NodeFile;
 
+/// How long a source in the network may take to give its first frame.
+#[cfg(feature = "gstreamer")]
+const ANSWER: selvedge_units::Duration = selvedge_units::Duration::from_secs(10);
+
 /// A stream whose source gives nothing now.
 #[derive(Debug, Serialize)]
 pub(crate) struct Absent {
@@ -46,11 +50,30 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Absent> {
 #[cfg(feature = "gstreamer")]
 fn silent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
     use selvedge_control_config::SourceUri;
+    use selvedge_media::isolated::{SourceProcess, SourceRequest};
     use selvedge_media::{Source, inspect::PAYLOAD_MAX};
 
-    let wanted = matches!(stream.source, SourceUri::Camera { .. } | SourceUri::Network { .. });
-    let opened = wanted.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
-    opened?.err().map(|error| error.to_string())
+    let (uri, base) = (&stream.source, &*file.base);
+    let error = match uri {
+        SourceUri::Camera { .. } => Source::open(uri, base, PAYLOAD_MAX).err(),
+        SourceUri::Network { .. } => {
+            let request = SourceRequest {
+                uri,
+                base,
+                payload_max: PAYLOAD_MAX,
+                thumbnails: false,
+                units: false,
+                expected: selvedge_units::Duration::ZERO,
+            };
+            let program = std::path::Path::new("/proc/self/exe");
+            let process = SourceProcess::start(program, &request);
+            process
+                .and_then(|mut it| it.open(ANSWER, &std::sync::atomic::AtomicBool::new(false)))
+                .err()
+        }
+        _ => None,
+    };
+    error.map(|error| error.to_string())
 }
 
 #[cfg(not(feature = "gstreamer"))]

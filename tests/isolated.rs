@@ -4,16 +4,17 @@
 mod support;
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use selvedge_control_config::view::NodeView;
+use selvedge_control_config::view::{NodeView, PictureForm};
 use selvedge_node::{Node, NodeOptions};
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
-    sink, until,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, file_source, free_port, http, lecture,
+    node_file, sink, until,
 };
 
 const AMPLE: &str = "rate = \"50 Mbit/s\"";
@@ -184,9 +185,48 @@ fn a_program_isolates_its_sources_by_the_command_and_gets_small_pictures() {
     until("a small picture is there", || node.thumbnail("relayed").is_some());
     let (_, jpeg) = node.thumbnail("relayed").expect("it was there");
     assert!(jpeg.starts_with(&[0xff, 0xd8, 0xff]));
+    for form in [PictureForm::Coded, PictureForm::Images] {
+        let shown = || node.pictures(0, form, None).list;
+        until(&format!("moving pictures of what is sent are there as {form:?}"), || {
+            !shown().is_empty()
+        });
+        let is_jpeg = shown()[0].bytes.starts_with(&[0xff, 0xd8, 0xff]);
+        assert_eq!(is_jpeg, form == PictureForm::Images);
+    }
+    let plugins = plugins(std::process::id());
+    assert!(plugins.is_empty(), "the node could parse media by {plugins:?}");
     let source = only_child_named(std::process::id(), "selvedge-source");
     drop(node.stop());
     assert!(!Path::new(&format!("/proc/{source}")).exists(), "it ended with its node");
+}
+
+/// What a process has loaded of GStreamer that parses, decodes or connects.
+fn plugins(id: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{id}/maps")).expect("it runs");
+    let loaded = maps.lines().filter_map(|line| line.split_once("gstreamer-1.0/"));
+    let mut names: Vec<_> = loaded.map(|(_, name)| name.to_owned()).collect();
+    names.dedup();
+    names
+}
+
+#[test]
+fn a_check_opens_what_is_in_the_network_by_a_process_of_its_own() {
+    let folder = Folder::new();
+    let (_receiver, to) = sink();
+    // It takes connections, and never answers.
+    let camera = TcpListener::bind("127.0.0.1:0").expect("the loopback has ports");
+    let at = camera.local_addr().expect("it is bound");
+    let stream = Stream { name: "camera", source: format!("rtsp://{at}/camera"), to, more: "" };
+    let file = folder.write("node.toml", node_file(AMPLE, &[stream]));
+    let check = Running::selvedge(["check".as_ref(), file.as_os_str()]);
+    let process = only_child(check.id());
+    assert!(plugins(process).iter().any(|name| name.contains("rtsp")));
+    let plugins = plugins(check.id());
+    assert!(plugins.is_empty(), "the check could parse media by {plugins:?}");
+    let ended = check.end(TIMEOUT);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("no media from"), "{ended:?}");
+    assert!(!Path::new(&format!("/proc/{process}")).exists(), "it ended with its check");
 }
 
 /// The only process of this name that a program has started; tests of this program start others.

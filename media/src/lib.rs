@@ -11,9 +11,13 @@ mod depacketizer;
 pub mod dependency;
 mod error;
 mod frame;
+#[cfg(feature = "gstreamer")]
+mod onlookers;
 pub mod output;
 mod pace;
 pub mod picture;
+#[cfg(feature = "gstreamer")]
+mod picture_rings;
 #[cfg(feature = "gstreamer")]
 mod preview;
 pub mod sdp;
@@ -34,8 +38,12 @@ mod source;
 pub use depacketizer::Depacketizer;
 pub use error::{SourceError, Trouble};
 pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
+#[cfg(feature = "gstreamer")]
+pub use onlookers::{Onlookers, Watched};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};
+#[cfg(feature = "gstreamer")]
+pub use picture_rings::PictureRings;
 #[cfg(feature = "gstreamer")]
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]

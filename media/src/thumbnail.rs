@@ -14,6 +14,7 @@ use selvedge_data_stream::Kind;
 use selvedge_units::Duration;
 
 use crate::error::SourceError;
+use crate::onlookers::Onlookers;
 use crate::picture::{Codec, Picture};
 use crate::source::elements::{bin, init, make, wiring};
 
@@ -180,6 +181,35 @@ impl Thumbnailer {
             }
         }
         self.failed
+    }
+}
+
+/// Makes images of all pictures of a stream, while pages look at them.
+#[derive(Debug)]
+pub(crate) struct Imager {
+    codec: Codec,
+    onlookers: Arc<dyn Onlookers>,
+    thumbnailer: Option<Thumbnailer>,
+}
+
+impl Imager {
+    pub(crate) const fn new(codec: Codec, onlookers: Arc<dyn Onlookers>) -> Self {
+        Self { codec, onlookers, thumbnailer: None }
+    }
+
+    /// What takes the next picture, if images are looked at now.
+    pub(crate) fn made(&mut self) -> Option<&mut Thumbnailer> {
+        if !self.onlookers.watched().images {
+            self.thumbnailer = None;
+        } else if self.thumbnailer.is_none() {
+            let to = Arc::clone(&self.onlookers);
+            let give = move |jpeg: &[u8], present| to.image(present, jpeg);
+            match Thumbnailer::with_size(self.codec, ImageSize::WATCHED, give) {
+                Ok(made) => self.thumbnailer = made,
+                Err(error) => tracing::debug!(%error, "no images"),
+            }
+        }
+        self.thumbnailer.as_mut()
     }
 }
 

@@ -2,7 +2,7 @@
 //! kinds those dropped were, and shows what left the node to the pages that watch a stream.
 //!
 //! `engine -> NodeTap -> counters`, and while somebody watches: `source -> FramesAwaitingFate`,
-//! `NodeTap -> channel -> thread "pictures" -> Preview`. The engine's thread never waits here.
+//! `NodeTap -> channel -> thread "pictures" -> PictureRings`. The engine's thread never waits here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,14 +110,14 @@ mod pictures {
     //! The frames that left, as pictures.
 
     use std::collections::VecDeque;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-    use std::sync::{Arc, OnceLock};
     use std::thread::{self, JoinHandle};
 
     use parking_lot::Mutex;
     use selvedge_data_stream::{Fate, Frame, References};
-    use selvedge_media::{Preview, StreamInfo};
+    use selvedge_media::{MediaFrame, Onlookers, Picture, PictureRings, StreamInfo, Watched};
     use selvedge_units::{Duration, Instant};
 
     /// Fates on their way to the thread, and frames and bytes of a stream that await theirs.
@@ -142,7 +142,7 @@ mod pictures {
     pub(crate) struct SentPictures {
         place: usize,
         info: StreamInfo,
-        preview: OnceLock<Option<Preview>>,
+        pub(crate) rings: PictureRings,
         watched: AtomicBool,
         waiting: Mutex<Waiting>,
         fates: SyncSender<Settled>,
@@ -150,26 +150,41 @@ mod pictures {
 
     #[derive(Debug, Default)]
     struct Waiting {
-        frames: VecDeque<(u32, Vec<Vec<u8>>)>,
+        frames: VecDeque<FrameAwaitingFate>,
         bytes: usize,
     }
 
+    #[derive(Debug, PartialEq, Eq)]
+    struct FrameAwaitingFate {
+        seq: u32,
+        picture: Picture,
+        present: Duration,
+        unit: Vec<u8>,
+    }
+
     impl SentPictures {
-        /// Offers a frame to its link by `enqueue`, which gives its number, and keeps its packets until
-        /// its end is known, if somebody watches.
-        pub(crate) fn offer(&self, packets: &[&[u8]], enqueue: impl FnOnce() -> Option<u32>) {
-            if !self.watched.load(Ordering::Relaxed) {
+        /// Offers a frame to its link by `enqueue`, which gives its number, and keeps its access unit until
+        /// its end is known, if somebody watches. Its source began `since` its stream did.
+        pub(crate) fn offer(
+            &self,
+            frame: &MediaFrame<'_>,
+            since: Duration,
+            enqueue: impl FnOnce() -> Option<u32>,
+        ) {
+            // A source elsewhere takes a moment to send units.
+            if !self.watched.load(Ordering::Relaxed) || frame.unit.is_empty() {
                 enqueue();
                 return;
             }
             // Locked meanwhile: the frame's fate may be known before the number is.
             let mut waiting = self.waiting.lock();
             let Some(seq) = enqueue() else { return };
-            let packets: Vec<Vec<u8>> = packets.iter().map(|packet| packet.to_vec()).collect();
-            waiting.bytes += packets.iter().map(Vec::len).sum::<usize>();
-            waiting.frames.push_back((seq, packets));
+            let (picture, unit) = (frame.picture, frame.unit.to_vec());
+            waiting.bytes += unit.len();
+            let present = frame.media_time + since;
+            waiting.frames.push_back(FrameAwaitingFate { seq, picture, present, unit });
             while waiting.frames.len() > FRAMES_MAX || waiting.bytes > BYTES_MAX {
-                let oldest = waiting.frames.front().map_or(0, |(seq, _)| *seq);
+                let oldest = waiting.frames.front().map_or(0, |frame| frame.seq);
                 waiting.take(oldest);
             }
         }
@@ -189,15 +204,19 @@ mod pictures {
             }
         }
 
-        /// Its pictures; made when somebody asks for the first time.
-        pub(crate) fn preview(&self) -> Option<&Preview> {
-            let make = || {
-                let made = Preview::new(self.info.codec, self.info.clock_rate);
-                made.inspect_err(|error| tracing::warn!(%error, "no pictures of what is sent"))
-                    .ok()?
-            };
+        /// Its pictures, for a page that looks on.
+        pub(crate) fn shown(&self) -> &PictureRings {
             self.watched.store(true, Ordering::Relaxed);
-            self.preview.get_or_init(make).as_ref()
+            &self.rings
+        }
+
+        /// What pages look at.
+        pub(crate) fn watched(&self) -> Watched {
+            if self.watched.load(Ordering::Relaxed) {
+                self.rings.watched()
+            } else {
+                Watched::default()
+            }
         }
 
         /// The codec as RFC 6381 writes it, as far as it was announced.
@@ -212,18 +231,18 @@ mod pictures {
     }
 
     impl Waiting {
-        /// The packets of this frame; what was offered before it is gone then.
-        fn take(&mut self, seq: u32) -> Option<Vec<Vec<u8>>> {
+        /// The frame of this number; what was offered before it is gone then.
+        fn take(&mut self, seq: u32) -> Option<FrameAwaitingFate> {
             let is_before = |other: u32| other.wrapping_sub(seq).cast_signed() < 0;
             loop {
-                let (next, _) = self.frames.front()?;
-                if *next != seq && !is_before(*next) {
+                let next = self.frames.front()?.seq;
+                if next != seq && !is_before(next) {
                     return None;
                 }
-                let (next, packets) = self.frames.pop_front()?;
-                self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
+                let frame = self.frames.pop_front()?;
+                self.bytes -= frame.unit.len();
                 if next == seq {
-                    return Some(packets);
+                    return Some(frame);
                 }
             }
         }
@@ -243,9 +262,9 @@ mod pictures {
             let (fates, came) = sync_channel(FATES_MAX);
             let sent = |(place, info): (usize, Option<StreamInfo>)| {
                 info.filter(|info| !info.codec.is_audio()).map(|info| {
-                    let (preview, waiting) = (OnceLock::new(), Mutex::default());
+                    let (rings, waiting) = (PictureRings::new(info.codec), Mutex::default());
                     let (watched, fates) = (AtomicBool::new(false), fates.clone());
-                    Arc::new(SentPictures { place, info, preview, watched, waiting, fates })
+                    Arc::new(SentPictures { place, info, rings, watched, waiting, fates })
                 })
             };
             let streams: Vec<_> = infos.into_iter().enumerate().map(sent).collect();
@@ -294,12 +313,11 @@ mod pictures {
                 Ok(settled) => {
                     let Some(Some(sent)) = streams.get(settled.stream) else { continue };
                     let shown = decodable[settled.stream].push(&settled);
-                    let packets = sent.waiting.lock().take(settled.seq);
-                    if let (true, Some(packets)) = (shown, packets)
-                        && let Some(preview) = sent.preview.get().and_then(Option::as_ref)
-                    {
-                        preview.push(&packets, settled.left);
-                        sent.watched.store(preview.is_watched(), Ordering::Relaxed);
+                    let frame = sent.waiting.lock().take(settled.seq);
+                    if let (true, Some(frame)) = (shown, frame) {
+                        let FrameAwaitingFate { picture, present, unit, .. } = frame;
+                        sent.rings.push(picture, present, settled.left, &unit);
+                        sent.watched.store(sent.rings.watched().units, Ordering::Relaxed);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -329,14 +347,18 @@ mod pictures {
         #[test]
         fn frames_wait_for_their_fate_and_no_longer() {
             let mut waiting = Waiting::default();
+            let frame = |seq| {
+                let (picture, present) = (Picture::DATA, Duration::ZERO);
+                FrameAwaitingFate { seq, picture, present, unit: vec![seq as u8; 3] }
+            };
             for seq in [u32::MAX - 1, u32::MAX, 0, 2] {
                 waiting.bytes += 3;
-                waiting.frames.push_back((seq, vec![vec![seq as u8; 3]]));
+                waiting.frames.push_back(frame(seq));
             }
-            assert_eq!(waiting.take(u32::MAX), Some(vec![vec![255; 3]]));
+            assert_eq!(waiting.take(u32::MAX), Some(frame(u32::MAX)));
             assert_eq!((waiting.frames.len(), waiting.bytes), (2, 6));
             assert_eq!(waiting.take(1), None);
-            assert_eq!(waiting.take(2), Some(vec![vec![2; 3]]));
+            assert_eq!(waiting.take(2), Some(frame(2)));
             assert_eq!((waiting.frames.len(), waiting.bytes), (0, 0));
         }
     }

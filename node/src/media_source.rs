@@ -1,11 +1,12 @@
 //! An open source of media: read by this process, or by one of its own where it parses what comes from the
 //! network. Frames go from either to the same sink.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use selvedge_media::isolated::{SourceProcess, SourceRequest, comes_from_network};
-use selvedge_media::{End, FrameSink, Pair, Source, SourceError, StreamInfo};
+use selvedge_media::{End, FrameSink, Onlookers, Pair, Source, SourceError, StreamInfo};
 use selvedge_units::Duration;
 
 use crate::source_spec::SourceSpec;
@@ -87,14 +88,14 @@ impl MediaSource {
         }
     }
 
-    /// Delivers frames until the source ends or `stop` is set; `thumbnail` gets JPEG images. `process` gets the
-    /// process, if that may open the source again.
+    /// Delivers frames until the source ends or `stop` is set. `process` gets the process, if that may open the
+    /// source again.
     pub(crate) fn run(
         self,
         spec: &SourceSpec,
         process: &mut Option<SourceProcess>,
         sink: &mut dyn FrameSink,
-        mut thumbnail: impl FnMut(&[u8]) + Send + 'static,
+        onlookers: Arc<dyn Onlookers>,
         stop: &AtomicBool,
     ) -> Result<End, SourceError> {
         let stream = &spec.stream;
@@ -102,7 +103,7 @@ impl MediaSource {
             Self::Here(mut source) => {
                 if stream.thumbnail
                     // Pictures on the page are worth no stream: without them it goes on.
-                    && let Err(error) = source.thumbnails(move |jpeg, _at| thumbnail(jpeg))
+                    && let Err(error) = source.show(onlookers)
                 {
                     tracing::warn!(stream = stream.spec.name, %error, "no thumbnails");
                 }
@@ -110,7 +111,7 @@ impl MediaSource {
                 source.run(sink, stop)
             }
             Self::Isolated(mut isolated, _) => {
-                let ended = isolated.run(sink, thumbnail, stop);
+                let ended = isolated.run(sink, &*onlookers, stop);
                 *process = Some(*isolated).filter(SourceProcess::is_alive);
                 ended
             }

@@ -216,8 +216,7 @@ impl NodeView for Node {
             streams.iter().filter(with).nth(track).map(|stream| Arc::clone(&stream.status))
         };
         let sent = status.as_ref().and_then(|status| status.followed()?.sent.as_ref());
-        let preview = sent.and_then(|sent| sent.preview());
-        preview.map_or_else(Pictures::default, |preview| preview.pictures(form, after))
+        sent.map_or_else(Pictures::default, |sent| sent.shown().pictures(form, after))
     }
 
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {

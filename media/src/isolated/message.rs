@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{SourceError, Trouble};
 use crate::frame::{MediaFrame, StreamInfo};
+use crate::onlookers::Watched;
 use crate::picture::{Codec, Picture};
 
 /// The longest report, and the most bytes behind it.
@@ -47,10 +48,13 @@ pub(super) struct Request {
     pub(super) expected_ns: u64,
 }
 
-/// The source is to be opened now.
+/// What a process is asked, once it has its source.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Attempt {
-    pub(super) limit_ns: u64,
+pub(super) enum Order {
+    /// The source is to be opened now.
+    Open { limit_ns: u64 },
+    /// This is looked at from now on.
+    Watch(Watched),
 }
 
 /// What a process has to say.
@@ -59,8 +63,12 @@ pub(super) enum Report {
     /// The source is open.
     Open(Info),
     Frame(FrameHead),
-    /// A JPEG image.
+    /// A small picture, as JPEG.
     Thumbnail,
+    /// The image of a frame, as JPEG.
+    Image {
+        media_ns: u64,
+    },
     /// The media came to their end.
     Ended {
         note: Option<String>,

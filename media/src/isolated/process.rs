@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use selvedge_control_config::SourceUri;
 use selvedge_units::Duration;
 
-use super::message::{self, Attempt, Inbox, Report, Request};
+use super::message::{self, Inbox, Order, Report, Request};
 use crate::error::{SourceError, Trouble};
 use crate::frame::{End, FrameSink, StreamInfo};
+use crate::onlookers::{Onlookers, Watched};
 
 /// How long a read waits before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -54,6 +55,8 @@ pub struct SourceProcess {
     child: Child,
     inbox: Inbox,
     started: Instant,
+    /// What it was told of pages.
+    watched: Watched,
     is_dead: bool,
 }
 
@@ -71,12 +74,15 @@ impl SourceProcess {
         };
         let (ours, theirs) = UnixStream::pair().map_err(no_process)?;
         ours.set_read_timeout(Some(LOOK.into())).map_err(no_process)?;
+        // One that reads nothing is dead.
+        ours.set_write_timeout(Some(START.into())).map_err(no_process)?;
         let child = spawn(program, theirs.into()).map_err(no_process)?;
         let process = Self {
             what: what.clone(),
             child,
             inbox: Inbox::new(ours),
             started: Instant::now(),
+            watched: Watched::default(),
             is_dead: false,
         };
         let request = Request {
@@ -109,7 +115,7 @@ impl SourceProcess {
     /// # Errors
     /// [`SourceError`], as the process found it, or that it died.
     pub fn open(&mut self, limit: Duration, stop: &AtomicBool) -> Result<StreamInfo, SourceError> {
-        if let Err(error) = self.ask(&Attempt { limit_ns: limit.0 }) {
+        if let Err(error) = self.ask(&Order::Open { limit_ns: limit.0 }) {
             return Err(self.died(&error.to_string()));
         }
         let until = Instant::now() + (limit + START).to_std();
@@ -124,7 +130,7 @@ impl SourceProcess {
                     return Err(message::failed(trouble, &text));
                 }
                 // What is left of the last attempt.
-                Ok(Some((Report::Thumbnail, _))) => {}
+                Ok(Some((Report::Thumbnail | Report::Image { .. }, _))) => {}
                 Ok(Some(_)) => return Err(self.died("it sent frames of no source")),
                 Err(error) => return Err(self.died(&error.to_string())),
             }
@@ -133,19 +139,23 @@ impl SourceProcess {
         Err(SourceError::Stalled { what: self.what.clone(), waited: limit })
     }
 
-    /// Delivers frames until the source ends or `stop` is set, which is looked at every 50 ms; `give` gets
-    /// small pictures, as JPEG images.
+    /// Delivers frames until the source ends or `stop` is set, which is looked at every 50 ms.
     ///
     /// # Errors
     /// [`SourceError`] as the process found it, or that it died; the node may start another.
     pub fn run(
         &mut self,
         sink: &mut dyn FrameSink,
-        mut give: impl FnMut(&[u8]),
+        onlookers: &dyn Onlookers,
         stop: &AtomicBool,
     ) -> Result<End, SourceError> {
         let mut decoded = Duration::ZERO;
         while !stop.load(Ordering::Relaxed) {
+            let watched = onlookers.watched();
+            if self.watched != watched {
+                self.watched = watched;
+                self.ask(&Order::Watch(watched)).map_err(|error| self.died(&error.to_string()))?;
+            }
             match self.inbox.receive() {
                 Ok(None) => {}
                 Ok(Some((Report::Frame(head), bytes))) => {
@@ -154,7 +164,10 @@ impl SourceProcess {
                         None => return Err(self.died("it sent what is no frame")),
                     }
                 }
-                Ok(Some((Report::Thumbnail, jpeg))) => give(jpeg),
+                Ok(Some((Report::Thumbnail, jpeg))) => onlookers.small(jpeg),
+                Ok(Some((Report::Image { media_ns }, jpeg))) => {
+                    onlookers.image(Duration(media_ns), jpeg);
+                }
                 Ok(Some((Report::Ended { note }, _))) => {
                     return Ok(End::Eos { note: note.as_deref().map(message::shown) });
                 }

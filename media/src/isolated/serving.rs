@@ -17,10 +17,11 @@ use selvedge_os::sandbox::{CapabilitySet, close_others, confine, keep_capabiliti
 use selvedge_units::Duration;
 use serde::de::DeserializeOwned;
 
-use super::message::{Attempt, FrameHead, Info, Report, Request, send};
+use super::message::{FrameHead, Info, Order, Report, Request, send};
 use super::plugins;
 use crate::error::SourceError;
 use crate::frame::{End, MediaFrame};
+use crate::onlookers::{Onlookers, Watched};
 use crate::source::{Source, SourceOpener, elements};
 
 /// What resolves names, and what TLS trusts.
@@ -61,16 +62,19 @@ pub fn serve() -> Result<(), ServeError> {
     plugins::load(&uri, request.thumbnails);
     confine(&READABLE.map(Path::new))?;
 
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
     let (attempts, asked) = channel();
-    let stopped = Arc::clone(&stop);
+    let reports = Arc::new(Reports { socket: Mutex::new(socket), stop, watched: Mutex::default() });
+    let to = Arc::clone(&reports);
     thread::Builder::new().name("node".into()).spawn(move || {
-        while let Some(attempt) = next::<Attempt>(&mut lines) {
-            let _ = attempts.send(attempt);
+        while let Some(order) = next(&mut lines) {
+            match order {
+                Order::Open { limit_ns } => drop(attempts.send(Duration(limit_ns))),
+                Order::Watch(watched) => *to.watched.lock() = watched,
+            }
         }
-        stopped.store(true, Ordering::Relaxed);
+        to.stop.store(true, Ordering::Relaxed);
     })?;
-    let reports = Reports { socket: Arc::new(Mutex::new(socket)), stop };
     Serving { reports, request, opener }.run(&asked);
     Ok(())
 }
@@ -101,10 +105,12 @@ fn failure(error: &SourceError) -> Report {
 }
 
 /// The way to the node, for several threads.
-#[derive(Clone)]
+#[derive(Debug)]
 struct Reports {
-    socket: Arc<Mutex<UnixStream>>,
-    stop: Arc<AtomicBool>,
+    socket: Mutex<UnixStream>,
+    stop: AtomicBool,
+    /// What the node's pages look at.
+    watched: Mutex<Watched>,
 }
 
 impl Reports {
@@ -116,17 +122,31 @@ impl Reports {
     }
 }
 
+impl Onlookers for Reports {
+    fn watched(&self) -> Watched {
+        *self.watched.lock()
+    }
+
+    fn small(&self, jpeg: &[u8]) {
+        self.send(&Report::Thumbnail, jpeg);
+    }
+
+    fn image(&self, present: Duration, jpeg: &[u8]) {
+        self.send(&Report::Image { media_ns: present.0 }, jpeg);
+    }
+}
+
 struct Serving {
-    reports: Reports,
+    reports: Arc<Reports>,
     request: Request,
     opener: SourceOpener,
 }
 
 impl Serving {
     /// Opens the source each time it is asked to.
-    fn run(&self, asked: &Receiver<Attempt>) {
-        for Attempt { limit_ns } in asked {
-            let report = match self.deliver(Duration(limit_ns)) {
+    fn run(&self, asked: &Receiver<Duration>) {
+        for limit in asked {
+            let report = match self.deliver(limit) {
                 Ok(End::Stopped) => return,
                 Ok(End::Eos { note }) => Report::Ended { note },
                 Err(error) => failure(&error),
@@ -141,16 +161,16 @@ impl Serving {
         let mut source = Source::open_by(self.opener.clone(), payload_max, limit, stop)?;
         reports.send(&Report::Open(Info::from(source.info())), &[]);
         if thumbnails {
-            let reports = reports.clone();
-            let give = move |jpeg: &[u8], _at| reports.send(&Report::Thumbnail, jpeg);
             // A page is worth no stream: without small pictures it goes on.
-            if let Err(error) = source.thumbnails(give) {
+            let shown = source.show(Arc::clone(reports) as Arc<dyn Onlookers>);
+            if let Err(error) = shown {
                 tracing::warn!(%error, "no thumbnails");
             }
         }
         source.expect_period(Duration(expected_ns));
         let mut bytes = Vec::new();
         let mut sink = |frame: MediaFrame<'_>| {
+            let units = units || reports.watched().units;
             let head = FrameHead::new(&frame, units, &mut bytes);
             reports.send(&Report::Frame(head), &bytes);
         };

@@ -33,7 +33,7 @@ use selvedge_units::{Bitrate, Duration};
 
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
-use crate::thumbnail::Thumbnailer;
+use crate::thumbnail::{Imager, Thumbnailer};
 
 use carry::Wanted;
 use feed::{Feed, Timing};
@@ -61,6 +61,7 @@ pub struct Source {
     framing: Framing,
     info: StreamInfo,
     thumbnailer: Option<Thumbnailer>,
+    imager: Option<Imager>,
     /// The period that others say it has.
     expected: Duration,
     /// What it shares with another stream of its file.

@@ -1,6 +1,7 @@
 //! Opening a source and running it: units in, frames out, at media speed or as fast as they come.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gstreamer as gst;
@@ -16,9 +17,10 @@ use super::unit::Unit;
 use super::{LOOK_AHEAD, PERIOD_DEFAULT, Source, SourceOpener, TIMEOUT, elements};
 use crate::error::SourceError;
 use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
+use crate::onlookers::Onlookers;
 use crate::pace::Pacer;
 use crate::picture::{Codec, jpeg};
-use crate::thumbnail::Thumbnailer;
+use crate::thumbnail::{Imager, Thumbnailer};
 use crate::timeline::FrameTimes;
 
 /// How long anything waits before it looks at the stop flag.
@@ -77,6 +79,7 @@ impl Source {
         let mut source = Self {
             feed,
             thumbnailer: None,
+            imager: None,
             expected: Duration::ZERO,
             together: None,
             ahead: first.into_iter().collect(),
@@ -121,6 +124,16 @@ impl Source {
     ) -> Result<bool, SourceError> {
         self.thumbnailer = Thumbnailer::new(self.framing.format.codec, give)?;
         Ok(self.thumbnailer.is_some())
+    }
+
+    /// From now on, pages get small pictures of the stream while it runs, and what else they look at; sound has
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Thumbnailer::new`].
+    pub fn show(&mut self, onlookers: Arc<dyn Onlookers>) -> Result<(), SourceError> {
+        self.imager = Some(Imager::new(self.framing.format.codec, Arc::clone(&onlookers)));
+        self.thumbnails(move |jpeg, _at| onlookers.small(jpeg)).map(drop)
     }
 
     /// Delivers frames at media speed until the media ends or `stop` is set, which is looked at
@@ -316,6 +329,9 @@ impl Source {
         let Some(picture) = picture.filter(|_| begins) else { return Ok(()) };
         if let Some(thumbnailer) = &mut self.thumbnailer {
             thumbnailer.feed_buffer(picture, at.present, unit);
+        }
+        if let Some(imager) = self.imager.as_mut().and_then(Imager::made) {
+            imager.feed_buffer(picture, at.present, unit);
         }
         Ok(())
     }

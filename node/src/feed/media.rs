@@ -10,11 +10,12 @@ use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
 use selvedge_media::isolated::SourceProcess;
 use selvedge_media::output::{TransportStream, kind};
-use selvedge_media::{End, MediaFrame, Pair, SourceError, StreamInfo, Trouble};
+use selvedge_media::{End, MediaFrame, Onlookers, Pair, SourceError, StreamInfo, Trouble, Watched};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
 use super::{FeedStatus, OnInfo};
+use crate::follow::SentPictures;
 use crate::media_source::MediaSource;
 use crate::source::{OPENING_LOCAL, may_be_absent, write_sdp};
 use crate::source_spec::SourceSpec;
@@ -93,6 +94,37 @@ impl Drop for SourceThread {
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
             let _ = thread.join();
+        }
+    }
+}
+
+/// The pages that look at a stream whose source was opened `since` its stream began.
+#[derive(Debug)]
+struct Pages {
+    status: Arc<FeedStatus>,
+    since: Duration,
+}
+
+impl Pages {
+    fn sent(&self) -> Option<&SentPictures> {
+        self.status.followed()?.sent.as_deref()
+    }
+}
+
+impl Onlookers for Pages {
+    fn watched(&self) -> Watched {
+        self.sent().map_or_else(Watched::default, SentPictures::watched)
+    }
+
+    fn small(&self, jpeg: &[u8]) {
+        let mut slot = self.status.thumbnail.lock();
+        let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
+        *slot = Some((number, Arc::from(jpeg)));
+    }
+
+    fn image(&self, present: Duration, jpeg: &[u8]) {
+        if let Some(sent) = self.sent() {
+            sent.rings.image(present + self.since, jpeg);
         }
     }
 }
@@ -185,12 +217,6 @@ impl Worker {
             self.status.set(StreamState::Failed, format!("was {was}, came back as {is}"));
             return Ok(End::Stopped);
         }
-        let status = Arc::clone(&self.status);
-        let thumbnail = move |jpeg: &[u8]| {
-            let mut slot = status.thumbnail.lock();
-            let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
-            *slot = Some((number, Arc::from(jpeg)));
-        };
         let stream = &self.reopen.stream;
         let by_rtp = stream.output.is_none() && matches!(stream.source, SourceUri::File { .. });
         match (source.pair(), self.status.pair.get()) {
@@ -233,12 +259,13 @@ impl Worker {
                 // A refused frame is counted by the inlet, and by the link as a gap.
                 let mut enqueue = || frame_producer.enqueue(offer, packets).ok();
                 match sent.filter(|_| n == 0) {
-                    Some(sent) => sent.offer(frame.packets, enqueue),
+                    Some(sent) => sent.offer(&frame, since, enqueue),
                     None => drop(enqueue()),
                 }
             }
         };
-        source.run(&self.reopen, &mut self.process, &mut sink, thumbnail, &self.stop)
+        let pages = Arc::new(Pages { status: Arc::clone(&self.status), since });
+        source.run(&self.reopen, &mut self.process, &mut sink, pages, &self.stop)
     }
 
     /// Waits, unless asked to stop.

@@ -1,0 +1,254 @@
+//! What pages can be shown of one stream: the last second or two of its access units and images, for however
+//! many pages.
+//!
+//! `units, images, and when they are due -> rings -> pages`. A page takes from the rings what follows the last
+//! picture that it took; one that is too slow misses pictures up to the next intra picture, and nothing is kept
+//! for any. Nothing here reads what is in a picture.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant as StdInstant;
+
+use parking_lot::Mutex;
+use selvedge_control_config::view::{PictureForm, Pictures, StreamPicture};
+use selvedge_data_stream::Kind;
+use selvedge_units::{Duration, Instant};
+
+use crate::onlookers::{Onlookers, Watched};
+use crate::picture::{Codec, Picture};
+
+/// Pictures and bytes that a ring keeps, and pictures that are given out at once.
+const PICTURES_MAX: usize = 64;
+const BYTES_MAX: usize = 1 << 20;
+const TAKEN_MAX: usize = 4;
+/// Pictures and bytes of images that came before it was known when they are due.
+const EARLY_MAX: (usize, usize) = (512, 4 << 20);
+/// Times of frames that are due.
+const TIMES_MAX: usize = 128;
+/// Pictures are wanted for this long after somebody asked.
+const ASKED: Duration = Duration::from_secs(3);
+
+/// Keeps what can be shown of a stream.
+#[derive(Debug)]
+pub struct PictureRings {
+    codec: Codec,
+    epoch: StdInstant,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    units: Ring,
+    images: Ring,
+    /// Images that no frame is known for.
+    early: Ring,
+    /// When frames are due, by their times of presentation.
+    due: VecDeque<(Duration, Instant)>,
+    /// When units and images were asked for last.
+    asked: [Option<Instant>; 2],
+}
+
+impl PictureRings {
+    /// Of a stream of this codec.
+    #[must_use]
+    pub fn new(codec: Codec) -> Self {
+        let ring = || Ring::new(PICTURES_MAX, BYTES_MAX);
+        let (units, images, early) = (ring(), ring(), Ring::new(EARLY_MAX.0, EARLY_MAX.1));
+        let kept = Kept { units, images, early, due: VecDeque::new(), asked: [None; 2] };
+        Self { codec, epoch: StdInstant::now(), kept: Mutex::new(kept) }
+    }
+
+    /// Takes a frame that can be decoded, in decoding order; it is to be shown at its time of presentation, no
+    /// earlier than after `left`.
+    pub fn push(&self, picture: Picture, present: Duration, left: Duration, unit: &[u8]) {
+        self.note_due(left, || Some(present));
+        self.push_unit(picture, present, unit);
+    }
+
+    /// Notes that a frame whose time of presentation `push` says is due after `left`. No unit or image comes
+    /// in meanwhile.
+    pub(crate) fn note_due(&self, left: Duration, push: impl FnOnce() -> Option<Duration>) {
+        let due = self.now() + left;
+        let mut kept = self.kept.lock();
+        let Some(present) = push() else { return };
+        if kept.due.len() >= TIMES_MAX {
+            kept.due.pop_front();
+        }
+        kept.due.push_back((present, due));
+        if let Some(image) = kept.early.take(present) {
+            kept.images.push(true, present, due, image);
+        }
+    }
+
+    /// The access unit of a frame that is due.
+    pub(crate) fn push_unit(&self, picture: Picture, present: Duration, unit: &[u8]) {
+        let mut kept = self.kept.lock();
+        let due = kept.due_of(present).unwrap_or_else(|| self.now());
+        kept.units.push(stands_alone(picture), present, due, unit.into());
+    }
+
+    /// Pictures behind the one with this number, a few at most.
+    #[must_use]
+    pub fn pictures(&self, form: PictureForm, after: Option<u64>) -> Pictures {
+        let now = self.now();
+        let mut kept = self.kept.lock();
+        kept.asked[usize::from(form == PictureForm::Images)] = Some(now);
+        // What are images from the beginning need no imager.
+        let is_units = form == PictureForm::Coded || self.codec == Codec::Jpeg;
+        let ring = if is_units { &kept.units } else { &kept.images };
+        Pictures { now, list: ring.after(after) }
+    }
+
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Onlookers for PictureRings {
+    /// What pages have asked for lately. What are images from the beginning need not be made images.
+    fn watched(&self) -> Watched {
+        let now = self.now();
+        let asked = self.kept.lock().asked;
+        let [units, images] = asked.map(|at| at.is_some_and(|at| now.since(at) < ASKED));
+        Watched { units: units || images, images: images && self.codec != Codec::Jpeg }
+    }
+
+    /// Small pictures are kept by others.
+    fn small(&self, _jpeg: &[u8]) {}
+
+    /// It is shown once its frame is due.
+    fn image(&self, present: Duration, jpeg: &[u8]) {
+        let mut kept = self.kept.lock();
+        match kept.due_of(present) {
+            Some(due) => kept.images.push(true, present, due, jpeg.into()),
+            None => kept.early.push(true, present, Instant(0), jpeg.into()),
+        }
+    }
+}
+
+/// Whether a decoder can begin with a picture.
+pub(crate) const fn stands_alone(picture: Picture) -> bool {
+    match picture.kind {
+        Kind::Still => true,
+        Kind::Intra => picture.closes,
+        _ => false,
+    }
+}
+
+impl Kept {
+    /// When a picture is due, if that is known.
+    fn due_of(&self, present: Duration) -> Option<Instant> {
+        self.due.iter().rev().find(|(at, _)| *at == present).map(|(_, due)| *due)
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
+    pictures: VecDeque<StreamPicture>,
+    bytes: usize,
+    next: u64,
+    /// The most pictures, and bytes, beside the last picture.
+    most: (usize, usize),
+}
+
+impl Ring {
+    const fn new(pictures: usize, bytes: usize) -> Self {
+        Self { pictures: VecDeque::new(), bytes: 0, next: 0, most: (pictures, bytes) }
+    }
+
+    fn push(&mut self, intra: bool, present: Duration, due: Instant, bytes: Arc<[u8]>) {
+        let number = self.next;
+        self.next += 1;
+        self.bytes += bytes.len();
+        self.pictures.push_back(StreamPicture { number, intra, present, due, bytes });
+        let (pictures, bytes) = self.most;
+        while self.pictures.len() > pictures || (self.bytes > bytes && self.pictures.len() > 1) {
+            self.bytes -= self.pictures.pop_front().map_or(0, |old| old.bytes.len());
+        }
+    }
+
+    /// Takes out the picture of this time.
+    fn take(&mut self, present: Duration) -> Option<Arc<[u8]>> {
+        let at = self.pictures.iter().position(|picture| picture.present == present)?;
+        let taken = self.pictures.remove(at)?.bytes;
+        self.bytes -= taken.len();
+        Some(taken)
+    }
+
+    fn after(&self, after: Option<u64>) -> Vec<StreamPicture> {
+        let next = after.map(|number| number + 1);
+        let follows = |from: &usize| self.pictures.get(*from).map(|p| p.number) == next;
+        let of_next = next.zip(self.pictures.front().map(|first| first.number));
+        let at = of_next.and_then(|(next, first)| usize::try_from(next.checked_sub(first)?).ok());
+        let is_newest = next == Some(self.next);
+        let begin = at.filter(follows).or_else(|| {
+            if is_newest { None } else { self.pictures.iter().rposition(|each| each.intra) }
+        });
+        // A viewer who is ahead of the last intra picture has had it.
+        let begin = begin.filter(|&at| next.is_none_or(|next| self.pictures[at].number >= next));
+        begin.map_or_else(Vec::new, |at| {
+            self.pictures.range(at..).take(TAKEN_MAX).cloned().collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(ring: &Ring, after: Option<u64>) -> Vec<u64> {
+        ring.after(after).iter().map(|each| each.number).collect()
+    }
+
+    /// Every tenth picture is an intra picture.
+    fn ring(pictures: u64, size: usize) -> Ring {
+        let mut ring = Ring::new(PICTURES_MAX, BYTES_MAX);
+        for n in 0..pictures {
+            ring.push(n % 10 == 0, Duration(n), Instant(n), vec![0; size].into());
+        }
+        ring
+    }
+
+    #[test]
+    fn who_keeps_up_gets_every_picture_once() {
+        let ring = ring(13, 10);
+        assert_eq!(numbers(&ring, Some(8)), [9, 10, 11, 12]);
+        assert!(numbers(&ring, Some(12)).is_empty());
+        assert_eq!(numbers(&ring, Some(0)), (1..5).collect::<Vec<_>>(), "a few at a time");
+    }
+
+    #[test]
+    fn who_is_new_or_too_slow_begins_with_the_last_intra_picture() {
+        let (ring, ring_of_none) = (ring(203, 10), ring(0, 10));
+        assert_eq!(ring.pictures.len(), PICTURES_MAX);
+        assert_eq!(numbers(&ring, None), [200, 201, 202]);
+        assert_eq!(numbers(&ring, Some(17)), [200, 201, 202]);
+        assert!(numbers(&ring_of_none, None).is_empty());
+    }
+
+    #[test]
+    fn an_image_is_shown_once_its_frame_is_due() {
+        let rings = PictureRings::new(Codec::H264);
+        let shown = || rings.pictures(PictureForm::Images, None).list;
+        let (first, second) = (Duration::from_millis(40), Duration::from_millis(80));
+        rings.image(first, b"one");
+        rings.image(second, b"two");
+        assert!(shown().is_empty(), "nobody knows yet whether the frames are sent");
+        rings.push(Picture::DATA, second, Duration::from_secs(1), b"unit");
+        let list = shown();
+        assert_eq!((list.len(), &*list[0].bytes, list[0].present), (1, &b"two"[..], second));
+        rings.push(Picture::DATA, Duration::from_secs(9), Duration::ZERO, b"unit");
+        rings.image(Duration::from_secs(9), b"late");
+        assert_eq!(&*shown()[0].bytes, b"late");
+        let watched = Watched { units: true, images: true };
+        assert_eq!(rings.watched(), watched);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_whatever_comes() {
+        let ring = ring(500, 100_000);
+        assert!(ring.bytes <= BYTES_MAX, "{}", ring.bytes);
+        assert_eq!(ring.bytes, ring.pictures.iter().map(|each| each.bytes.len()).sum::<usize>());
+        assert_eq!(super::tests::ring(2, 2 * BYTES_MAX).pictures.len(), 1);
+    }
+}
