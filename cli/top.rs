@@ -6,6 +6,8 @@
 mod draw;
 mod figures;
 pub(crate) mod http;
+mod keys;
+mod picture;
 mod report;
 mod screen;
 mod state;

@@ -1,18 +1,14 @@
-//! The view as a picture: from [`State`] to a ratatui frame, at whatever size.
+//! The view as a picture: from [`State`] to lines, at whatever size.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style, Stylize};
-use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Cell, Clear, Gauge, Paragraph, Row, Table, Wrap};
 use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
 
 use super::figures;
+use super::picture::{Colour, Line, Style, beginning, wrapped};
 use super::report;
 use super::state::{Order, State};
 
 /// Cells that the bars of the past take.
-const BARS: u16 = 20;
+const BARS: usize = 20;
 
 /// A column: title, meaning, width, how soon it is left out where the terminal is narrow (0: never), and
 /// what stands in it.
@@ -20,7 +16,7 @@ struct Column {
     title: &'static str,
     /// What it means.
     help: &'static str,
-    width: u16,
+    width: usize,
     rank: u8,
     right: bool,
     text: fn(&StreamSnapshot, &State) -> String,
@@ -89,7 +85,7 @@ const COLUMNS: [Column; 9] = [
         width: BARS,
         rank: 7,
         right: false,
-        text: |s, state| figures::bars(state.shares(&s.name, usize::from(BARS))),
+        text: |s, state| figures::bars(state.shares(&s.name, BARS)),
     },
     Column {
         title: "dropped",
@@ -101,42 +97,34 @@ const COLUMNS: [Column; 9] = [
     },
 ];
 
-/// Draws the view.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
-    let height = frame.area().height;
+/// Draws the view: `height` lines of `width` cells.
+pub(super) fn draw(state: &State, width: usize, height: usize) -> Vec<Line> {
     let links = state.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.links);
-    let links_shown = u16::try_from(links.len()).unwrap_or(u16::MAX).min(height / 4);
-    let details = if height >= 12 { 4 } else { 0 };
-    let [title, gauges, table, detail, keys] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(links_shown),
-        Constraint::Min(1),
-        Constraint::Length(details),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
-
-    frame.render_widget(title_line(state), title);
-    let lines = Layout::vertical(vec![Constraint::Length(1); usize::from(links_shown)]);
-    for (link, &area) in links.iter().zip(lines.split(gauges).iter()) {
-        frame.render_widget(gauge(link), area);
-    }
+    let links = &links[..links.len().min(height / 4)];
     let rows = state.rows();
-    draw_table(frame, table, state, &rows);
-    if let Some(stream) = rows.get(state.selected(&rows)) {
-        frame.render_widget(Paragraph::new(about(stream)), detail);
-    }
-    let left_out = COLUMNS.len() - columns_within(frame.area().width).len();
-    frame.render_widget(key_line(state, left_out), keys);
+    let details = if height >= 12 { 4 } else { 0 };
+    let table_height = height.saturating_sub(links.len() + details + 2);
+
+    let mut lines = vec![title_line(state)];
+    lines.extend(links.iter().map(|link| gauge(link, width)));
+    let above = lines.len();
     if state.explains {
-        let over = table.union(detail);
-        frame.render_widget(Clear, over);
-        frame.render_widget(explanation(), over);
+        lines.extend(explanation(width));
+    } else {
+        lines.extend(table(state, &rows, width, table_height));
+        lines.resize(above + table_height, Line::default());
+        lines.extend(rows.get(state.selected(&rows)).into_iter().flat_map(|stream| about(stream)));
     }
+    // The last line is for keys; a single one has the title.
+    let left_out = COLUMNS.len() - columns_within(width).len();
+    lines.resize(height.saturating_sub(1).max(1), Line::default());
+    lines.push(key_line(state, left_out));
+    lines.into_iter().take(height).map(|line| line.fitted(width)).collect()
 }
 
 /// What columns and keys mean.
-fn explanation() -> Paragraph<'static> {
+fn explanation(width: usize) -> impl Iterator<Item = Line> {
+    const WHAT: usize = 18;
     let columns = COLUMNS.iter().map(|column| (column.title, column.help));
     let keys = [
         ("arrows, j k", "choose a stream; also Page Up, Page Down, Home, End"),
@@ -144,32 +132,28 @@ fn explanation() -> Paragraph<'static> {
         ("?", "shows this, and hides it"),
         ("q", "quits; also Esc and Ctrl-C"),
     ];
-    let lines = columns
-        .chain(keys)
-        .map(|(what, means)| Line::from(vec![format!("{what:18} ").bold(), Span::raw(means)]));
-    Paragraph::new(lines.collect::<Vec<_>>()).wrap(Wrap { trim: false })
+    columns.chain(keys).flat_map(move |(what, means)| {
+        let means = wrapped(means, width.saturating_sub(WHAT + 1)).into_iter();
+        let titles = std::iter::once(what).chain(std::iter::repeat(""));
+        titles.zip(means).map(|(title, means)| {
+            Line::default().and(Style::BOLD, format!("{title:WHAT$} ")).and(Style::PLAIN, means)
+        })
+    })
 }
 
-fn title_line(state: &State) -> Line<'_> {
-    let mut line = Line::from(vec!["selvedge top ".bold(), Span::raw(&state.address)]);
+fn title_line(state: &State) -> Line {
+    let line = Line::default().and(Style::BOLD, "selvedge top ").and(Style::PLAIN, &state.address);
     // First, and alone: a narrow terminal cuts off what stands further right.
     if let Some(problem) = &state.problem {
-        line.push_span(Span::styled(format!("  {problem}"), Color::Red));
-    } else if let Some(snapshot) = &state.snapshot {
-        line.push_span(format!(
-            "  {}  up {}  streams: {}",
-            snapshot.name,
-            figures::uptime(snapshot.uptime_ms),
-            snapshot.streams.len()
-        ));
-    } else {
-        line.push_span("  asking ...");
+        return line.and(Style::coloured(Colour::Red), format!("  {problem}"));
     }
-    line
+    let Some(snapshot) = &state.snapshot else { return line.and(Style::PLAIN, "  asking ...") };
+    let (up, streams) = (figures::uptime(snapshot.uptime_ms), snapshot.streams.len());
+    line.and(Style::PLAIN, format!("  {}  up {up}  streams: {streams}", snapshot.name))
 }
 
-fn gauge(link: &LinkSnapshot) -> Gauge<'_> {
-    let used = report::used(link).filter(|used| used.is_finite());
+/// What a link carries, over a bar as long as the share of its rate that is used.
+fn gauge(link: &LinkSnapshot, width: usize) -> Line {
     let label = format!(
         "{} {}: {} of {} sent, {} offered, {} frames wait; wakes {} late, {} used",
         link.name,
@@ -181,43 +165,61 @@ fn gauge(link: &LinkSnapshot) -> Gauge<'_> {
         figures::millis(link.late_p99_ms),
         figures::share(link.used_share),
     );
+    let label = cell(&format!("{}{label}", margin(&label, width)), width, false);
+    let used = report::used(link).filter(|used| used.is_finite()).unwrap_or(0.0);
     let overloaded = link.offered_bps > link.rate_bps;
-    let colour = if overloaded { Color::Yellow } else { Color::Green };
-    Gauge::default()
-        .ratio(used.unwrap_or(0.0).clamp(0.0, 1.0))
-        .label(label)
-        .gauge_style(Style::new().fg(colour).bg(Color::Black))
+    let colour = if overloaded { Colour::Yellow } else { Colour::Green };
+    let (bar, _) = beginning(&label, (used.clamp(0.0, 1.0) * width as f64).round() as usize);
+    let rest = Style::coloured(colour);
+    Line::default().and(Style { is_reversed: true, ..rest }, bar).and(rest, &label[bar.len()..])
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[&StreamSnapshot]) {
-    let columns = columns_within(area.width);
+/// The titles, and the rows around the chosen one.
+fn table(state: &State, rows: &[&StreamSnapshot], width: usize, height: usize) -> Vec<Line> {
+    let columns = columns_within(width);
     let selected = state.selected(rows);
     // One line is for the titles. The chosen row stands in the middle, if there are more.
-    let visible = usize::from(area.height.saturating_sub(1));
+    let visible = height.saturating_sub(1);
     let first = selected.saturating_sub(visible / 2).min(rows.len().saturating_sub(visible));
+    let titles = row(&columns, width, |column| (Style::BOLD, column.title.to_owned()));
     let lines = rows.iter().enumerate().skip(first).take(visible).map(|(index, stream)| {
-        let cells = columns.iter().map(|column| {
-            let cell = Cell::from(aligned((column.text)(stream, state), column));
-            if column.title == "stream" { cell.style(style(stream)) } else { cell }
-        });
-        let chosen = if index == selected { Modifier::REVERSED } else { Modifier::empty() };
-        Row::new(cells).style(Style::new().add_modifier(chosen))
+        row(&columns, width, |column| {
+            let named = if column.title == "stream" { style(stream) } else { Style::PLAIN };
+            (Style { is_reversed: index == selected, ..named }, (column.text)(stream, state))
+        })
     });
-    let titles = columns.iter().map(|column| aligned(column.title.to_owned(), column));
-    // The last takes what the others leave: reasons are long.
-    let last = columns.len().saturating_sub(1);
-    let width = |(n, column): (usize, &&Column)| match n == last {
-        true => Constraint::Min(column.width),
-        false => Constraint::Length(column.width),
-    };
-    let table = Table::new(lines, columns.iter().enumerate().map(width))
-        .header(Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD)))
-        .column_spacing(1);
-    frame.render_widget(table, area);
+    std::iter::once(titles).chain(lines).take(height).collect()
+}
+
+/// A line of the table. The last column takes what the others leave: reasons are long.
+fn row(columns: &[&Column], width: usize, text: impl Fn(&Column) -> (Style, String)) -> Line {
+    let (mut line, mut left) = (Line::default(), width);
+    for (number, column) in (1..).zip(columns) {
+        let (style, text) = text(column);
+        let cells = if number == columns.len() { left } else { column.width };
+        line = line.and(style, cell(&text, cells, column.right));
+        if number < columns.len() {
+            line = line.and(Style { colour: Colour::Usual, ..style }, " ");
+        }
+        left = left.saturating_sub(cells + 1);
+    }
+    line
+}
+
+/// A text in so many cells, on their left or their right side.
+fn cell(text: &str, cells: usize, is_right: bool) -> String {
+    let (text, taken) = beginning(text, cells);
+    let blanks = " ".repeat(cells - taken);
+    if is_right { blanks + text } else { text.to_owned() + &blanks }
+}
+
+/// The blanks in front of a text that stands in the middle.
+fn margin(text: &str, cells: usize) -> String {
+    " ".repeat((cells - beginning(text, cells).1) / 2)
 }
 
 /// The columns that fit, the important ones first, in their own order.
-fn columns_within(width: u16) -> Vec<&'static Column> {
+fn columns_within(width: usize) -> Vec<&'static Column> {
     let mut by_rank: Vec<_> = COLUMNS.iter().collect();
     by_rank.sort_by_key(|column| column.rank);
     let mut left = width.saturating_add(1);
@@ -230,32 +232,26 @@ fn columns_within(width: u16) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| column.rank <= last_rank).collect()
 }
 
-fn aligned(text: String, column: &Column) -> Text<'static> {
-    let text = Text::from(text);
-    if column.right { text.right_aligned() } else { text }
-}
-
 /// Red for what has failed or can hardly be watched, yellow for what suffers.
 fn style(stream: &StreamSnapshot) -> Style {
-    match (stream.state, stream.decodable_share) {
-        (StreamState::Failed, _) => Style::new().fg(Color::Red),
-        (StreamState::Retrying | StreamState::Stalled, _) => Style::new().fg(Color::Yellow),
-        (_, Some(share)) if share < 0.5 => Style::new().fg(Color::Red),
-        (_, Some(share)) if share < 0.9 => Style::new().fg(Color::Yellow),
-        _ => Style::new(),
-    }
+    Style::coloured(match (stream.state, stream.decodable_share) {
+        (StreamState::Failed, _) => Colour::Red,
+        (StreamState::Retrying | StreamState::Stalled, _) => Colour::Yellow,
+        (_, Some(share)) if share < 0.5 => Colour::Red,
+        (_, Some(share)) if share < 0.9 => Colour::Yellow,
+        _ => Colour::Usual,
+    })
 }
 
 /// All of the chosen stream.
-fn about(stream: &StreamSnapshot) -> Text<'_> {
+fn about(stream: &StreamSnapshot) -> [Line; 4] {
     let encoding = if stream.encoding.is_empty() { "?" } else { &stream.encoding };
-    Text::from(vec![
-        Line::from(vec![
-            Span::raw(&stream.name).bold(),
-            format!(" {encoding} from {} to {} over {}", stream.source, stream.to, stream.link)
-                .into(),
-        ]),
-        Line::from(format!(
+    [
+        Line::default().and(Style::BOLD, &stream.name).and(
+            Style::PLAIN,
+            format!(" {encoding} from {} to {} over {}", stream.source, stream.to, stream.link),
+        ),
+        Line::plain(format!(
             "period {:.1} ms, window {}, late {}, weight {}, priority {}; waits {} (p99 {}), \
              {} frames wait",
             stream.period_ms.clamp(0.0, 1e9),
@@ -267,7 +263,7 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
             figures::millis(stream.queueing_p99_ms),
             stream.queued_frames
         )),
-        Line::from(format!(
+        Line::plain(format!(
             "{} frames: {} sent, {} on time, {} decodable{}, {} missed, dropped {}",
             stream.frames,
             stream.sent,
@@ -279,24 +275,27 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
             stream.missed,
             figures::drops(&stream.dropped)
         )),
-        Line::from(vec![stream.state.name().into(), " ".into(), Span::raw(&stream.detail)]),
-    ])
+        Line::plain(format!("{} {}", stream.state.name(), stream.detail)),
+    ]
 }
 
-fn key_line(state: &State, left_out: usize) -> Line<'static> {
-    let mut line = Line::from(vec!["q".bold(), " quit  ".into(), "?".bold(), " help  ".into()]);
+fn key_line(state: &State, left_out: usize) -> Line {
+    let mut line = Line::default()
+        .and(Style::BOLD, "q")
+        .and(Style::PLAIN, " quit  ")
+        .and(Style::BOLD, "?")
+        .and(Style::PLAIN, " help  ");
     if left_out > 0 {
-        line.push_span(format!("{left_out} columns if wider  "));
+        line = line.and(Style::PLAIN, format!("{left_out} columns if wider  "));
     }
-    line.push_span("sort:");
+    line = line.and(Style::PLAIN, "sort:");
     for (key, order, name) in Order::ALL {
         let sign = match (order == state.order, state.reversed) {
             (false, _) => "",
             (true, false) => "▾",
             (true, true) => "▴",
         };
-        line.push_span(format!(" {key}").bold());
-        line.push_span(format!(" {name}{sign}"));
+        line = line.and(Style::BOLD, format!(" {key}")).and(Style::PLAIN, format!(" {name}{sign}"));
     }
     line
 }

@@ -1,25 +1,33 @@
 //! The terminal itself: keys, sizes and the clock in, pictures out. A thread asks the node, so that
 //! a slow one never holds up a key.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::panic;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::thread;
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use selvedge_control_config::view::NodeSnapshot;
+use selvedge_os::seqpacket::wait_readable;
 use selvedge_units::Duration;
 
 use super::draw::draw;
 use super::http::Client;
+use super::keys::Keys;
+use super::picture::drawn;
 use super::state::State;
 use super::{TopError, snapshot};
 
 /// Between two questions.
 const REQUEST_EVERY: Duration = Duration::from_millis(500);
-/// How long a request to stop may go unseen.
+/// How long a request to stop, or a new size, may go unseen.
 const POLL_EVERY: Duration = Duration::from_millis(100);
+/// A second screen, without a cursor and with lines that end at its edge; and the first screen again.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 type Answer = Result<NodeSnapshot, TopError>;
 
@@ -34,19 +42,27 @@ pub(super) fn watch(client: Client, stop: &AtomicBool) -> Result<(), TopError> {
     // question that it waits for is answered or given up.
     let (_leave, left) = mpsc::channel();
     thread::Builder::new().name("top-ask".into()).spawn(move || ask(&client, &answers, &left))?;
-    let _restore = Restore;
-    // Also restores the terminal in front of a panic's message.
-    let mut terminal = ratatui::try_init()?;
-    show(&mut terminal, state, &answered, stop)
+    let terminal = Arc::new(Terminal::open()?);
+    // A panic's message stands on the first screen, in lines.
+    let (earlier, at_panic) = (panic::take_hook(), Arc::clone(&terminal));
+    panic::set_hook(Box::new(move |what| {
+        at_panic.restore();
+        earlier(what);
+    }));
+    let shown = terminal.prepare().map_err(TopError::from);
+    let shown = shown.and_then(|()| show(&terminal, state, &answered, stop));
+    terminal.restore();
+    shown
 }
 
 fn show(
-    terminal: &mut DefaultTerminal,
+    terminal: &Terminal,
     mut state: State,
     answered: &Receiver<Answer>,
     stop: &AtomicBool,
 ) -> Result<(), TopError> {
-    let mut changed = true;
+    let mut keys = Keys::default();
+    let (mut changed, mut drawn_at) = (true, None);
     while !stop.load(Ordering::Relaxed) {
         match answered.try_recv() {
             Ok(answer) => {
@@ -58,16 +74,25 @@ fn show(
                 return Err(io::Error::other("the thread that asks the node has ended").into());
             }
         }
-        if changed {
-            terminal.draw(|frame| draw(frame, &state))?;
+        let size = terminal.size()?;
+        if changed || drawn_at != Some(size) {
+            write(&drawn(&draw(&state, size.0, size.1)))?;
+            (changed, drawn_at) = (false, Some(size));
         }
-        changed = event::poll(POLL_EVERY.into())?;
-        if changed {
-            // A new size is an event too, and drawn like all else: at once.
-            let Event::Key(key) = event::read()? else { continue };
-            if key.kind != KeyEventKind::Release && state.press(key) {
+        let is_quiet = !wait_readable(&terminal.keyboard, POLL_EVERY);
+        if !is_quiet {
+            let mut bytes = [0; 64];
+            match (&terminal.keyboard).read(&mut bytes)? {
+                // Whoever sat there is gone.
+                0 => return Ok(()),
+                length => keys.handle_bytes(&bytes[..length]),
+            }
+        }
+        while let Some(key) = keys.poll_key(is_quiet) {
+            if state.press(key) {
                 return Ok(());
             }
+            changed = true;
         }
     }
     Ok(())
@@ -84,14 +109,53 @@ fn ask(client: &Client, answers: &SyncSender<Answer>, left: &Receiver<()>) {
     }
 }
 
-/// Gives the terminal back.
-struct Restore;
+/// The terminal that keys come from, and how it was.
+struct Terminal {
+    keyboard: File,
+    before: Termios,
+    is_restored: AtomicBool,
+}
 
-impl Drop for Restore {
-    fn drop(&mut self) {
-        // In a panic it has been given back, and its message stands there.
-        if !thread::panicking() {
-            ratatui::restore();
-        }
+impl Terminal {
+    /// Standard input, if it is a terminal, or else that of this session.
+    fn open() -> io::Result<Self> {
+        let keyboard = match io::stdin() {
+            input if input.is_terminal() => rustix::io::dup(input)?.into(),
+            _ => File::open("/dev/tty")?,
+        };
+        let before = tcgetattr(&keyboard)?;
+        Ok(Self { keyboard, before, is_restored: AtomicBool::new(false) })
     }
+
+    /// Keys come one by one from now on, unseen, and a second screen is shown.
+    fn prepare(&self) -> io::Result<()> {
+        let mut raw = self.before.clone();
+        raw.make_raw();
+        tcsetattr(&self.keyboard, OptionalActions::Now, &raw)?;
+        write(ENTER)
+    }
+
+    /// The terminal is as it was; a second time this does nothing.
+    fn restore(&self) {
+        if self.is_restored.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // Where the terminal is gone, there is nothing to restore.
+        let _ = write(LEAVE);
+        let _ = tcsetattr(&self.keyboard, OptionalActions::Now, &self.before);
+    }
+
+    /// Its width and its height in cells.
+    fn size(&self) -> io::Result<(usize, usize)> {
+        let size = tcgetwinsize(&self.keyboard)?;
+        // A serial line knows no size.
+        let or = |cells, usual| if cells == 0 { usual } else { usize::from(cells) };
+        Ok((or(size.ws_col, 80), or(size.ws_row, 24)))
+    }
+}
+
+fn write(codes: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(codes.as_bytes())?;
+    out.flush()
 }

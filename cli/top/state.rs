@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use selvedge_control_config::view::{NodeSnapshot, StreamSnapshot};
 
+use super::keys::Key;
 use super::{TopError, figures};
 
 /// Snapshots that a stream's bars go back.
@@ -144,21 +144,19 @@ impl State {
     }
 
     /// Does what a key means. True: leave.
-    pub(super) fn press(&mut self, key: KeyEvent) -> bool {
+    pub(super) fn press(&mut self, key: Key) -> bool {
         let explained = std::mem::take(&mut self.explains);
-        match key.code {
-            KeyCode::Char('?') | KeyCode::Esc if explained => {}
-            KeyCode::Char('?') => self.explains = true,
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Up | KeyCode::Char('k') => self.walk(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.walk(1),
-            KeyCode::PageUp => self.walk(-PAGE),
-            KeyCode::PageDown => self.walk(PAGE),
-            KeyCode::Home => self.walk(isize::MIN),
-            KeyCode::End => self.walk(isize::MAX),
-            KeyCode::Char(letter) => self.sort(letter),
-            _ => {}
+        match key {
+            Key::Character('?') | Key::Escape if explained => {}
+            Key::Character('?') => self.explains = true,
+            Key::ControlC | Key::Character('q') | Key::Escape => return true,
+            Key::Up | Key::Character('k') => self.walk(-1),
+            Key::Down | Key::Character('j') => self.walk(1),
+            Key::PageUp => self.walk(-PAGE),
+            Key::PageDown => self.walk(PAGE),
+            Key::Home => self.walk(isize::MIN),
+            Key::End => self.walk(isize::MAX),
+            Key::Character(letter) => self.sort(letter),
         }
         false
     }
@@ -230,10 +228,6 @@ pub(super) mod tests {
         }
     }
 
-    fn press(state: &mut State, code: KeyCode) -> bool {
-        state.press(KeyEvent::new(code, KeyModifiers::NONE))
-    }
-
     fn names(state: &State) -> Vec<&str> {
         state.rows().iter().map(|row| row.name.as_str()).collect()
     }
@@ -252,28 +246,26 @@ pub(super) mod tests {
             ('x', ["lobby", "speech", "door"]),
             ('w', ["lobby", "speech", "door"]),
         ] {
-            press(&mut state, KeyCode::Char(letter));
+            state.press(Key::Character(letter));
             assert_eq!(names(&state), order, "{letter}");
         }
-        press(&mut state, KeyCode::Char('w'));
+        state.press(Key::Character('w'));
         assert_eq!(names(&state), ["door", "speech", "lobby"]);
-        press(&mut state, KeyCode::Char('z'));
+        state.press(Key::Character('z'));
         assert_eq!(state.order, Order::Wait);
     }
 
     #[test]
     fn the_chosen_stream_stays_chosen_while_rows_move() {
         let mut state = State::new("here");
-        assert!(!press(&mut state, KeyCode::Down), "no rows yet");
+        assert!(!state.press(Key::Down), "no rows yet");
         state.take(Ok(studio()));
-        press(&mut state, KeyCode::Down);
+        state.press(Key::Down);
         assert_eq!(state.selected(&state.rows()), 1);
-        press(&mut state, KeyCode::Char('d'));
+        state.press(Key::Character('d'));
         assert_eq!(state.selected(&state.rows()), 0);
-        for (code, place) in
-            [(KeyCode::End, 2), (KeyCode::PageUp, 0), (KeyCode::PageDown, 2), (KeyCode::Home, 0)]
-        {
-            press(&mut state, code);
+        for (key, place) in [(Key::End, 2), (Key::PageUp, 0), (Key::PageDown, 2), (Key::Home, 0)] {
+            state.press(key);
             assert_eq!(state.selected(&state.rows()), place);
         }
         let mut less = studio();
@@ -285,10 +277,10 @@ pub(super) mod tests {
     #[test]
     fn q_escape_and_control_c_leave() {
         let mut state = State::new("here");
-        assert!(press(&mut state, KeyCode::Char('q')));
-        assert!(press(&mut state, KeyCode::Esc));
-        assert!(state.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!press(&mut state, KeyCode::Char('c')));
+        assert!(state.press(Key::Character('q')));
+        assert!(state.press(Key::Escape));
+        assert!(state.press(Key::ControlC));
+        assert!(!state.press(Key::Character('c')));
     }
 
     #[test]

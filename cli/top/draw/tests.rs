@@ -1,21 +1,17 @@
 //! Pictures of the view, as text.
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use selvedge_control_config::view::NodeSnapshot;
 use selvedge_units::Duration;
 
 use super::*;
 use crate::top::http::HttpError;
+use crate::top::keys::Key;
 use crate::top::state::tests::studio;
 
-fn picture(state: &State, width: u16, height: u16) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, state)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let lines = buffer.content().chunks(usize::from(width.max(1)));
-    lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>()).collect()
+fn picture(state: &State, width: usize, height: usize) -> Vec<String> {
+    let lines = draw(state, width, height);
+    assert_eq!(lines.len(), height);
+    lines.iter().map(Line::text).collect()
 }
 
 fn watching() -> State {
@@ -79,7 +75,7 @@ fn the_chosen_stream_is_told_of_and_stays_in_view() {
         (0..500).map(|n| StreamSnapshot { name: format!("s{n}"), ..one.clone() }).collect();
     state.take(Ok(node));
     for _ in 0..250 {
-        state.press(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+        state.press(Key::Down);
     }
     let shown = picture(&state, 100, 20).join("\n");
     assert!(shown.contains("s250 ") && !shown.contains("s300 "), "{shown}");
@@ -133,19 +129,18 @@ fn any_size_and_any_snapshot_can_be_drawn() {
 #[test]
 fn a_question_mark_explains_every_column_until_another_key() {
     let mut state = watching();
-    let press = |state: &mut State, code| state.press(KeyEvent::new(code, KeyModifiers::NONE));
-    assert!(!press(&mut state, KeyCode::Char('?')));
+    assert!(!state.press(Key::Character('?')));
     let shown = picture(&state, 100, 24);
     for column in &COLUMNS {
         let line = |line: &&String| line.starts_with(column.title) && line.contains(column.help);
         assert!(shown.iter().any(|text| line(&text)), "{}: {shown:#?}", column.title);
     }
     assert!(shown[0].contains("studio"), "the node stays in view");
-    for close in [KeyCode::Char('?'), KeyCode::Esc, KeyCode::Down] {
+    for close in [Key::Character('?'), Key::Escape, Key::Down] {
         state.explains = true;
-        assert!(!press(&mut state, close));
+        assert!(!state.press(close));
         assert!(picture(&state, 100, 24).iter().any(|line| line.starts_with("lobby")));
     }
     state.explains = true;
-    assert!(press(&mut state, KeyCode::Char('q')), "it quits as ever");
+    assert!(state.press(Key::Character('q')), "it quits as ever");
 }

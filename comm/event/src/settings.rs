@@ -13,7 +13,8 @@
 //! rings = true                          # events to them through memory
 //! role = "peer"                         # or "client", of a "router"
 //!
-//! [tls]                                 # who has a certificate of this authority is let in
+//! [tls]                                 # who has a certificate of this authority is let in; only in builds
+//!                                       # with the feature `tls`
 //! certificate = "studio.pem"
 //! key = "studio.key"
 //! authority = "ca.pem"
@@ -124,7 +125,7 @@ pub struct Settings {
     pub rings: bool,
     /// What it is to others.
     pub role: Role,
-    /// Its certificates.
+    /// Its certificates; without the feature `tls` the engine refuses to start with them.
     pub tls: Option<Tls>,
     /// Who is let in; anyone, if empty.
     pub members: Vec<MemberRights>,

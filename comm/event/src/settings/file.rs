@@ -14,12 +14,17 @@ use crate::address::{Address, AddressError};
 const FILE_MAX: u64 = 256 << 10;
 /// The most members of a file.
 const MEMBERS_MAX: usize = 1024;
+/// Whether the engine in this build knows certificates.
+const KNOWS_TLS: bool = cfg!(feature = "tls");
+/// Why another build refuses the table.
+const NO_TLS: &str = "this build has no TLS for events; leave the table out, or build with it: \
+    cargo build --release --features events-tls";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     host: Option<Host>,
-    tls: Option<TlsTable>,
+    tls: Option<Spanned<TlsTable>>,
     #[serde(default)]
     member: Vec<Member>,
     deploy: Option<Deploy>,
@@ -70,6 +75,26 @@ struct Deploy {
     share: Option<Spanned<f64>>,
 }
 
+impl TlsTable {
+    /// The files that the table names, each of which can be read.
+    fn checked(self, folder: &Path, mistakes: &Mistakes<'_>) -> Result<Tls, SettingsError> {
+        let file = |key: &str, path: Spanned<PathBuf>| {
+            let (at, full) = (path.span().start, folder.join(path.get_ref()));
+            let readable = std::fs::File::open(&full).map(drop);
+            readable.map(|()| full.clone()).map_err(|error| {
+                let what = format!("{}: {error}; name a file in PEM", full.display());
+                mistakes.at(at, &format!("tls.{key}"), what)
+            })
+        };
+        Ok(Tls {
+            certificate: file("certificate", self.certificate)?,
+            key: file("key", self.key)?,
+            authority: file("authority", self.authority)?,
+            verify_address: self.verify_address.unwrap_or(true),
+        })
+    }
+}
+
 impl Settings {
     /// Reads a file; paths in it are relative to it.
     ///
@@ -88,6 +113,15 @@ impl Settings {
     /// # Errors
     /// The first mistake.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Self, SettingsError> {
+        Self::parse_for_build(file, text, folder, KNOWS_TLS)
+    }
+
+    fn parse_for_build(
+        file: &str,
+        text: &str,
+        folder: &Path,
+        knows_tls: bool,
+    ) -> Result<Self, SettingsError> {
         let mistakes = Mistakes { file, text };
         let read: File = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -101,20 +135,10 @@ impl Settings {
         let mut settings = Self::default();
         settings.host(read.host.unwrap_or_default(), &mistakes)?;
         if let Some(tls) = read.tls {
-            let file = |key: &str, path: Spanned<PathBuf>| {
-                let (at, full) = (path.span().start, folder.join(path.get_ref()));
-                let readable = std::fs::File::open(&full).map(drop);
-                readable.map(|()| full.clone()).map_err(|error| {
-                    let what = format!("{}: {error}; name a file in PEM", full.display());
-                    mistakes.at(at, &format!("tls.{key}"), what)
-                })
-            };
-            settings.tls = Some(Tls {
-                certificate: file("certificate", tls.certificate)?,
-                key: file("key", tls.key)?,
-                authority: file("authority", tls.authority)?,
-                verify_address: tls.verify_address.unwrap_or(true),
-            });
+            if !knows_tls {
+                return Err(mistakes.at(tls.span().start, "tls", NO_TLS.to_owned()));
+            }
+            settings.tls = Some(tls.into_inner().checked(folder, &mistakes)?);
         }
         settings.member(read.member, &mistakes)?;
         if let Some(deploy) = read.deploy {
@@ -240,5 +264,20 @@ impl Mistakes<'_> {
         let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
         let key = if key.is_empty() { String::new() } else { format!(": {key}") };
         SettingsError { file: self.file.to_owned(), place: format!(":{line}:{column}{key}"), what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_tls_refuses_the_table_and_names_the_remedy() {
+        let text =
+            "[host]\nname = \"desk\"\n[tls]\ncertificate = \"a\"\nkey = \"b\"\nauthority = \"c\"\n";
+        let parsed = Settings::parse_for_build("s.toml", text, Path::new("/"), false);
+        assert_eq!(parsed.unwrap_err().to_string(), format!("s.toml:3:1: tls: {NO_TLS}"));
+        let plain = Settings::parse_for_build("s.toml", "[host]\n", Path::new("/"), false);
+        assert_eq!(plain, Ok(Settings::default()));
     }
 }
