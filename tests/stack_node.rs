@@ -18,7 +18,8 @@ use support::{
 const SAFE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 const PLAIN: &str = "ui | unreliable | net";
 
-/// Stands between sender and receiver, and keeps what the sender says.
+/// Stands between sender and receiver, and keeps what the sender says. One that lies says to each packet that its
+/// connection is not known.
 struct Wire {
     at: SocketAddr,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -27,7 +28,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn to(receiver: SocketAddr) -> Self {
+    fn to(receiver: SocketAddr, lies: bool) -> Self {
         let bound = || {
             let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
             let wait = Some(Duration::from_millis(20));
@@ -50,6 +51,10 @@ impl Wire {
                     *sender.lock().unwrap() = Some(from);
                     seen.lock().unwrap().push(bytes[..len].to_vec());
                     let _ = back.send(&bytes[..len]);
+                    if lies && bytes[..4] != [0; 4] {
+                        let unknown = [&[0, 0, 0, 0, 1, 5, 0], &bytes[..4]].concat();
+                        let _ = front.send_to(&unknown, from);
+                    }
                 }
             })
         };
@@ -86,10 +91,10 @@ fn share(stream: &Value, name: &str) -> f64 {
 
 /// Runs the node through this stack; what `play` measured, the packets that it got, and what went
 /// over the wire.
-fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+fn carried(stack: &str, lies: bool) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let folder = Folder::new();
     let receiver = free_port();
-    let wire = Wire::to(receiver);
+    let wire = Wire::to(receiver, lies);
     let record = folder.join("lecture.rtpdump");
     let source = format!("stack://{receiver}");
     let play = play(&[&source, "--record", record.to_str().expect("plain")], receiver);
@@ -114,7 +119,7 @@ fn readable(packets: &[Vec<u8>], datagrams: &[Vec<u8>]) -> usize {
 
 #[test]
 fn frames_arrive_decodable_and_nobody_on_the_way_can_read_them() {
-    let (stream, packets, datagrams) = carried(SAFE);
+    let (stream, packets, datagrams) = carried(SAFE, false);
     for name in ["lost", "duplicates", "reordered", "malformed", "restarts", "incomplete"] {
         assert_eq!(stream[name], 0, "{name}: {stream}");
     }
@@ -129,9 +134,20 @@ fn frames_arrive_decodable_and_nobody_on_the_way_can_read_them() {
 
 #[test]
 fn without_encryption_they_can_be_read_so_the_test_above_can_fail() {
-    let (stream, packets, datagrams) = carried(PLAIN);
+    let (stream, packets, datagrams) = carried(PLAIN, false);
     assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 20), "{stream}");
     assert_eq!(readable(&packets, &datagrams), 10);
+}
+
+#[test]
+fn a_lie_that_the_receiver_was_killed_costs_no_frame() {
+    let (stream, _, datagrams) = carried(SAFE, true);
+    for name in ["lost", "malformed", "restarts", "incomplete"] {
+        assert_eq!(stream[name], 0, "{name}: {stream}");
+    }
+    assert_eq!(share(&stream, "decodable_share"), 1.0, "{stream}");
+    let hellos = datagrams.iter().filter(|datagram| datagram.starts_with(&[0, 0, 0, 0, 1, 3]));
+    assert!(hellos.count() >= 3, "connections were made anew");
 }
 
 #[test]

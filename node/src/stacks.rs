@@ -27,6 +27,8 @@ use crate::credentials::{CredentialError, Credentials, PeersWatch};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often another connection is made at most because it is said that a receiver does not know the first.
+const AGAIN: Duration = Duration::from_millis(250);
 /// How often a connection is looked at.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Elements of an endpoint.
@@ -281,16 +283,30 @@ impl StreamConnection {
 
     /// Lends the connection to the engine until it ends: why; `None` when it is time to stop.
     fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
-        let connection = Arc::new(connection);
+        let mut connection = Arc::new(connection);
         *self.connection.lock() = Some(Arc::clone(&connection));
         *self.problem.lock() = None;
         let mut ended = None;
         let mut scrap = Vec::new();
+        let mut again_at = std::time::Instant::now();
         while ended.is_none() && !stopped() {
             thread::park_timeout(POLL_EVERY.into());
             // Receivers say nothing but that they close.
             ended = connection.recv(&mut scrap, Duration::ZERO).err();
             ended = ended.filter(|why| *why != RecvError::Timeout);
+            // The receiver may have been killed and started again. Since anybody may say so, packets go by this
+            // connection until there is another.
+            if std::time::Instant::now() >= again_at && connection.take_unknown() {
+                if let Some(Ok(other)) = self.connect(stopped) {
+                    let before = std::mem::replace(&mut connection, Arc::new(other));
+                    *self.connection.lock() = Some(Arc::clone(&connection));
+                    // Closing waits for who may be gone.
+                    let closing = thread::Builder::new().name("stack close".to_owned());
+                    let _ = closing.spawn(move || drop(before));
+                    ended = None;
+                }
+                again_at = std::time::Instant::now() + AGAIN.to_std();
+            }
         }
         *self.connection.lock() = None;
         ended

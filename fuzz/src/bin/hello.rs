@@ -79,7 +79,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let packet = choices.bytes(48);
         if way % 3 != 0 {
-            assert!(other.handle_packet(one_at, ID, packet).is_none(), "nobody made this");
+            assert!(other.handle_packet(one_at, ID, packet, now).is_none(), "nobody made this");
         }
         while let Some(event) = one.poll_event() {
             match event {
