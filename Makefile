@@ -34,7 +34,7 @@ fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
 	@tools/setup.sh test
 	tools/fuzz.sh $${SECONDS_EACH:-600}
 
-soak: ## what takes long, ten minutes each (ARGS="--quick": a minute each)
+soak: ## what takes long, ten minutes each or more (ARGS="--quick": a minute each)
 	@tools/setup.sh test
 	tools/soak.sh $(ARGS)
 

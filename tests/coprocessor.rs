@@ -3,52 +3,22 @@
 
 mod support;
 
-use std::path::Path;
-
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, file_source, http, node_file, sink,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, coprocessor_is_built, file_source, http,
+    node_file, sink,
 };
 
 /// A playout delay that no slowness of the machine uses up.
 const PATIENT: &str = "delay = \"20 s\"";
 
-/// The coprocessor is another package's program: `cargo test --workspace` builds it.
-fn is_built(test: &str) -> bool {
-    let built =
-        Path::new(env!("CARGO_BIN_EXE_selvedge")).with_file_name("selvedge-coproc").exists();
-    if !built {
-        support::skipped(
-            test,
-            "selvedge-coproc is not built (cargo build -p selvedge-place-coprocessor)",
-        );
-    }
-    built
-}
-
 fn frames(stream: &Value) -> u64 {
     stream["frames"].as_u64().unwrap_or_else(|| panic!("no frames in {stream}"))
 }
 
-/// The only child of a process.
-fn child_of(pid: u32) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-/// A child of any of a process's threads.
-fn coprocessor_of(pid: u32) -> Option<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    tasks.flatten().find_map(|task| {
-        let task = task.file_name().into_string().ok()?;
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
-    })
-}
-
 #[test]
 fn a_node_goes_on_over_the_death_of_its_coprocessor() {
-    if !is_built("a_node_goes_on_over_the_death_of_its_coprocessor") {
+    if !coprocessor_is_built("a_node_goes_on_over_the_death_of_its_coprocessor") {
         return;
     }
     let folder = Folder::new();
@@ -67,12 +37,10 @@ fn a_node_goes_on_over_the_death_of_its_coprocessor() {
     support::until("the knob is turned", || http::stream(&page, "corridor")["priority"] == -3);
 
     // `setpriv` has become the program itself.
-    let runs_one = |&child: &u32| coprocessor_of(child).is_some();
-    let pid = child_of(node.id()).filter(runs_one).unwrap_or_else(|| node.id());
-    let coprocessor = coprocessor_of(pid).expect("it runs a coprocessor");
-    let killed = std::process::Command::new("kill").args(["-9", &coprocessor.to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()));
-    support::until("another runs", || coprocessor_of(pid).is_some_and(|new| new != coprocessor));
+    let coprocessor = || support::child_named(node.id(), "selvedge-coproc");
+    let killed = coprocessor().expect("it runs a coprocessor");
+    support::kill("KILL", killed);
+    support::until("another runs", || coprocessor().is_some_and(|new| new != killed));
     // Counters go on.
     let before = sent();
     assert!(before >= 60);
@@ -89,7 +57,7 @@ fn a_node_goes_on_over_the_death_of_its_coprocessor() {
 
 #[test]
 fn one_word_of_the_node_file_chooses_the_path() {
-    if !is_built("one_word_of_the_node_file_chooses_the_path") {
+    if !coprocessor_is_built("one_word_of_the_node_file_chooses_the_path") {
         return;
     }
     let folder = Folder::new();

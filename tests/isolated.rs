@@ -6,30 +6,20 @@ mod support;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use selvedge_control_config::view::{NodeView, PictureForm};
 use selvedge_node::{Node, NodeOptions};
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, file_source, free_port, http, lecture,
-    node_file, sink, until,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, child_named, children, clip, file_source,
+    free_port, http, kill, lecture, node_file, sink, until,
 };
 
 const AMPLE: &str = "rate = \"50 Mbit/s\"";
 const PATIENT: &str = "delay = \"60 s\"\nring = 1024\npool = \"16 MB\"\n";
 /// What a process may take of memory that it shares with nobody, in kB.
 const PRIVATE_KB: u64 = 25_000;
-
-/// The processes that a program has started and that run.
-fn children(id: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect()
-}
 
 /// The only process that a node has started.
 fn only_child(node: u32) -> u32 {
@@ -45,11 +35,6 @@ fn status(id: u32, key: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(":\t"));
     value.unwrap_or_default().to_owned()
-}
-
-fn kill(signal: &str, id: u32) {
-    let done = Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status();
-    assert!(done.is_ok_and(|done| done.success()));
 }
 
 fn count(stream: &Value, key: &str) -> u64 {
@@ -195,7 +180,7 @@ fn a_program_isolates_its_sources_by_the_command_and_gets_small_pictures() {
     }
     let plugins = plugins(std::process::id());
     assert!(plugins.is_empty(), "the node could parse media by {plugins:?}");
-    let source = only_child_named(std::process::id(), "selvedge-source");
+    let source = child_named(std::process::id(), "selvedge-source").expect("it runs");
     drop(node.stop());
     assert!(!Path::new(&format!("/proc/{source}")).exists(), "it ended with its node");
 }
@@ -227,14 +212,6 @@ fn a_check_opens_what_is_in_the_network_by_a_process_of_its_own() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("no media from"), "{ended:?}");
     assert!(!Path::new(&format!("/proc/{process}")).exists(), "it ended with its check");
-}
-
-/// The only process of this name that a program has started; tests of this program start others.
-fn only_child_named(of: u32, name: &str) -> u32 {
-    let named = children(of).into_iter().filter(|&id| status(id, "Name") == name);
-    let found: Vec<_> = named.collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0]
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn share(stream: &Value, name: &str) -> f64 {
 
 /// Runs the node through this stack; what `play` measured, the packets that it got, and what went
 /// over the wire.
-fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+fn carried(stack: &str, lies: bool) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let folder = Folder::new();
     let receiver = free_port();
     let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
@@ -36,6 +36,9 @@ fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
             kept.lock().unwrap().push(datagram.to_vec());
         }
         send(to_receiver, datagram);
+        if lies && to_receiver && datagram[..4] != [0; 4] {
+            send(false, &[&[0, 0, 0, 0, 1, 5, 0], &datagram[..4]].concat());
+        }
     });
     let record = folder.join("lecture.rtpdump");
     let source = format!("stack://{receiver}");
@@ -62,7 +65,7 @@ fn readable(packets: &[Vec<u8>], datagrams: &[Vec<u8>]) -> usize {
 
 #[test]
 fn frames_arrive_decodable_and_nobody_on_the_way_can_read_them() {
-    let (stream, packets, datagrams) = carried(SAFE);
+    let (stream, packets, datagrams) = carried(SAFE, false);
     for name in ["lost", "duplicates", "reordered", "malformed", "restarts", "incomplete"] {
         assert_eq!(stream[name], 0, "{name}: {stream}");
     }
@@ -77,9 +80,20 @@ fn frames_arrive_decodable_and_nobody_on_the_way_can_read_them() {
 
 #[test]
 fn without_encryption_they_can_be_read_so_the_test_above_can_fail() {
-    let (stream, packets, datagrams) = carried(PLAIN);
+    let (stream, packets, datagrams) = carried(PLAIN, false);
     assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 20), "{stream}");
     assert_eq!(readable(&packets, &datagrams), 10);
+}
+
+#[test]
+fn a_lie_that_the_receiver_was_killed_costs_no_frame() {
+    let (stream, _, datagrams) = carried(SAFE, true);
+    for name in ["lost", "malformed", "restarts", "incomplete"] {
+        assert_eq!(stream[name], 0, "{name}: {stream}");
+    }
+    assert_eq!(share(&stream, "decodable_share"), 1.0, "{stream}");
+    let hellos = datagrams.iter().filter(|datagram| datagram.starts_with(&[0, 0, 0, 0, 1, 3]));
+    assert!(hellos.count() >= 3, "connections were made anew");
 }
 
 #[test]

@@ -1,30 +1,38 @@
 #!/usr/bin/env bash
-# Measures what takes longer than a test may: ten minutes each. Results are kept in docs/soak, beside the
+# Measures what takes longer than a test may: ten minutes each, or more. Results are kept in docs/soak, beside the
 # commit, the processors and the load at the start.
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras
+#       NAME      only these: page, cameras, kills
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
-# own, restarted at random (needs root rights).
+# own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
+# times each (--quick: 50) at random moments: how long until it works again, that no other stream loses a
+# frame, and that nothing is left.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-seconds=600 keep=1 names=()
+seconds=600 kills=1000 keep=1 names=()
 for word in "$@"; do
   case $word in
-    --quick) seconds=60 keep='' ;;
-    page | cameras) names+=("$word") ;;
+    --quick) seconds=60 kills=50 keep='' ;;
+    page | cameras | kills) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
   SOAK_SECONDS=$seconds cargo test --locked --workspace --all-features --test cameras -- \
     --ignored --nocapture twenty_cameras
+}
+kills() {
+  local package=(--locked --all-features -p selvedge)
+  cargo build --quiet "${package[@]}" -p selvedge-place-coprocessor &&
+    SOAK_KILLS=$kills cargo test "${package[@]}" --test kills -- \
+    --ignored --nocapture a_thousand_times
 }
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
@@ -47,14 +55,15 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+about() { if [ "$1" = kills ]; then echo "$kills times"; else echo "$seconds s"; fi; }
 failed=0
 mkdir -p docs/soak out
 for name in "${names[@]}"; do
   result=out/soak-$name.txt
   {
-    printf 'soak %s, %s s, commit %s, %s processors, load %s\n' "$name" "$seconds" \
+    printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ cameras)|gap|panicked|memory'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills)|descriptors)|gap|panicked|memory|does not work|process.* left'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
@@ -14,16 +14,20 @@ use selvedge_node::control_server::StackControlServer;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::PacketTap;
-use selvedge_units::Duration;
+use selvedge_units::{Duration, Instant};
 
 use crate::identity::IdentityArgs;
 
 /// Connections at once: one sends, others begin while it has not been told from dead yet.
 const CONNECTIONS_MAX: usize = 16;
+/// A connection that is silent for so long makes room for another.
+const SILENT: Duration = Duration::from_secs(1);
 /// How long threads wait at once before they look whether it is over.
 const WAIT: Duration = Duration::from_millis(50);
 /// How often the sender gets a report of what came.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
+/// In place of when something came last: the connection is given up.
+const GIVEN_UP: u64 = u64::MAX;
 /// How long what is on its way may take when it is over, and messages of one connection then.
 const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
 
@@ -101,21 +105,31 @@ impl Shared {
     /// A thread for each connection, as they come.
     fn accept(&self) {
         thread::scope(|scope| {
-            let mut readers = Vec::new();
+            let mut readers: Vec<(thread::ScopedJoinHandle<'_, ()>, Arc<AtomicU64>)> = Vec::new();
             while !self.stop.load(Ordering::Acquire) {
                 let came = self.endpoint.accept(WAIT);
                 self.meter.lock().handle_timeout(self.clock.now());
                 let changed = self.watch.lock().poll(self.clock.now());
                 changed.into_iter().for_each(|peers| self.endpoint.allow(&peers));
-                readers.retain(|reader: &thread::ScopedJoinHandle<'_, ()>| !reader.is_finished());
+                readers.retain(|(reader, _)| !reader.is_finished());
                 let Some(connection) = came else { continue };
                 let peer = connection.peer();
+                let now = self.clock.now();
                 if readers.len() >= CONNECTIONS_MAX {
-                    tracing::warn!(%peer, "too many connections at once; this one is closed");
-                    continue;
+                    // Its sender was killed, most often.
+                    let heard = |at: &usize| readers[*at].1.load(Ordering::Relaxed);
+                    let longest = (0..readers.len()).min_by_key(heard);
+                    let Some(longest) = longest.filter(|at| now.since(Instant(heard(at))) > SILENT)
+                    else {
+                        tracing::warn!(%peer, "too many connections at once; this one is closed");
+                        continue;
+                    };
+                    readers.swap_remove(longest).1.store(GIVEN_UP, Ordering::Relaxed);
                 }
                 tracing::info!(%peer, "stack connected");
-                readers.push(scope.spawn(move || self.read(&connection)));
+                let heard = Arc::new(AtomicU64::new(now.0));
+                let told = Arc::clone(&heard);
+                readers.push((scope.spawn(move || self.read(&connection, &told)), heard));
             }
         });
     }
@@ -130,7 +144,8 @@ impl Shared {
         }
     }
 
-    fn read(&self, connection: &Connection) {
+    /// Reads until the connection ends, or is given up; `heard` gets when the last packet came.
+    fn read(&self, connection: &Connection, heard: &AtomicU64) {
         let mut left = LAST.1;
         let (before, mut reported) = (self.report(), self.clock.now());
         loop {
@@ -144,6 +159,7 @@ impl Shared {
             match connection.take(if stopping { LAST.0 } else { WAIT }) {
                 Ok(packet) => {
                     let now = self.clock.now();
+                    heard.fetch_max(now.0, Ordering::Relaxed);
                     let mut tap = self.tap.lock();
                     if let Some(tap) = tap.as_mut() {
                         tap.packet(0, now, &packet);
@@ -156,7 +172,8 @@ impl Shared {
                         }
                     }
                 }
-                Err(RecvError::Timeout) if !stopping => {}
+                Err(RecvError::Timeout)
+                    if !stopping && heard.load(Ordering::Relaxed) < GIVEN_UP => {}
                 Err(RecvError::Timeout) => return,
                 Err(why) => {
                     tracing::info!(peer = %connection.peer(), %why, "stack disconnected");

@@ -24,6 +24,8 @@ pub enum Kind {
     Hello,
     /// It agrees, or refuses.
     Welcome,
+    /// It claims that a connection is not known.
+    Unknown,
     /// The sealed packet that confirms a connection, and those behind it.
     Packet,
 }
@@ -115,7 +117,10 @@ impl Ends {
             answers.extend(std::iter::from_fn(|| self.ends[1].poll_transmit()));
         }
         for answer in answers {
-            assert!(answer.bytes.len() <= datagram.len(), "an answer is longer than what it answers");
+            assert!(
+                answer.bytes.len() <= datagram.len(),
+                "an answer is longer than what it answers"
+            );
             self.ends[0].handle_datagram(address(1), &answer.bytes, &seed, now);
         }
     }
@@ -129,7 +134,7 @@ impl Ends {
             }
         }
         let made_up = choices.bytes(48);
-        let confirmed = self.ends[1].handle_packet(address(0), ID, made_up);
+        let confirmed = self.ends[1].handle_packet(address(0), ID, made_up, now);
         assert!(self.is_open || confirmed.is_none(), "nobody made this packet");
         while let Some(event) = self.ends[0].poll_event() {
             match event {
@@ -166,8 +171,12 @@ impl Ends {
             }
             let known = sent.get(&datagram).copied();
             if opener.is_none() {
-                let confirmed = self.ends[1].handle_packet(address(0), ID, &datagram);
-                assert_eq!(confirmed.is_some(), known.is_some(), "a packet confirms if it was sealed");
+                let confirmed = self.ends[1].handle_packet(address(0), ID, &datagram, self.now);
+                assert_eq!(
+                    confirmed.is_some(),
+                    known.is_some(),
+                    "a packet confirms if it was sealed"
+                );
                 opener = confirmed.map(|confirmed| confirmed.session.opener);
             }
             let Some(opener) = &mut opener else { continue };

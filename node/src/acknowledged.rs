@@ -27,11 +27,13 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// A connection begins: its counts begin at 0.
+    /// A connection begins, and its counts at 0; it may take another's place.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.ended = self.total();
         self.current = ReceiverReport::default();
-        self.connected = Some(now);
+        if self.connected.replace(now).is_some() {
+            return;
+        }
         self.recent.clear();
         self.recent.push_back((now, self.ended));
     }

@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -73,6 +73,7 @@ impl StackControlServer {
             Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
         let pid = std::process::id();
         let command = command.to_owned();
+        remove_stale_sockets();
         let opened = path(pid)
             .map_err(io::Error::other)
             .and_then(|path| Ok((seqpacket::listen_at(&path)?, path)));
@@ -134,6 +135,22 @@ fn answer(
     match Long::write(&process) {
         Ok((body, memory)) => connection.answer(Ok(&body), &[], &[memory.as_fd()]),
         Err(why) => refuse(&why),
+    }
+}
+
+/// Removes the sockets of processes that were killed.
+fn remove_stale_sockets() {
+    for pid in processes().unwrap_or_default() {
+        let Ok(path) = path(pid) else { continue };
+        let is_gone = !Path::new(&format!("/proc/{pid}")).exists();
+        // A process elsewhere may have the number, in a folder that both see.
+        let refuses = || {
+            Connection::open(&path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if is_gone && refuses() {
+            // Another process may have done so.
+            let _ = std::fs::remove_file(&path);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ use crate::credentials::{CredentialError, Credentials, PeersWatch};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often another connection is made at most because it is said that a receiver does not know the first.
+const AGAIN: Duration = Duration::from_millis(250);
 /// How often a connection is looked at.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Elements of an endpoint.
@@ -302,12 +304,13 @@ impl StreamConnection {
 
     /// Lends the connection to the engine until it ends: why; `None` when it is time to stop.
     fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
-        let connection = Arc::new(connection);
+        let mut connection = Arc::new(connection);
         *self.connection.lock() = Some(Arc::clone(&connection));
         *self.problem.lock() = None;
         self.acknowledged.lock().handle_connected(self.clock.now());
         let mut ended = None;
         let mut message = Vec::new();
+        let mut again_at = self.clock.now();
         while ended.is_none() && !stopped() {
             thread::park_timeout(POLL_EVERY.into());
             // Receivers send reports and nothing else.
@@ -319,6 +322,20 @@ impl StreamConnection {
                 }
                 Err(RecvError::Timeout) => {}
                 Err(why) => ended = Some(why),
+            }
+            // The receiver may have been killed and started again. Anybody can claim that, so packets go by this
+            // connection until there is another.
+            if self.clock.now() >= again_at && connection.take_unknown() {
+                if let Some(Ok(other)) = self.connect(stopped) {
+                    let before = std::mem::replace(&mut connection, Arc::new(other));
+                    *self.connection.lock() = Some(Arc::clone(&connection));
+                    self.acknowledged.lock().handle_connected(self.clock.now());
+                    // Closing waits for an end that may be gone.
+                    let closing = thread::Builder::new().name("stack close".to_owned());
+                    let _ = closing.spawn(move || drop(before));
+                    ended = None;
+                }
+                again_at = self.clock.now() + AGAIN;
             }
         }
         *self.connection.lock() = None;

@@ -269,8 +269,7 @@ impl Running {
 
     /// Sends it a signal, such as `INT`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "no process {}", self.id());
+        kill(name, self.id());
     }
 
     /// The address of the page, once it is served.
@@ -326,6 +325,39 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The coprocessor is another package's program: `cargo test --workspace` builds it.
+pub(crate) fn coprocessor_is_built(test: &str) -> bool {
+    let built = option_env!("CARGO_BIN_EXE_selvedge")
+        .is_some_and(|path| Path::new(path).with_file_name("selvedge-coproc").exists());
+    if !built {
+        skipped(test, "selvedge-coproc is not built (cargo build -p selvedge-place-coprocessor)");
+    }
+    built
+}
+
+/// The processes that a program has started and that run.
+pub(crate) fn children(id: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// One of this name among them.
+pub(crate) fn child_named(of: u32, name: &str) -> Option<u32> {
+    let is_it = |id: &u32| {
+        let found = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        found.trim_end() == name
+    };
+    children(of).into_iter().find(is_it)
+}
+
+pub(crate) fn kill(signal: &str, id: u32) {
+    let done = Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status();
+    assert!(done.is_ok_and(|done| done.success()), "no process {id}");
 }
 
 /// Runs `selvedge` to its end.

@@ -43,6 +43,7 @@ pub struct Connection {
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) disconnected: Arc<AtomicBool>,
+    is_unknown: Arc<AtomicBool>,
     /// What the application has not been told.
     pub(super) news: Arc<Mutex<News>>,
     /// The peer has closed it, and all that it sent before has been read.
@@ -51,7 +52,8 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(shared: &Arc<Shared>, opened: Opened) -> Self {
-        let Opened { id, pipeline, port, negotiations, network, streams, gone, news } = opened;
+        let Opened { id, pipeline, port, negotiations, network, streams, gone, is_unknown, news } =
+            opened;
         Self {
             shared: Arc::clone(shared),
             id,
@@ -61,6 +63,7 @@ impl Connection {
             network,
             streams,
             disconnected: gone,
+            is_unknown,
             news,
             closed: AtomicBool::new(false),
         }
@@ -70,6 +73,14 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.pipeline.work().peer
+    }
+
+    /// Whether it was said since the last call that the other end does not know the connection. That may be
+    /// made up; else the other end was killed, and another has its address. Who wants to go on makes another
+    /// connection, and gives this one up when that is there.
+    #[must_use]
+    pub fn take_unknown(&self) -> bool {
+        self.is_unknown.swap(false, Ordering::Relaxed)
     }
 
     /// What this host guarantees of what is sent and of what is received, and how much of the delay

@@ -26,6 +26,7 @@ impl Shared {
         let (handshakes, calls) = &mut *state;
         let result = change(handshakes);
         let (mut wakers, mut hellos, mut expired) = (Vec::new(), Vec::new(), Vec::new());
+        let mut unknown = Vec::new();
         while let Some(event) = handshakes.poll_event() {
             let (connection, news) = match event {
                 Event::Reached { connection, there_and_back } => {
@@ -38,6 +39,10 @@ impl Shared {
                 Event::Silent { connection } => (connection, CallNews::Silent),
                 Event::Hello(hello) => {
                     hellos.push(hello);
+                    continue;
+                }
+                Event::Unknown { connection, from } => {
+                    unknown.push((connection, from));
                     continue;
                 }
                 Event::Expired { connection, kept } => {
@@ -58,6 +63,13 @@ impl Shared {
             self.rings.close(id);
             self.release(half.streams);
         });
+        for (id, from) in unknown {
+            if let Some(connection) = lock(&self.open).get(&id)
+                && connection.pipeline.work().peer == from
+            {
+                connection.is_unknown.store(true, Ordering::Relaxed);
+            }
+        }
         hellos.into_iter().for_each(|hello| self.handle_hello(*hello));
         result
     }

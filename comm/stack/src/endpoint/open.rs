@@ -32,6 +32,8 @@ pub(super) struct ConnectionState {
     /// When it was last said that this end lives.
     pub(super) last_keepalive: Option<Instant>,
     pub(super) disconnected: Arc<AtomicBool>,
+    /// Somebody says that the other end does not know it.
+    pub(super) is_unknown: Arc<AtomicBool>,
     /// Since when its ring is gone.
     pub(super) lost: Option<Instant>,
     /// What the manager did and the application has not been told.
@@ -51,5 +53,6 @@ pub(super) struct Opened {
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
+    pub(super) is_unknown: Arc<AtomicBool>,
     pub(super) news: Arc<Mutex<News>>,
 }

@@ -139,11 +139,12 @@ fn arrived(
     datagram: Datagram<'_>,
     from: Option<SocketAddr>,
 ) {
+    let now = shared.clock.now();
     let mut open = lock(&shared.open);
     if !open.contains_key(&id) {
         drop(open);
         let confirmed = shared.handshake(|handshakes| match from {
-            Some(from) => handshakes.handle_packet(from, id, datagram.bytes()),
+            Some(from) => handshakes.handle_packet(from, id, datagram.bytes(), now),
             // Only who could read the welcome has a ring to here.
             None => handshakes.confirm(id),
         });
@@ -152,7 +153,6 @@ fn arrived(
         }
         open = lock(&shared.open);
     }
-    let now = shared.clock.now();
     let Some(connection) = open.get_mut(&id) else {
         shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
         return;

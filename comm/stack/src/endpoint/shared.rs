@@ -153,7 +153,7 @@ impl Shared {
         let alarms = Arc::clone(&self.alarms);
         let work = ConnectionChain::new(line, below, sealing, peer, self.clock, alarms);
         let pipeline = Arc::new(Pipeline::new(work, 1024));
-        let gone = Arc::new(AtomicBool::new(false));
+        let [gone, is_unknown] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let mut open = lock(&self.open);
         if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
             drop(open);
@@ -176,6 +176,7 @@ impl Shared {
             is_confirmed: false,
             last_keepalive: None,
             disconnected: Arc::clone(&gone),
+            is_unknown: Arc::clone(&is_unknown),
             lost: None,
         };
         open.insert(id, entry);
@@ -188,7 +189,17 @@ impl Shared {
         }
         self.elements.add(&pipeline);
         self.publish_assignments();
-        Some(Opened { id, port: sending, negotiations, network, pipeline, streams, gone, news })
+        Some(Opened {
+            id,
+            port: sending,
+            negotiations,
+            network,
+            pipeline,
+            streams,
+            gone,
+            is_unknown,
+            news,
+        })
     }
 
     /// Tells all plants who serves them now. Elements follow at their next turn.

@@ -4,6 +4,10 @@
 //! initiator sends its hello until a welcome or a refusal comes, with a new cookie each time. The responder
 //! keeps a hello's state for 3 s, half open. A connection counts when a packet sealed with its keys has come,
 //! so a replayed hello opens none.
+//!
+//! An end that gets a packet of a connection that it does not know answers with `unknown`: a process that was
+//! killed may have had the connection. Anybody can forge that answer, so it only makes the sender open another
+//! connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,7 +17,7 @@ use snow::HandshakeState;
 
 use crate::cookie::{COOKIE, Cookies};
 use crate::key::{Key, Keys, PublicKey};
-use crate::message::{HELLO_MIN, Kind, LONGEST, Message, PAYLOAD_MAX, ProposeError};
+use crate::message::{FRONT, HELLO_MIN, Kind, LONGEST, Message, PAYLOAD_MAX, ProposeError};
 use crate::noise::{self, Identity};
 use crate::packet::{Opener, Sealer};
 
@@ -30,6 +34,8 @@ const COOKIES_FROM: usize = 16;
 const HALF_OPEN_MAX: usize = 64;
 /// each for so long.
 const HALF_OPEN: Duration = Duration::from_secs(3);
+/// How often it is said at most that a connection is unknown.
+const UNKNOWN: Duration = Duration::from_millis(5);
 /// Hellos that are remembered.
 const RECENT_MAX: usize = 1024;
 
@@ -125,6 +131,13 @@ pub enum Event<T> {
         /// The connection.
         connection: u32,
     },
+    /// A datagram from the other end's address claims that the other end does not know the connection.
+    Unknown {
+        /// The connection.
+        connection: u32,
+        /// The address.
+        from: SocketAddr,
+    },
     /// The initiator of a half-open connection did not confirm it.
     Expired {
         /// The connection.
@@ -214,6 +227,8 @@ pub struct Handshakes<T> {
     attempts: BTreeMap<u32, Attempt>,
     half_open: BTreeMap<u32, HalfOpen<T>>,
     recent: VecDeque<[u8; 32]>,
+    /// When it may be said again that a connection is unknown.
+    unknown_at: Instant,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event<T>>,
     counts: Counts,
@@ -236,6 +251,7 @@ impl<T> Handshakes<T> {
             attempts: BTreeMap::new(),
             half_open: BTreeMap::new(),
             recent: VecDeque::new(),
+            unknown_at: Instant::ZERO,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counts: Counts::default(),
@@ -413,6 +429,10 @@ impl<T> Handshakes<T> {
             Kind::Echo => self.handle_echo(from, message, now),
             Kind::Hello => self.handle_hello(from, message, seed, now),
             Kind::Welcome => self.handle_welcome(from, message, now),
+            Kind::Unknown => {
+                let connection = message.connection;
+                self.events.push_back(Event::Unknown { connection, from });
+            }
         }
     }
 
@@ -423,8 +443,19 @@ impl<T> Handshakes<T> {
         from: SocketAddr,
         connection: u32,
         packet: &[u8],
+        now: Instant,
     ) -> Option<Confirmed<T>> {
-        let half = self.half_open.get(&connection).filter(|half| half.from == from)?;
+        let Some(half) = self.half_open.get(&connection) else {
+            // No answer is longer than what it answers.
+            if packet.len() >= FRONT && now >= self.unknown_at {
+                self.unknown_at = now + UNKNOWN;
+                self.send(from, Kind::Unknown, connection, &[]);
+            }
+            return None;
+        };
+        if half.from != from {
+            return None;
+        }
         let (session, _) = half.session.as_ref()?;
         if self.identity.is_sealed() && !session.opener.would_open(packet) {
             self.counts.forged += 1;

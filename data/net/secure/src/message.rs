@@ -4,13 +4,14 @@
 //! |---|---|
 //! | 0 | 0, `u32`: no connection |
 //! | 4 | the version, 1 |
-//! | 5 | 1 probe, 2 echo, 3 hello, 4 welcome |
+//! | 5 | 1 probe, 2 echo, 3 hello, 4 welcome, 5 unknown |
 //! | 6 | how the ends authenticate each other: 0 not at all, 1 by a secret, 2 by static keys |
 //! | 7 | the connection, `u32`, chosen by the initiator |
 //! | 11 | the body |
 //!
 //! A probe's body is a nonce of 8 bytes, the time of sending as `u64`, and 16 zeros; an echo's the same with
-//! a cookie in place of the zeros. A hello's is a cookie and a Noise message, a welcome's a Noise message.
+//! a cookie in place of the zeros. A hello's is a cookie and a Noise message, a welcome's a Noise message. Of
+//! a connection that is unknown nothing more is said.
 
 use crate::cookie::COOKIE;
 
@@ -20,7 +21,8 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) const HELLO_MIN: usize = 512;
 /// no datagram of the handshake is longer than this.
 pub const LONGEST: usize = 1400;
-const FRONT: usize = 11;
+/// What a datagram of the handshake begins with.
+pub(crate) const FRONT: usize = 11;
 /// What Noise and the headers take of a hello with static keys, at most.
 const AROUND: usize = FRONT + COOKIE + 96 + 1;
 /// The longest payload of either end's Noise message.
@@ -49,6 +51,7 @@ pub(crate) enum Kind {
     Echo = 2,
     Hello = 3,
     Welcome = 4,
+    Unknown = 5,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,7 @@ impl<'a> Message<'a> {
             2 => Kind::Echo,
             3 => Kind::Hello,
             4 => Kind::Welcome,
+            5 => Kind::Unknown,
             _ => return None,
         };
         let connection = u32::from_be_bytes([a, b, c, d]);

@@ -118,7 +118,8 @@ fn made(one: &mut End, other: &mut End, id: u32) -> (Session, Confirmed<u32>) {
     let welcome = welcome(other, one.at, &hello);
     let mut session = welcomed(one, other.at, &welcome).expect("welcomed");
     let packet = session.sealer.packet(b"first", one.now).expect("sealed");
-    let confirmed = other.handshakes.handle_packet(one.at, id, &packet).expect("confirmed");
+    let confirmed =
+        other.handshakes.handle_packet(one.at, id, &packet, other.now).expect("confirmed");
     (session, confirmed)
 }
 
@@ -133,14 +134,15 @@ fn a_connection_counts_once_the_initiator_has_shown_its_keys() {
     let packet = session.sealer.packet(b"first", one.now).expect("sealed");
     let mut forged = packet.clone();
     forged[14] ^= 1;
-    assert!(other.handshakes.handle_packet(one.at, ID, &forged).is_none());
-    assert!(other.handshakes.handle_packet(at(9), ID, &packet).is_none());
-    let mut confirmed = other.handshakes.handle_packet(one.at, ID, &packet).expect("confirmed");
+    assert!(other.handshakes.handle_packet(one.at, ID, &forged, other.now).is_none());
+    assert!(other.handshakes.handle_packet(at(9), ID, &packet, other.now).is_none());
+    let mut confirmed =
+        other.handshakes.handle_packet(one.at, ID, &packet, other.now).expect("confirmed");
     assert_eq!((confirmed.kept, confirmed.from), (42, one.at));
     assert_eq!(confirmed.session.opener.open(&mut packet.clone()).expect("it opens"), b"first");
     let mut back = confirmed.session.sealer.packet(b"back", other.now).expect("sealed");
     assert_eq!(session.opener.open(&mut back).expect("it opens"), b"back");
-    assert!(other.handshakes.handle_packet(one.at, ID, &packet).is_none(), "only once");
+    assert!(other.handshakes.handle_packet(one.at, ID, &packet, other.now).is_none(), "only once");
 }
 
 #[test]
@@ -197,6 +199,30 @@ fn lost_datagrams_are_said_again_however_long_the_way_is() {
 }
 
 #[test]
+fn a_packet_of_an_unknown_connection_is_answered_and_ends_nothing() {
+    let (mut one, mut killed) = pair();
+    let (mut session, _) = made(&mut one, &mut killed, ID);
+    // Another end has its address now.
+    let mut other = End::new(secret(), 2);
+    let packet = session.sealer.packet(b"lost", one.now).expect("sealed");
+    let mut gets = |packet: &[u8]| {
+        assert!(other.handshakes.handle_packet(one.at, ID, packet, other.now).is_none());
+        let sent = other.sent();
+        other.now += Duration::from_millis(3);
+        sent
+    };
+    assert!(gets(&packet[..4]).is_empty(), "no answer is longer than what it answers");
+    let answers = gets(&packet);
+    assert!(answers.len() == 1 && answers[0].bytes.len() <= packet.len(), "{answers:?}");
+    assert!(gets(&packet).is_empty(), "not more often than each 5 ms");
+    assert_eq!(gets(&packet), answers);
+    one.take(killed.at, &answers[0].bytes);
+    let events = one.events();
+    let [Event::Unknown { connection: ID, from }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(from, killed.at);
+}
+
+#[test]
 fn a_hello_said_again_opens_nothing_and_touches_nothing() {
     let (mut one, mut other) = pair();
     let recorded = hello(&mut one, &mut other, ID);
@@ -208,7 +234,7 @@ fn a_hello_said_again_opens_nothing_and_touches_nothing() {
     assert_eq!((other.sent(), other.events().len()), (vec![], 0));
     let mut session = welcomed(&mut one, other.at, &welcome).expect("welcomed");
     let packet = session.sealer.packet(b"", one.now).expect("sealed");
-    assert!(other.handshakes.handle_packet(one.at, ID, &packet).is_some());
+    assert!(other.handshakes.handle_packet(one.at, ID, &packet, other.now).is_some());
     for from in [one.at, at(9)] {
         for _ in 0..200 {
             other.take(from, &recorded);

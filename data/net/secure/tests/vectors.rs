@@ -54,7 +54,7 @@ fn sessions(vectors: &Value, handshake: &Value) -> [Session; 2] {
     };
     assert_eq!(payload, bytes(&vectors["answer"]));
     let first = bytes(&handshake["packets"][0]["there"]);
-    let confirmed = other.handle_packet(here, connection, &first).expect("it has the keys");
+    let confirmed = other.handle_packet(here, connection, &first, now).expect("it has the keys");
     [*session, confirmed.session]
 }
 
