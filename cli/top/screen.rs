@@ -49,7 +49,7 @@ pub(super) fn watch(client: Client, stop: &AtomicBool) -> Result<(), TopError> {
         at_panic.restore();
         earlier(what);
     }));
-    let shown = terminal.prepare().map_err(TopError::from);
+    let shown = write(ENTER).map_err(TopError::from);
     let shown = shown.and_then(|()| show(&terminal, state, &answered, stop));
     terminal.restore();
     shown
@@ -76,6 +76,8 @@ fn show(
         }
         let size = terminal.size()?;
         if changed || drawn_at != Some(size) {
+            // A shell that stopped this program in between has set its own mode.
+            terminal.set_raw()?;
             write(&drawn(&draw(&state, size.0, size.1)))?;
             (changed, drawn_at) = (false, Some(size));
         }
@@ -127,12 +129,11 @@ impl Terminal {
         Ok(Self { keyboard, before, is_restored: AtomicBool::new(false) })
     }
 
-    /// Keys come one by one from now on, unseen, and a second screen is shown.
-    fn prepare(&self) -> io::Result<()> {
+    /// Keys come one by one from now on, and unseen.
+    fn set_raw(&self) -> io::Result<()> {
         let mut raw = self.before.clone();
         raw.make_raw();
-        tcsetattr(&self.keyboard, OptionalActions::Now, &raw)?;
-        write(ENTER)
+        Ok(tcsetattr(&self.keyboard, OptionalActions::Now, &raw)?)
     }
 
     /// The terminal is as it was; a second time this does nothing.
