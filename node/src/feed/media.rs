@@ -167,14 +167,17 @@ impl Worker {
                     let delivered = self.status.get().0 == StreamState::Running;
                     // A process that dies says nothing of its source.
                     let died = error.trouble() == Trouble::Died;
-                    if began.elapsed() > HEALTHY.to_std() || (comes_and_goes || died) && delivered {
+                    let is_first =
+                        began.elapsed() > HEALTHY.to_std() || (comes_and_goes || died) && delivered;
+                    if is_first {
                         wait = if died { RETRY_ABSENT.0 } else { first };
                     }
                     tracing::warn!(stream = self.reopen.stream.spec.name, %error, %wait, "source failed");
                     let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
                     self.pause(wait);
-                    wait = (wait * 2).min(longest);
+                    // The next attempt may be cut short by what ended this one.
+                    wait = if is_first { wait } else { (wait * 2).min(longest) };
                 }
             }
         }
