@@ -123,10 +123,13 @@ end_lanes() {
 }
 trap end_lanes EXIT
 trap 'exit 130' INT TERM
-# Most tests wait most of the time.
+# Most tests wait most of the time, so two lanes of them run side by side.
 tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
   RUST_TEST_THREADS=$((2 * $(nproc))))
-for lane in patient timeless; do
+whole() {
+  check whole "${tests[@]}" TEST_LANE=whole cargo test --locked --workspace --all-features --no-fail-fast --tests
+}
+for lane in patient timeless whole; do
   $lane &
   lanes+=($!)
 done

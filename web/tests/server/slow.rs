@@ -1,6 +1,7 @@
 //! Clients that are slow on purpose: whoever sends half a request, or says nothing, makes room for those
 //! that ask.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -127,24 +128,33 @@ fn a_length_that_is_said_twice_is_refused() {
 }
 
 #[test]
-fn two_thousand_slow_connections_hold_up_nobody() {
+fn ten_thousand_slow_connections_hold_up_nobody() {
     let server = IdleNode::new().serve(quick());
     let at = server.local_addr();
     let mut took = Vec::new();
-    for _ in 0..10 {
-        let mut slow: Vec<_> = (0..200).map(|_| half_sent(at)).collect();
-        selvedge_tests_wait::until("all but 16 made room", || {
-            slow.retain_mut(|tcp| !is_closed(tcp));
-            slow.len() <= 16
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut slow = VecDeque::new();
+            for _ in 0..10_000 {
+                slow.push_back(half_sent(at));
+                // By far more than have a place.
+                if slow.len() > 400 {
+                    slow.pop_front();
+                }
+            }
         });
-        let began = Instant::now();
-        assert_eq!(get(at, "/api/v1/node").status, 200);
-        took.push(began.elapsed());
-        drop(slow);
-    }
+        while !flood.is_finished() {
+            let began = Instant::now();
+            assert_eq!(get(at, "/api/v1/node").status, 200);
+            took.push(began.elapsed());
+        }
+    });
     took.sort_unstable();
-    // The middle one: a loaded machine holds up some.
-    assert!(took[5] < Duration::from_millis(100), "{took:?}");
+    let (middle, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    eprintln!("{} answers: {middle:?} at the median, {worst:?} at worst", took.len());
+    // The aim is 100 ms; a loaded machine holds up some, for five times as long.
+    assert!(took.len() >= 20 && middle < Duration::from_millis(100), "{middle:?}");
+    assert!(worst < Duration::from_millis(500), "{worst:?}");
 }
 
 #[test]
