@@ -8,11 +8,11 @@
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
-# times each (--quick: 50) at random moments: how long until it works again, that no other stream loses a
+# times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
 # frame, and that nothing is left.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-seconds=600 kills=1000 keep=1 names=()
+seconds=600 kills=${SOAK_KILLS:-1000} keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 keep='' ;;
