@@ -77,6 +77,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         channels: channels.map(|watch| Box::new(watch) as Box<dyn Channels>),
         ..NodeOptions::default()
     };
+    remove_leftovers();
     let node = Node::prepare(config, options).map_err(|error| refused(&file, error))?;
     let node = Arc::new(node);
     let view = Arc::clone(&node) as Arc<dyn NodeView>;
@@ -119,6 +120,20 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         write!(out, "{}", crate::top::report_text(&last))?;
     }
     Ok(())
+}
+
+/// Removes what GStreamer's compiler leaves where its process is killed between making a file and taking its name.
+/// Whoever makes one at the moment does not need its name.
+fn remove_leftovers() {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").or_else(|| std::env::var_os("HOME"));
+    for entry in
+        folder.and_then(|path| std::fs::read_dir(path).ok()).into_iter().flatten().flatten()
+    {
+        if entry.file_name().as_encoded_bytes().starts_with(b"orcexec.") {
+            // Another node may have done so.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Prints what does not fit, as far as that is known before; a failure if it must fit.

@@ -69,21 +69,25 @@ trait Victim {
 fn kill_often(name: &str, kills: u32, victim: &mut dyn Victim) {
     let mut dice =
         Dice(name.bytes().fold(1, |seed: u64, byte| seed.wrapping_mul(31) ^ u64::from(byte)));
+    // What takes long is reported where there is much of it.
+    let limit = if kills > KILLS { TIMEOUT } else { BOUND * 5 };
     let mut took = Vec::new();
     for number in 1..=kills {
         let (moment, since) = (dice.moment(), Instant::now());
         until("its moment has come", || since.elapsed() >= moment);
         let killed = victim.kill();
         if number % 4 > 0 || number == kills {
-            let works = holds_within(BOUND * 5, || victim.works());
+            let works = holds_within(limit, || victim.works());
             assert!(works, "{name} does not work {:?} after it was killed", killed.elapsed());
             took.push(killed.elapsed());
         }
     }
     took.sort();
+    let late = took.iter().filter(|took| **took > BOUND).count();
     let [middle, worst] = [took.len() / 2, took.len() - 1].map(|at| took[at].as_secs_f64());
     println!(
-        "{kills} kills of {name}: it works again after {middle:.3} s at the median, {worst:.3} s at worst"
+        "{kills} kills of {name}: it works again after {middle:.3} s at the median, {worst:.3} s at \
+         worst, {late} times after more than {BOUND:?}"
     );
 }
 
@@ -149,7 +153,8 @@ impl Victim for Player<'_> {
 /// The links of nodes here, by name.
 const LINKS: [(&str, &str); 3] = [
     ("plain", "rate = \"6 Mbit/s\""),
-    ("apart", "rate = \"2 Mbit/s\"\nplacement = \"coprocessor\""),
+    // Its coprocessor is dead half of the time.
+    ("apart", "rate = \"6 Mbit/s\"\nplacement = \"coprocessor\""),
     ("carried", "rate = \"4 Mbit/s\"\nstack = \"ui | reliable | net\"\nsecret = \"secret\""),
 ];
 

@@ -8,11 +8,11 @@
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
-# times each (--quick: 50) at random moments: how long until it works again, that no other stream loses a
+# times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
 # frame, and that nothing is left.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-seconds=600 kills=1000 keep=1 names=()
+seconds=600 kills=${SOAK_KILLS:-1000} keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 keep='' ;;
@@ -63,7 +63,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills)|descriptors)|gap|panicked|memory|does not work|process.* left'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills)|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

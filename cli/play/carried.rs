@@ -128,8 +128,8 @@ impl Shared {
                 }
                 tracing::info!(%peer, "stack connected");
                 let heard = Arc::new(AtomicU64::new(now.0));
-                let told = Arc::clone(&heard);
-                readers.push((scope.spawn(move || self.read(&connection, &told)), heard));
+                let observed = Arc::clone(&heard);
+                readers.push((scope.spawn(move || self.read(&connection, &observed)), heard));
             }
         });
     }

@@ -15,6 +15,9 @@ use crate::support::sink;
 /// Room for what comes while the witness waits for a processor; the system may grant less.
 const ROOM: usize = 8 << 20;
 
+/// Packets of the frame that was on its way when its sender died come again, and no more than these.
+const REPEATED_MAX: i16 = 50;
+
 /// What came so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
@@ -38,7 +41,10 @@ impl Seen {
         }
         self.packets += 1;
         self.last = Some(Instant::now());
-        // What had come before, as it may from a coprocessor's successor, passes over nothing.
+        // What had come before, as it may from a coprocessor's successor, passes over nothing; who numbers
+        // from the beginning does.
+        let behind = self.next.0.wrapping_sub(number).cast_signed();
+        self.missing[0] += u64::from(behind > REPEATED_MAX);
         if let Ok(ahead) = u16::try_from(number.wrapping_sub(self.next.0).cast_signed()) {
             self.missing[0] += u64::from(ahead);
             self.next.0 = number.wrapping_add(1);

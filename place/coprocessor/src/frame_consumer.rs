@@ -47,6 +47,8 @@ struct HeldFrame {
     span: Option<PayloadSpan>,
     stamped: bool,
     done: bool,
+    /// The number behind that of its last packet which was chosen.
+    next_packet: Option<u16>,
     /// Those of its packets that were chosen, copied to where its producer can't change them, each where it lies
     /// in the payload.
     chosen: Vec<u8>,
@@ -84,6 +86,8 @@ pub struct SharedConsumer {
     limits: Limits,
     refused: Arc<RefusalCounters>,
     counts: CountsBoard,
+    /// From where packets are numbered: the engine begins at 0, another one may have sent before.
+    numbered_from: u16,
     /// The frame that is being looked at, where one turn was not enough.
     check: Option<PacketCheck>,
     /// Packets that were looked at in this turn.
@@ -121,6 +125,7 @@ impl SharedConsumer {
         let held = VecDeque::with_capacity(segment.ring() as usize);
         let (refused, counts) = (Arc::default(), segment.counts());
         let (check, checked, broken, first, spare) = (None, 0, false, None, Vec::new());
+        let numbered_from = counts.next_packet();
         Ok(Self {
             ring,
             pool,
@@ -129,6 +134,7 @@ impl SharedConsumer {
             limits,
             refused,
             counts,
+            numbered_from,
             check,
             checked,
             broken,
@@ -152,7 +158,13 @@ impl SharedConsumer {
         let claimed = self.pool.claim(span);
         let stamped = descriptor.flags & Descriptor::STAMPED != 0;
         let (span_held, chosen) = (claimed.then_some(span), self.spare.pop().unwrap_or_default());
-        self.held.push_back(HeldFrame { span: span_held, stamped, done: false, chosen });
+        self.held.push_back(HeldFrame {
+            span: span_held,
+            stamped,
+            done: false,
+            next_packet: None,
+            chosen,
+        });
         let frame = checked?;
         if !claimed {
             return Err(Refusal::Duration);
@@ -285,7 +297,9 @@ impl FrameConsumer for SharedConsumer {
         held.chosen.resize(payload.len as usize, 0);
         let packet = &mut held.chosen[at..at + len];
         if self.pool.read(payload, at, packet) && held.stamped {
-            stamp_sequence(packet, stamp.sequence);
+            let number = stamp.sequence.wrapping_add(self.numbered_from);
+            held.next_packet = Some(number.wrapping_add(1));
+            stamp_sequence(packet, number);
             stamp_deadline(packet, stamp.deadline, stamp.now);
         }
     }
@@ -302,6 +316,10 @@ impl FrameConsumer for SharedConsumer {
         let of = |held: &&mut HeldFrame| held.span == Some(frame.payload) && !held.done;
         if let Some(held) = self.held.iter_mut().find(of) {
             held.done = true;
+            // Before the frame's slot is free: a successor sends what is not settled again, by the same numbers.
+            if let Some(number) = held.next_packet {
+                self.counts.set_next_packet(number);
+            }
             self.free();
         }
     }

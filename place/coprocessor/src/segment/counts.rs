@@ -1,5 +1,5 @@
 //! What a coprocessor has counted of a stream, at the end of its segment: when it dies, whoever shares
-//! the segment reads there what it did up to its last turn.
+//! the segment reads there what it did up to its last turn, and its successor how packets are numbered on.
 //!
 //! Two copies are written in turn, and then the number of the newest, so that one that was being
 //! written when its writer died is never read. Who may write the segment may write nonsense here; it
@@ -14,7 +14,7 @@ use selvedge_data_stream::{Counts, DropReason, Totals};
 use selvedge_os::memory::Memfd;
 use selvedge_units::Bytes;
 
-/// The number of the newest copy, then two of them.
+/// The number of the newest copy and that of the next packet, then two copies.
 pub(super) const COUNTS_LEN: usize = 128 + 2 * COPY;
 const COPY: usize = 256;
 const WORDS: usize = 12 + DropReason::COUNT;
@@ -47,6 +47,16 @@ impl CountsBoard {
         let place = self.copy(newest);
         let word = |n: usize| self.mapping.atomic(place + 8 * n).load(Ordering::Relaxed);
         (newest > 0).then(|| counts(word))
+    }
+
+    /// The RTP sequence number of the next packet of a frame that is not settled.
+    pub(crate) fn next_packet(&self) -> u16 {
+        // Its low 16 bits, whatever somebody else has written.
+        self.mapping.atomic(self.at + 8).load(Ordering::Acquire) as u16
+    }
+
+    pub(crate) fn set_next_packet(&self, number: u16) {
+        self.mapping.atomic(self.at + 8).store(number.into(), Ordering::Release);
     }
 
     const fn copy(&self, number: u64) -> usize {

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_data_memory::Region;
+use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Descriptor, DropReason, Kind, Window, Windows};
 use selvedge_os::control::{ControlError, encode};
 use selvedge_os::seqpacket;
@@ -145,7 +146,10 @@ fn what_waits_survives_the_coprocessor() {
     for round in 0..3_usize {
         let wanted = 5 + 10 * round;
         receive_until(&receiver, |bytes| {
-            came.insert(numbers(bytes).0);
+            // Each frame is a packet, and is numbered as such whoever sends it.
+            let number = numbers(bytes).0;
+            assert_eq!(u32::from(Packet::parse(bytes).unwrap().header.sequence), number);
+            came.insert(number);
             came.len() >= wanted
         });
         let totals = attachment.report().streams[place].counts.totals.clone();
