@@ -65,17 +65,16 @@ impl Link {
         2 * rate(queue) > 3 * all.saturating_sub((self.params.rate * second).0)
     }
 
-    /// Whether no other stream that may lose frames is of lower priority, or loses much less worth
-    /// with each byte.
+    /// Whether no other stream that may lose frames is of lower priority, or loses less worth with each
+    /// byte.
     fn is_least(&self, queue: &StreamQueue) -> bool {
-        let worth = |queue: &StreamQueue| u64::from(queue.contract.weight.max(1));
-        let mean = |queue: &StreamQueue| queue.group.mean_size().max(1);
+        let worth = |queue: &StreamQueue| queue.compared(queue.contract.weight.max(1).into());
+        let mean = |queue: &StreamQueue| u128::from(queue.group.mean_size().max(1));
         let may_lose = |other: &&StreamQueue| other.contract.late == Late::Drop;
         self.queues.iter().flatten().filter(may_lose).all(|other| {
             let (ours, others) = (queue.contract.priority, other.contract.priority);
             ours < others
-                || ours == others
-                    && 2 * worth(queue) * mean(other) <= 3 * worth(other) * mean(queue)
+                || ours == others && worth(queue) * mean(other) <= worth(other) * mean(queue)
         })
     }
 

@@ -45,7 +45,7 @@ use settled::{SettledQueue, settle};
 /// them in their ring instead.
 pub const WAITING_MAX: usize = 1024;
 
-/// What comes within so long counts when something is given up: more than waits can't be saved by it.
+/// What comes within so long counts when something is given up: not much more than waits can be saved by it.
 const HORIZON: Duration = Duration::from_secs(3);
 
 /// Frames of a burst that are fetched at once.
@@ -215,7 +215,7 @@ impl Link {
             from: now.max(self.free_at()),
             guard: self.derived.guard,
             excess,
-            coming: (excess * HORIZON).min(self.backlog),
+            coming: (excess * HORIZON).min(self.backlog + Bytes(self.backlog.0 / 10)),
         };
         let scheduler = &self.scheduler;
         let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));

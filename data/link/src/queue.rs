@@ -33,6 +33,8 @@ pub(super) struct StreamQueue {
     last_deadline: Option<Instant>,
     /// The number that the next frame should have; streams begin at 0.
     pub(super) next_seq: u32,
+    /// Which part of the frames was lost, of 65,536: each counts for less by a 256th with each that follows.
+    lost_part: u16,
     /// Whether there ever was one in `lost`.
     any_lost: bool,
     pub(super) group: GroupForecast,
@@ -55,6 +57,7 @@ impl StreamQueue {
             lost: LostFrames::default(),
             group: GroupForecast::default(),
             next_seq: 0,
+            lost_part: 0,
             any_lost: false,
             last_deadline: None,
         }
@@ -84,6 +87,7 @@ impl StreamQueue {
     /// The newest frame is, as far as is known, not lost. To be called for every frame, in order.
     #[inline]
     pub(super) fn keep(&mut self, seq: u32) {
+        self.lost_part -= self.lost_part >> 8;
         if self.any_lost {
             self.lost.remove(seq);
         }
@@ -93,12 +97,19 @@ impl StreamQueue {
     pub(super) fn mark_lost(&mut self, seq: u32) {
         self.lost.insert(seq);
         self.any_lost = true;
+        self.lost_part = self.lost_part.saturating_add(1 << 8);
     }
 
     /// All that was before is lost to what comes.
     pub(super) fn mark_all_lost(&mut self) {
         self.lost.fill();
         self.any_lost = true;
+    }
+
+    /// The worth of frames beside that of other streams' frames: up to a quarter more, the more was lost
+    /// of late, so that equal streams share what is lost.
+    pub(super) fn compared(&self, worth: u64) -> u128 {
+        u128::from(worth) * u128::from(1024 + (self.lost_part >> 8))
     }
 
     /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or

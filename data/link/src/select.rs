@@ -10,10 +10,10 @@
 //! loses least worth for each byte it frees. Bytes beyond what is needed, now and by the forecast
 //! of the next seconds, count only in part, and the more the longer the cut lasts: a passing squeeze costs a
 //! B picture and a lasting one costs whole groups. Worth is a stream's weight, raised when its window
-//! has nothing left to lose; streams of lower priority are cut first.
+//! has nothing left to lose, and by what it lost of late; streams of lower priority are cut first.
 
 use selvedge_data_sched::WindowSet;
-use selvedge_data_stream::{Contract, DropReason, Kind, Late, Window, Windows};
+use selvedge_data_stream::{Contract, DropReason, Kind, Late, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::queue::StreamQueue;
@@ -29,7 +29,7 @@ struct DropSet {
     stream: usize,
     at: usize,
     priority: i32,
-    worth: u64,
+    worth: u128,
     /// Bytes freed that count.
     useful: u64,
 }
@@ -37,8 +37,8 @@ struct DropSet {
 impl DropSet {
     /// Whether giving up this one loses less: by priority, then by worth for each useful byte.
     fn costs_less_than(&self, other: &Self) -> bool {
-        let loss = u128::from(self.worth) * u128::from(other.useful);
-        let other_loss = u128::from(other.worth) * u128::from(self.useful);
+        let loss = self.worth * u128::from(other.useful);
+        let other_loss = other.worth * u128::from(self.useful);
         self.priority.cmp(&other.priority).then(loss.cmp(&other_loss)).is_lt()
     }
 }
@@ -162,7 +162,7 @@ impl Selection {
                 if useful == 0 {
                     continue;
                 }
-                let priority = queue.contract.priority;
+                let (priority, worth) = (queue.contract.priority, queue.compared(worth));
                 let lasting = capacity.excess * (queue.contract.period * rest);
                 let most = lacking + capacity.coming + Bytes(lasting.0 / 3);
                 let cut = DropSet { stream, at, priority, worth, useful: bytes.clamp(1, most.0) };
@@ -193,7 +193,7 @@ impl Selection {
             let worth = if per_kind && now.lose > 0 {
                 tolerated(*weight)
             } else {
-                violation(*weight, stated.of(kind), now)
+                VIOLATION * u64::from(1.max(*weight))
             };
             let bytes = pending.left.0;
             let useful = if pending.deadline <= deadline { bytes } else { 0 };
@@ -279,14 +279,6 @@ impl DependencyRows {
 /// What the loss of a frame that its stream may lose is worth.
 fn tolerated(weight: u32) -> u64 {
     TOLERATED * u64::from(weight.max(1))
-}
-
-/// What the loss of one more frame is worth if it is a violation: up to doubled while the window
-/// is behind because of earlier ones, so that violations are shared out.
-fn violation(weight: u32, stated: Window, now: Window) -> u64 {
-    let worth = VIOLATION * u64::from(weight.max(1));
-    let behind = u64::from(now.of.saturating_sub(stated.of).min(stated.of));
-    worth + worth * behind / u64::from(stated.of.max(1))
 }
 
 /// Marks the frame at the root of a cut, and all that depends on it.

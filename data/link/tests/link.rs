@@ -193,6 +193,22 @@ fn a_window_with_nothing_left_to_lose_is_spared() {
 }
 
 #[test]
+fn equal_streams_share_what_is_lost() {
+    for (group, percent, least) in [(25, 53, 0.4), (50, 53, 0.4), (50, 75, 0.55), (250, 75, 0.4)] {
+        let mut noise = Noise(14);
+        let mut equal =
+            || video(contract(40, "1/5"), 3000, group, [16_000, 4_000, 2_000], &mut noise);
+        let scripts: Vec<_> = (0..5).map(|_| equal()).collect();
+        let rate = Bitrate(needed(&scripts).0 * percent / 100);
+        let out = drive(params(Discipline::Dwcs, true, rate), &scripts, |_, _| {});
+        let closed = |n: usize| drive::closed(&scripts[n].frames, &out.fates[n]) as f64 / 3000.0;
+        let shares = [0, 1, 2, 3, 4].map(closed);
+        let fewest = shares.into_iter().fold(1.0, f64::min);
+        assert!(fewest >= least, "groups of {group}, {percent} %: {shares:.3?}");
+    }
+}
+
+#[test]
 fn a_stream_of_higher_priority_is_cut_last() {
     let mut noise = Noise(12);
     let scripts: Vec<_> = [5, 0]
