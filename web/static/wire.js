@@ -46,6 +46,7 @@
  * @property {number|null} queueing_mean_ms
  * @property {number|null} queueing_p99_ms
  * @property {number} queued_frames
+ * @property {number} refused_packets
  */
 
 /**

@@ -150,6 +150,9 @@ pub struct StreamSnapshot {
     pub queueing_p99_ms: Option<f64>,
     /// Frames waiting.
     pub queued_frames: u64,
+    /// Packets of an SRTP source that were not authentic, since the start.
+    #[serde(default)]
+    pub refused_packets: u64,
     /// How long frames had waited when they were sent, since the start; absent where that is not
     /// followed. For metrics alone.
     #[serde(skip)]
