@@ -228,6 +228,9 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
     if session.streams.is_empty() {
         return Err(cannot(&"it describes no sound or video; look for its m= lines"));
     }
+    if session.streams.iter().any(|stream| stream.key.is_some()) {
+        return Err(cannot(&"its packets are sealed (SRTP); a node receives them, as sdp:FILE"));
+    }
     let listen = session.streams.iter().enumerate().map(|(n, stream)| {
         let rate = ClockRate::new(stream.clock_rate).unwrap_or(ClockRate::VIDEO);
         let name = match (session.name.trim(), session.streams.len()) {

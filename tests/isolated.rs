@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use selvedge_control_config::view::{NodeView, PictureForm};
 use selvedge_node::{Node, NodeOptions};
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, TIMEOUT, child_named, children, clip, file_source,
-    free_port, http, kill, lecture, node_file, sink, until,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, child_named, children, clip, ffmpeg, file_source,
+    free_port, http, kill, lecture, node_file, sink, skipped, until,
 };
 
 const AMPLE: &str = "rate = \"50 Mbit/s\"";
@@ -263,6 +263,58 @@ fn a_login_is_in_no_list_of_processes() {
     node.signal("TERM");
     assert_eq!(node.end(Duration::from_secs(5)).code, Some(0));
     assert!(!Path::new(&format!("/proc/{process}")).exists(), "it ended with its node");
+}
+
+/// FFmpeg, which sends a test card to this port and seals its packets with this key.
+fn sealing(key: &str, at: SocketAddr) -> Running {
+    let mut sender = support::program("ffmpeg");
+    sender.args(["-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i"]);
+    sender.args(["testsrc2=size=160x120:rate=25", "-c:v", "libx264", "-tune", "zerolatency"]);
+    sender.args(["-g", "10", "-bsf:v", "dump_extra", "-f", "rtp"]);
+    sender.args(["-srtp_out_suite", "AES_CM_128_HMAC_SHA1_80", "-srtp_out_params", key]);
+    Running::start(sender.arg(format!("srtp://{at}")))
+}
+
+#[test]
+fn a_sealed_source_is_opened_in_its_process_and_its_key_is_shown_nowhere() {
+    // Of RFC 4568, and another one.
+    const KEY: &str = "d0RmdmcmVCspeEc3QGZiNWpVLFJhQX1cfHAwJSoj";
+    const OTHER: &str = "YUJDZGVmZ2hJSktMbW5vcHFyc3R1dnd4eXowMTIz";
+    let name = "a_sealed_source_is_opened_in_its_process_and_its_key_is_shown_nowhere";
+    if !ffmpeg(["-version"]) {
+        return skipped(name, "needs ffmpeg");
+    }
+    let (folder, at) = (Folder::new(), free_port());
+    let (_receiver, to) = sink();
+    let sdp = format!(
+        "v=0\nc=IN IP4 127.0.0.1\nm=video {} RTP/SAVP 96\na=rtpmap:96 H264/90000\n\
+         a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:{KEY}\n",
+        at.port()
+    );
+    folder.write("door.sdp", sdp);
+    let stream = Stream { name: "door", source: "sdp:door.sdp".into(), to, more: PATIENT };
+    let file = folder.write("node.toml", node_file(AMPLE, &[stream]));
+    let mut node = Running::selvedge(["run".as_ref(), file.as_os_str()]);
+    let page = node.page();
+    let door = || http::stream(&page, "door");
+    let wrong = sealing(OTHER, at);
+    until("packets of another key are refused", || {
+        count(&door(), "refused_packets") > 20
+            && door()["detail"].to_string().contains("not sealed with the key in the SDP")
+    });
+    assert_eq!(frames(&page, "door"), 0);
+    drop(wrong);
+    let _sender = sealing(KEY, at);
+    until("frames are relayed", || frames(&page, "door") > 20);
+    let process = only_child(node.id());
+    let mut shown: Vec<_> = [("cmdline", process), ("environ", process), ("cmdline", node.id())]
+        .map(|(name, id)| fs::read_to_string(format!("/proc/{id}/{name}")).expect("it runs"))
+        .into();
+    shown.extend(["/api/v1/node", "/metrics"].map(|path| http::request(&page, "GET", path, "").1));
+    shown.push(node.stderr());
+    for text in shown {
+        assert!(!text.contains(&KEY[..12]), "{text}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod picture_rings;
 #[cfg(feature = "gstreamer")]
 mod preview;
 pub mod sdp;
+mod srtp;
 #[cfg(feature = "gstreamer")]
 mod thumbnail;
 mod timeline;
@@ -48,6 +49,7 @@ pub use picture_rings::PictureRings;
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
 pub use source::{Framer, Pair, Source};
+pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
 pub use timeline::{FrameTimes, Timeline};

@@ -116,6 +116,8 @@ impl Onlookers for PictureRings {
     /// Small pictures are kept by others.
     fn small(&self, _jpeg: &[u8]) {}
 
+    fn refused(&self, _packets: u64) {}
+
     /// It is shown once its frame is due.
     fn image(&self, present: Duration, jpeg: &[u8]) {
         let mut kept = self.kept.lock();

@@ -10,11 +10,14 @@ use selvedge_data_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSI
 
 use crate::dependency::DEPENDENCY_URI;
 use crate::frame::StreamInfo;
+use crate::srtp::SrtpKey;
 
 /// The longest text that is read, in bytes.
 pub const TEXT_MAX: usize = 64 * 1024;
 /// The most streams in a text.
 pub const STREAMS_MAX: usize = 64;
+const NO_KEY: &str = "no key that is understood; add a line such as a=crypto:1 AES_CM_128_HMAC_SHA1_80 \
+    inline:KEY, with 30 bytes of key and salt in base64 (46 for AES_256_CM_HMAC_SHA1_80), and no MKI";
 
 /// A session: a name, and streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct Described {
     pub extension: Option<u8>,
     /// The identifier of the dependency descriptor, if packets carry it.
     pub dependency: Option<u8>,
+    /// The key of a sender whose packets are sealed (SRTP). It is read, and never written.
+    pub key: Option<SrtpKey>,
 }
 
 impl Described {
@@ -62,6 +67,7 @@ impl Described {
             fmtp: info.fmtp.clone(),
             extension: Some(EXTENSION_ID),
             dependency: None,
+            key: None,
         }
     }
 }
@@ -164,12 +170,18 @@ impl Session {
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
             reader.line(number, line).map_err(|problem| SdpError::Line {
                 line: number,
-                text: line.chars().take(60).collect(),
+                text: beginning(line),
                 problem,
             })?;
         }
         reader.finish()
     }
+}
+
+/// How a line begins, without a key that may stand in it.
+fn beginning(line: &str) -> String {
+    let shown = line.find("inline:").map_or(line, |at| &line[..at]);
+    shown.chars().take(60).collect()
 }
 
 /// What has been read so far.
@@ -195,6 +207,9 @@ struct Section {
     fmtp: Option<String>,
     extension: Option<u8>,
     dependency: Option<u8>,
+    /// Whether packets are sealed, and the first key that is understood.
+    is_sealed: bool,
+    key: Option<SrtpKey>,
 }
 
 impl Reader {
@@ -223,8 +238,9 @@ impl Reader {
         if self.skipping {
             return Ok(());
         }
-        if profile != "RTP/AVP" && profile != "RTP/AVPF" {
-            return Err("only RTP/AVP and RTP/AVPF can be received");
+        let is_sealed = matches!(profile, "RTP/SAVP" | "RTP/SAVPF");
+        if !is_sealed && !matches!(profile, "RTP/AVP" | "RTP/AVPF") {
+            return Err("only RTP/AVP, RTP/AVPF, RTP/SAVP and RTP/SAVPF can be received");
         }
         let payload_type = payload_type.parse::<u8>().ok().filter(|&pt| pt < 128);
         let payload_type = payload_type.ok_or("the payload type is not a number up to 127")?;
@@ -232,7 +248,7 @@ impl Reader {
             return Err("more than 64 streams");
         }
         self.sections.push(Section {
-            at: (number, line.chars().take(60).collect()),
+            at: (number, beginning(line)),
             audio,
             port,
             payload_type,
@@ -241,6 +257,8 @@ impl Reader {
             fmtp: None,
             extension: None,
             dependency: None,
+            is_sealed,
+            key: None,
         });
         Ok(())
     }
@@ -255,6 +273,9 @@ impl Reader {
             };
             let ip = section.address.or(self.address);
             let ip = ip.ok_or_else(|| fail("no address; add a line such as c=IN IP4 127.0.0.1"))?;
+            if section.is_sealed && section.key.is_none() {
+                return Err(fail(NO_KEY));
+            }
             let map = section.map.clone();
             let no_map = "no encoding; add a line such as a=rtpmap:96 H264/90000";
             let (encoding, clock_rate, channels) = map.ok_or_else(|| fail(no_map))?;
@@ -268,6 +289,7 @@ impl Reader {
                 fmtp: section.fmtp,
                 extension: section.extension,
                 dependency: section.dependency,
+                key: section.key,
             });
         }
         if session.streams.is_empty() { Err(SdpError::Empty) } else { Ok(session) }
@@ -287,6 +309,11 @@ impl Section {
                 if let Some(parameters) = self.own(value)? {
                     self.fmtp = Some(parameters.into());
                 }
+            }
+            // Some write keys and leave the profile at RTP/AVP.
+            "crypto" => {
+                self.is_sealed = true;
+                self.key = self.key.take().or_else(|| SrtpKey::parse(value));
             }
             "extmap" => {
                 let (id, uri) = value.split_once(' ').unwrap_or((value, ""));

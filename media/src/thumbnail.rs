@@ -188,7 +188,7 @@ impl Thumbnailer {
 #[derive(Debug)]
 pub(crate) struct Imager {
     codec: Codec,
-    onlookers: Arc<dyn Onlookers>,
+    pub(crate) onlookers: Arc<dyn Onlookers>,
     thumbnailer: Option<Thumbnailer>,
 }
 

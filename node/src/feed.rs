@@ -4,6 +4,7 @@
 #[cfg(feature = "gstreamer")]
 mod media;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -33,6 +34,8 @@ pub(crate) struct FeedStatus {
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
     followed: OnceLock<Arc<Followed>>,
+    /// Packets of its source that were not authentic.
+    pub(crate) refused: AtomicU64,
     /// What its source keeps together with, or would if the other stream of its file came.
     #[cfg(feature = "gstreamer")]
     pub(crate) pair: OnceLock<Pair>,

@@ -101,10 +101,8 @@ impl MediaSource {
         let stream = &spec.stream;
         match self {
             Self::Here(mut source) => {
-                if stream.thumbnail
-                    // Pictures on the page are worth no stream: without them it goes on.
-                    && let Err(error) = source.show(onlookers)
-                {
+                // Pictures on the page are worth no stream: without them it goes on.
+                if let Err(error) = source.show(onlookers, stream.thumbnail) {
                     tracing::warn!(stream = stream.spec.name, %error, "no thumbnails");
                 }
                 source.expect_period(stream.spec.declared_period().unwrap_or_default());

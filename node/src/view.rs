@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::difference::Applied;
@@ -94,6 +95,7 @@ impl Node {
             queueing_mean_ms: recent.queueing.mean().map(Duration::as_millis_f64),
             queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
+            refused_packets: stream.status.refused.load(Ordering::Relaxed),
             queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
             dropped_kinds: stream.status.followed().map(Followed::dropped_kinds),
         }
@@ -143,7 +145,7 @@ impl Node {
             let seconds = silence.as_secs_f64();
             return (state, format!("the receiver is silent: no report for {seconds:.0} s"));
         }
-        let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
+        let last = stream.counters.last_arrival.load(Ordering::Relaxed);
         let silent = now.since(Instant(last).max(stream.added));
         if silent > (report.contract.period * 5).max(Duration::from_secs(2)) {
             let seconds = silent.as_secs_f64();
@@ -152,7 +154,12 @@ impl Node {
                     "no picture in {seconds:.0} s; if packets come, their parameter sets may stand \
                      only in the sender's SDP: give that as sdp:FILE"
                 ),
-                _ => format!("no frame for {seconds:.0} s"),
+                _ => match stream.status.refused.load(Ordering::Relaxed) {
+                    0 => format!("no frame for {seconds:.0} s"),
+                    n => format!(
+                        "no frame for {seconds:.0} s; {n} packets were not sealed with the key in the SDP"
+                    ),
+                },
             };
             return (StreamState::Stalled, text);
         }

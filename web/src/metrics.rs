@@ -173,6 +173,11 @@ const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[
         "Deprecated: selvedge_stream_sent_bytes_per_second in bits.",
         |s| count(s.sent_bps),
     ),
+    counter(
+        "selvedge_stream_refused_packets_total",
+        "Packets of an SRTP source that were not authentic.",
+        |s| count(s.refused_packets),
+    ),
     gauge("selvedge_stream_queued_frames", "Frames waiting.", |s| count(s.queued_frames)),
     gauge(
         "selvedge_stream_on_time_ratio",

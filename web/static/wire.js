@@ -47,6 +47,7 @@
  * @property {number|null} queueing_p99_ms
  * @property {number} queued_frames
  * @property {Received|null} received
+ * @property {number} refused_packets
  */
 
 /**

@@ -155,6 +155,9 @@ pub struct StreamSnapshot {
     /// What receivers reported, where a protocol stack carries the stream.
     #[serde(default)]
     pub received: Option<ReceivedSnapshot>,
+    /// Packets of an SRTP source that were not authentic, since the start.
+    #[serde(default)]
+    pub refused_packets: u64,
     /// How long frames had waited when they were sent, since the start; absent where that is not
     /// followed. For metrics alone.
     #[serde(skip)]

@@ -65,6 +65,10 @@ pub(super) enum Report {
     Frame(FrameHead),
     /// A small picture, as JPEG.
     Thumbnail,
+    /// So many more packets were not authentic.
+    Refused {
+        packets: u64,
+    },
     /// The image of a frame, as JPEG.
     Image {
         media_ns: u64,

@@ -130,7 +130,10 @@ impl SourceProcess {
                     return Err(message::failed(trouble, &text));
                 }
                 // What is left of the last attempt.
-                Ok(Some((Report::Thumbnail | Report::Image { .. }, _))) => {}
+                Ok(Some((
+                    Report::Thumbnail | Report::Image { .. } | Report::Refused { .. },
+                    _,
+                ))) => {}
                 Ok(Some(_)) => return Err(self.died("it sent frames of no source")),
                 Err(error) => return Err(self.died(&error.to_string())),
             }
@@ -165,6 +168,7 @@ impl SourceProcess {
                     }
                 }
                 Ok(Some((Report::Thumbnail, jpeg))) => onlookers.small(jpeg),
+                Ok(Some((Report::Refused { packets }, _))) => onlookers.refused(packets),
                 Ok(Some((Report::Image { media_ns }, jpeg))) => {
                     onlookers.image(Duration(media_ns), jpeg);
                 }

@@ -59,6 +59,7 @@ pub fn serve() -> Result<(), ServeError> {
         Ok(opener) => opener,
         Err(error) => return Ok(send(&socket, &failure(&error), &[])?),
     };
+    opener.load_ciphers();
     plugins::load(&uri, request.thumbnails);
     confine(&READABLE.map(Path::new))?;
 
@@ -131,6 +132,12 @@ impl Onlookers for Reports {
         self.send(&Report::Thumbnail, jpeg);
     }
 
+    fn refused(&self, packets: u64) {
+        if packets > 0 {
+            self.send(&Report::Refused { packets }, &[]);
+        }
+    }
+
     fn image(&self, present: Duration, jpeg: &[u8]) {
         self.send(&Report::Image { media_ns: present.0 }, jpeg);
     }
@@ -160,12 +167,10 @@ impl Serving {
         let (reports, stop) = (&self.reports, &self.reports.stop);
         let mut source = Source::open_by(self.opener.clone(), payload_max, limit, stop)?;
         reports.send(&Report::Open(Info::from(source.info())), &[]);
-        if thumbnails {
-            // A page is worth no stream: without small pictures it goes on.
-            let shown = source.show(Arc::clone(reports) as Arc<dyn Onlookers>);
-            if let Err(error) = shown {
-                tracing::warn!(%error, "no thumbnails");
-            }
+        let shown = source.show(Arc::clone(reports) as Arc<dyn Onlookers>, thumbnails);
+        // A page is worth no stream: without small pictures it goes on.
+        if let Err(error) = shown {
+            tracing::warn!(%error, "no thumbnails");
         }
         source.expect_period(Duration(expected_ns));
         let mut bytes = Vec::new();

@@ -65,6 +65,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
             "jpegparse",
             "openh264enc",
             "mpeg2enc",
+            "srtpdec",
             "srtsrc",
             "srtsink",
             "rtmp2src",

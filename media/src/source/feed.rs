@@ -17,6 +17,9 @@ const AHEAD: u32 = 8;
 /// How long a pull waits for a unit before it looks at the bus again.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// The name of an element that opens sealed packets.
+pub(super) const UNSEALER: &str = "unsealer";
+
 /// A pipeline and its end. Stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Feed {
@@ -131,6 +134,13 @@ impl Feed {
     pub(super) fn duration(&self) -> Option<Duration> {
         let duration = self.pipeline.query_duration::<gst::ClockTime>();
         duration.filter(|_| !self.live).map(|duration| Duration(duration.nseconds()))
+    }
+
+    /// Packets so far that were not authentic.
+    pub(super) fn refused(&self) -> u64 {
+        let unsealer = self.pipeline.by_name(UNSEALER);
+        let stats = unsealer.map(|unsealer| unsealer.property::<gst::Structure>("stats"));
+        stats.and_then(|stats| stats.get::<u32>("recv-drop-count").ok()).unwrap_or(0).into()
     }
 
     /// Whether no thread of a pipeline that reads what is stored runs any more, so that nothing will

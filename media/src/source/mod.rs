@@ -184,6 +184,13 @@ impl SourceOpener {
         }
     }
 
+    /// Loads the ciphers of a source whose packets are sealed. What lacks shows when it is opened.
+    pub(crate) fn load_ciphers(&self) {
+        if let SourceKind::Rtp(rtp::Expected { key: Some(key), .. }) = &self.make {
+            rtp::load_ciphers(key);
+        }
+    }
+
     /// What is known of the stream without waiting for it: all that is needed where nobody may
     /// be sending yet.
     fn known_format(&self) -> Option<Format> {

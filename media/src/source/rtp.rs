@@ -1,10 +1,13 @@
 //! `rtp:` and `sdp:` sources: packets that come over the network, put in order, unpacked, and packed again,
 //! so that their pictures can be read. What is no packet is thrown away at the door, and so is what comes from
 //! another sender than the one that the source keeps to: another host than `from` names, or another
-//! synchronization source while the first still sends (RFC 3550, section 8.2).
+//! synchronization source while the first still sends (RFC 3550, section 8.2). Where the SDP has a key, packets are
+//! sealed (SRTP, RFC 3711): only what is authentic decides which sender that is.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -16,18 +19,22 @@ use selvedge_units::Duration;
 
 use super::carry::Wanted;
 use super::elements::{make, wiring};
-use super::feed::{Feed, Timing};
+use super::feed::{Feed, Timing, UNSEALER};
 use super::unit::Format;
 use crate::dependency::DEPENDENCY_URI;
 use crate::error::SourceError;
 use crate::picture::Codec;
 use crate::sdp::{Described, Session, TEXT_MAX};
+use crate::srtp::SrtpKey;
 
 /// How long packets wait for those that were overtaken.
 const REORDER_MS: u32 = 60;
 /// How long a sender must be silent before another one counts: shorter than a person waits for a camera
 /// that was restarted, longer than a sender of one picture a second pauses.
 const SILENT: Duration = Duration::from_millis(1500);
+
+/// Senders of sealed packets that are remembered while none was authentic.
+const STRANGERS_MAX: usize = 16;
 
 /// What is expected to arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub(super) struct Expected {
     pub(super) dependency: Option<u8>,
     /// The host whose packets alone count.
     pub(super) from: Option<IpAddr>,
+    /// The key of a sender whose packets are sealed.
+    pub(super) key: Option<SrtpKey>,
 }
 
 /// The sender that a source keeps to: its synchronization source, and when it was heard last.
@@ -50,10 +59,14 @@ pub(super) struct Expected {
 struct KeptSender(Option<(u32, Duration)>);
 
 impl KeptSender {
+    /// Whether another sender than this one is kept to, now.
+    fn is_taken(&self, ssrc: u32, now: Duration) -> bool {
+        self.0.is_some_and(|(kept, heard)| kept != ssrc && now - heard < SILENT)
+    }
+
     /// Whether a packet of this sender counts, now.
     fn admits(&mut self, ssrc: u32, now: Duration) -> bool {
-        let is_another = |(kept, heard)| kept != ssrc && now - heard < SILENT;
-        if self.0.is_some_and(is_another) {
+        if self.is_taken(ssrc, now) {
             return false;
         }
         self.0 = Some((ssrc, now));
@@ -99,8 +112,8 @@ impl Expected {
             return Err(refuse(encoding, remedy));
         }
         let channels = channels as u8;
-        let (fmtp, dependency, from) = (None, None, None);
-        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp, dependency, from })
+        let (fmtp, dependency, from, key) = (None, None, None, None);
+        Ok(Self { listen, codec, clock_rate, channels, payload_type, fmtp, dependency, from, key })
     }
 
     /// What is known before the first packet.
@@ -113,7 +126,8 @@ impl Expected {
     /// What GStreamer has to know of the packets: all that an SDP file says.
     fn caps(&self) -> gst::Caps {
         let media = if self.codec.is_audio() { "audio" } else { "video" };
-        let mut caps = gst::Structure::builder("application/x-rtp")
+        let sealed = if self.key.is_some() { "application/x-srtp" } else { "application/x-rtp" };
+        let mut caps = gst::Structure::builder(sealed)
             .field("media", media)
             .field("clock-rate", self.clock_rate as i32)
             .field("encoding-name", self.codec.encoding().to_ascii_uppercase());
@@ -169,14 +183,118 @@ pub(super) fn described(path: &Path) -> Result<Expected, SourceError> {
     let text = std::fs::read_to_string(path).map_err(not_found)?;
     let session = Session::parse(&text).map_err(|e| wrong(e.to_string()))?;
     let first = session.streams.iter().min_by_key(|stream| stream.audio);
-    let Described { to, encoding, clock_rate, channels, payload_type, fmtp, dependency, .. } =
-        first.ok_or_else(|| wrong("it describes no video and no sound".into()))?;
+    let Described {
+        to, encoding, clock_rate, channels, payload_type, fmtp, dependency, key, ..
+    } = first.ok_or_else(|| wrong("it describes no video and no sound".into()))?;
     let map = match channels {
         Some(channels) => format!("{encoding}/{clock_rate}/{channels}"),
         None => format!("{encoding}/{clock_rate}"),
     };
     let expected = Expected::new(*to, &map, Some(*payload_type))?;
-    Ok(Expected { fmtp: fmtp.clone(), dependency: *dependency, ..expected })
+    let (fmtp, key) = (fmtp.clone(), key.clone());
+    Ok(Expected { fmtp, dependency: *dependency, key, ..expected })
+}
+
+/// Which packets a source takes, of all that arrive at its port.
+#[derive(Debug)]
+struct PacketFilter {
+    expected: Expected,
+    began: std::time::Instant,
+    kept: Mutex<KeptSender>,
+    /// Senders that nobody has vouched for, the latest of them last.
+    strangers: Mutex<VecDeque<u32>>,
+}
+
+impl PacketFilter {
+    fn new(expected: &Expected) -> Self {
+        let (kept, strangers) = (Mutex::default(), Mutex::default());
+        Self { expected: expected.clone(), began: std::time::Instant::now(), kept, strangers }
+    }
+
+    fn now(&self) -> Duration {
+        Duration(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The synchronization source of a packet of the right kind from the right host.
+    fn knocks(&self, packet: &gst::Buffer) -> Option<u32> {
+        let ssrc = self.expected.ssrc(&packet.map_readable().ok()?)?;
+        self.expected.is_from(packet).then_some(ssrc)
+    }
+
+    /// Takes this sender for the one that is kept to, unless another one is.
+    fn admits(&self, ssrc: u32) -> Option<()> {
+        self.strangers.lock().retain(|stranger| *stranger != ssrc);
+        self.kept.lock().admits(ssrc, self.now()).then_some(())
+    }
+
+    /// Lets in a sealed packet of which it is still to be seen whether it is authentic. What is remembered of
+    /// senders that were not is bounded: the oldest is forgotten.
+    fn lets_in(&self, packet: &gst::Buffer, unsealer: &gst::Element) -> Option<()> {
+        let ssrc = self.knocks(packet)?;
+        if self.kept.lock().0.is_some_and(|(kept, _)| kept == ssrc) {
+            return Some(());
+        }
+        if self.kept.lock().is_taken(ssrc, self.now()) {
+            return None;
+        }
+        let mut strangers = self.strangers.lock();
+        if !strangers.contains(&ssrc) {
+            strangers.push_back(ssrc);
+            if strangers.len() > STRANGERS_MAX
+                && let Some(oldest) = strangers.pop_front()
+            {
+                unsealer.emit_by_name::<()>("remove-key", &[&oldest]);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Drops what comes out of an element and is not let through.
+fn guard(
+    element: &gst::Element,
+    pad: &str,
+    lets_through: impl Fn(&gst::Buffer) -> Option<()> + Send + Sync + 'static,
+) -> Result<(), SourceError> {
+    let name = element.name();
+    let pad = element.static_pad(pad).ok_or_else(|| wiring(&name, "it has no output"))?;
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        match info.buffer().and_then(&lets_through) {
+            Some(()) => gst::PadProbeReturn::Ok,
+            None => gst::PadProbeReturn::Drop,
+        }
+    });
+    Ok(())
+}
+
+/// What opens packets that were sealed with this key, and drops and counts all others.
+fn unsealer(key: &SrtpKey) -> Result<gst::Element, SourceError> {
+    let unsealer = make("srtpdec")?;
+    unsealer.set_property("name", UNSEALER);
+    let caps = gst::Caps::builder("application/x-srtp")
+        .field("srtp-key", gst::Buffer::from_slice(key.bytes.clone()))
+        .field("srtp-cipher", key.cipher)
+        .field("srtp-auth", key.auth)
+        .field("srtcp-cipher", key.cipher)
+        .field("srtcp-auth", key.auth)
+        .build();
+    unsealer.connect("request-key", false, move |_| Some(caps.to_value()));
+    Ok(unsealer)
+}
+
+/// Opens a packet for nothing: the library that does so loads its ciphers with the first stream, and unloads them
+/// with the last; this one stays.
+pub(super) fn load_ciphers(key: &SrtpKey) -> Option<()> {
+    let unsealer = unsealer(key).ok()?;
+    let entry = unsealer.static_pad("rtp_sink")?;
+    unsealer.set_state(gst::State::Playing).ok()?;
+    entry.send_event(gst::event::StreamStart::new("nothing"));
+    entry.send_event(gst::event::Caps::new(&gst::Caps::new_empty_simple("application/x-srtp")));
+    let segment = gst::FormattedSegment::<gst::ClockTime>::new();
+    entry.send_event(gst::event::Segment::new(&segment));
+    let _ = entry.chain(gst::Buffer::from_slice([0x80; 40]));
+    std::mem::forget(unsealer);
+    Some(())
 }
 
 /// The feed of a port.
@@ -188,24 +306,28 @@ pub(super) fn feed(what: &str, expected: &Expected) -> Result<Feed, SourceError>
         udp.set_property("buffer-size", 524_288i32);
         udp.set_property("caps", expected.caps());
         order.set_property("latency", REORDER_MS);
-        let door = udp.static_pad("src").ok_or_else(|| wiring("udpsrc", "it has no output"))?;
-        let (expected, kept) = (expected.clone(), Mutex::new(KeptSender::default()));
-        let began = std::time::Instant::now();
-        let is_admitted = move |packet: &gst::Buffer| {
-            let ssrc =
-                expected.ssrc(&packet.map_readable().ok()?).filter(|_| expected.is_from(packet));
-            let now = Duration(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            Some(kept.lock().admits(ssrc?, now))
-        };
-        door.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            if info.buffer().and_then(&is_admitted) == Some(true) {
-                gst::PadProbeReturn::Ok
-            } else {
-                gst::PadProbeReturn::Drop
-            }
-        });
         pipeline.add_many([&udp, &order]).map_err(|e| wiring("udpsrc", e))?;
-        udp.link(&order).map_err(|e| wiring("udpsrc", e))?;
+        let filter = Arc::new(PacketFilter::new(expected));
+        match &expected.key {
+            None => {
+                guard(&udp, "src", move |packet| {
+                    filter.knocks(packet).and_then(|it| filter.admits(it))
+                })?;
+                udp.link(&order).map_err(|e| wiring("udpsrc", e))?;
+            }
+            Some(key) => {
+                let unsealer = unsealer(key)?;
+                pipeline.add(&unsealer).map_err(|e| wiring("srtpdec", e))?;
+                let (at, weak) = (Arc::clone(&filter), unsealer.downgrade());
+                guard(&udp, "src", move |packet| at.lets_in(packet, &weak.upgrade()?))?;
+                guard(&unsealer, "rtp_src", move |packet| {
+                    filter.admits(filter.expected.ssrc(&packet.map_readable().ok()?)?)
+                })?;
+                udp.link_pads(Some("src"), &unsealer, Some("rtp_sink"))
+                    .and_then(|()| unsealer.link_pads(Some("rtp_src"), &order, Some("sink")))
+                    .map_err(|e| wiring("srtpdec", e))?;
+            }
+        }
         Ok(order)
     };
     Feed::parsed(what, Timing::Live, Wanted::First, head).map_err(|error| match error {

@@ -29,6 +29,8 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 const DEAD_POLLS: u32 = 6;
 /// How long a camera or server may send nothing before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(5);
+/// How often it is reported how many packets were refused.
+const TELL: Duration = Duration::from_secs(1);
 /// What may be missing at the end of a clip before it counts as cut off.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
@@ -126,14 +128,21 @@ impl Source {
         Ok(self.thumbnailer.is_some())
     }
 
-    /// From now on, pages get small pictures of the stream while it runs, and what else they look at; sound has
-    /// none.
+    /// From now on, these see what becomes of the source while it runs: its small pictures if they are wanted,
+    /// and what else they look at. Sound has no pictures.
     ///
     /// # Errors
     /// As [`Thumbnailer::new`].
-    pub fn show(&mut self, onlookers: Arc<dyn Onlookers>) -> Result<(), SourceError> {
+    pub fn show(
+        &mut self,
+        onlookers: Arc<dyn Onlookers>,
+        thumbnails: bool,
+    ) -> Result<(), SourceError> {
         self.imager = Some(Imager::new(self.framing.format.codec, Arc::clone(&onlookers)));
-        self.thumbnails(move |jpeg, _at| onlookers.small(jpeg)).map(drop)
+        if thumbnails {
+            self.thumbnails(move |jpeg, _at| onlookers.small(jpeg))?;
+        }
+        Ok(())
     }
 
     /// Delivers frames at media speed until the media ends or `stop` is set, which is looked at
@@ -213,8 +222,14 @@ impl Source {
             None => Instant(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         };
         let mut heard = now();
+        let (mut reported, mut refused) = (heard, 0);
         let from_network = !self.opener.waits_for_packets() && self.feed.is_from_network();
         while !stop.load(Ordering::Relaxed) {
+            if let Some(imager) = self.imager.as_ref().filter(|_| now().since(reported) > TELL) {
+                let before = std::mem::replace(&mut refused, self.feed.refused());
+                imager.onlookers.refused(refused.saturating_sub(before));
+                reported = now();
+            }
             let pulled = match self.ahead.pop_front() {
                 Some(unit) => PullResult::Unit(unit, self.framing.format.caps.clone()),
                 None => self.feed.pull(STOP_POLL).map_err(|e| self.opener.explain(e))?,

@@ -122,6 +122,10 @@ impl Onlookers for Pages {
         *slot = Some((number, Arc::from(jpeg)));
     }
 
+    fn refused(&self, packets: u64) {
+        self.status.refused.fetch_add(packets, Ordering::Relaxed);
+    }
+
     fn image(&self, present: Duration, jpeg: &[u8]) {
         if let Some(sent) = self.sent() {
             sent.rings.image(present + self.since, jpeg);
