@@ -3,8 +3,8 @@
 
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::StreamConfig;
+use selvedge_control_config::feasibility::Remark;
 use selvedge_media::output::resolve;
-use serde::Serialize;
 
 use crate::node_file::NodeFile;
 
@@ -12,17 +12,8 @@ use crate::node_file::NodeFile;
 #[cfg(feature = "gstreamer")]
 const ANSWER: selvedge_units::Duration = selvedge_units::Duration::from_secs(10);
 
-/// A stream whose source gives nothing now.
-#[derive(Debug, Serialize)]
-pub(crate) struct Absent {
-    /// The stream's name.
-    pub(crate) stream: String,
-    /// Why, and where the file names it.
-    pub(crate) text: String,
-}
-
-/// What is absent of a node file: each source of the kind is opened, each name looked up, all at once.
-pub(crate) fn absent(file: &NodeFile) -> Vec<Absent> {
+/// What is absent of a node file, and where that names it: each source of the kind is opened, each name looked up, all at once.
+pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     let fails = |stream: &StreamConfig| {
         let unknown = stream.output.as_ref().and_then(|to| resolve(to).err());
         let unknown = unknown.map(|error| ("to", error.to_string()));
@@ -37,9 +28,8 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Absent> {
     let located = |(stream, (key, why)): (&StreamConfig, (&str, String))| {
         let stream = stream.spec.name.clone();
         let key = format!("stream.{stream}.{key}");
-        let at = file.map.at(&key).map_or_else(String::new, |at| format!("{at}: "));
-        let text = format!("{}:{at}{key}: {why}; the node starts and tries again", file.name);
-        Absent { stream, text }
+        let text = file.said(&key, &format!("{why}; the node starts and tries again"));
+        Remark { stream, text }
     };
     let failures = streams.iter().zip(failures);
     let failures = failures.flat_map(|(s, why)| why.into_iter().flatten().map(move |why| (s, why)));
@@ -82,7 +72,7 @@ const fn silent(_file: &NodeFile, _stream: &StreamConfig) -> Option<String> {
 }
 
 /// A failure with all of them, if there are any.
-pub(crate) fn required(absent: &[Absent]) -> Result<(), Failure> {
+pub(crate) fn required(absent: &[Remark]) -> Result<(), Failure> {
     match absent {
         [] => Ok(()),
         some => {

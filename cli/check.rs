@@ -6,13 +6,13 @@ use clap::Args;
 use serde::Serialize;
 
 use selvedge_cli_terminal::{Failure, Table};
-use selvedge_control_config::feasibility::Unknown;
+use selvedge_control_config::feasibility::Remark;
 use selvedge_control_config::{LinkSummary, Summary};
 
-use crate::absent::{self, Absent};
+use crate::absent;
 use crate::feasible::{self, Fit};
 use crate::node_file::{self, NodeFileArgs};
-use crate::sound::{self, Note};
+use crate::sound;
 use crate::trace::admit::{self, LinkReport};
 use crate::wake_ups::{Cost, WakeUps};
 
@@ -61,13 +61,13 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
         for cost in wake_ups {
             writeln!(out, "\n{}.", cost.text())?;
         }
-        for Note { stream, text } in &sound {
+        for Remark { stream, text } in &sound {
             writeln!(out, "\n{stream}: {text}.")?;
         }
-        for Absent { text, .. } in &absent {
+        for Remark { text, .. } in &absent {
             writeln!(out, "\nwarning: {text}.")?;
         }
-        for Unknown { stream, text } in &fit.unknown {
+        for Remark { stream, text } in &fit.unknown {
             writeln!(out, "\n{stream}: {text}.")?;
         }
     }
@@ -84,9 +84,9 @@ struct Checked<'a> {
     #[serde(flatten)]
     fit: &'a Fit,
     /// Sources that give nothing now.
-    absent: &'a [Absent],
+    absent: &'a [Remark],
     /// What there is to know of the sound of files.
-    sound: &'a [Note],
+    sound: &'a [Remark],
     /// Whether its streams fit, for each link of whose streams all media are measured.
     admission: Vec<LinkReport>,
     /// What late wake-ups cost each link that the node paces itself.

@@ -2,7 +2,7 @@
 //! does not fit its links, each with a change of the file that helps. For `check` and `run`.
 
 use selvedge_cli_terminal::Failure;
-use selvedge_control_config::feasibility::{self, Misfit, Offer, Unknown};
+use selvedge_control_config::feasibility::{self, Misfit, Offer, Remark, Shortfall};
 use serde::Serialize;
 
 use crate::node_file::{NodeFile, lines};
@@ -22,7 +22,7 @@ pub(crate) struct Fit {
     /// The links that can't do what is asked of them.
     pub(crate) infeasible: Vec<Misfit>,
     /// What is known only once the node runs.
-    pub(crate) unknown: Vec<Unknown>,
+    pub(crate) unknown: Vec<Remark>,
 }
 
 impl Fit {
@@ -36,11 +36,8 @@ impl Fit {
     /// What does not fit, at its places in the file, and what to change; no lines if all fits.
     pub(crate) fn complaints(&self, file: &NodeFile) -> Vec<String> {
         let of_link = |misfit: &Misfit| {
-            let shortfalls = misfit.shortfalls.iter().map(|shortfall| {
-                let key = shortfall.key();
-                let at = file.map.at(&key).map_or_else(String::new, |at| format!("{at}: "));
-                format!("{}:{at}{key}: {shortfall}", file.name)
-            });
+            let shortfalls =
+                misfit.shortfalls.iter().map(|Shortfall { key, text, .. }| file.said(key, text));
             let remedy = format!("{}: link {} does not fit; {misfit}", file.name, misfit.link);
             shortfalls.chain([remedy]).collect::<Vec<_>>()
         };

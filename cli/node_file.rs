@@ -42,6 +42,12 @@ pub(crate) fn lines(errors: &ConfigErrors) -> String {
 }
 
 impl NodeFile {
+    /// What there is to say of a key, at its place in the file.
+    pub(crate) fn said(&self, key: &str, text: &str) -> String {
+        let at = self.map.at(key).map_or_else(String::new, |at| format!("{at}: "));
+        format!("{}:{at}{key}: {text}", self.name)
+    }
+
     /// Errors in the value of one key of each stream named, at their places in the file.
     pub(crate) fn errors(&self, of: impl IntoIterator<Item = (String, String)>) -> ConfigErrors {
         let mut errors = ConfigErrors::new(&self.name);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::{reload_flag, stop_flag};
-use selvedge_control_config::feasibility::Unknown;
+use selvedge_control_config::feasibility::Remark;
 use selvedge_control_config::view::NodeView;
 use selvedge_node::{
     ChannelWatch, Channels, ChannelsError, Node, NodeOptions, StartError, wait_until,
@@ -144,7 +144,7 @@ fn complain(file: &NodeFile, strict: bool) -> Result<(), Failure> {
         fit.required(file)?;
     }
     fit.complaints(file).iter().for_each(|line| eprintln!("selvedge: {line}"));
-    for Unknown { stream, text } in &fit.unknown {
+    for Remark { stream, text } in &fit.unknown {
         tracing::info!(stream, "{text}");
     }
     Ok(())

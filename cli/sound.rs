@@ -1,21 +1,12 @@
 //! What `check` says of the sound of files: which streams keep together, and what nobody sends.
 
 use selvedge_control_config::StreamConfig;
-use serde::Serialize;
+use selvedge_control_config::feasibility::Remark;
 
 use crate::node_file::NodeFile;
 
-/// Something to know about a stream.
-#[derive(Debug, Serialize)]
-pub(crate) struct Note {
-    /// The stream's name.
-    pub(crate) stream: String,
-    /// What there is to know.
-    pub(crate) text: String,
-}
-
 /// A note for each stream of a file that has both pictures and sound, and for each that shares an output.
-pub(crate) fn notes(file: &NodeFile) -> Vec<Note> {
+pub(crate) fn notes(file: &NodeFile) -> Vec<Remark> {
     let streams = &file.config.streams;
     let pairs: Vec<_> =
         streams.iter().map(|s| selvedge_node::picture_of(&file.config, s)).collect();
@@ -35,7 +26,7 @@ pub(crate) fn notes(file: &NodeFile) -> Vec<Note> {
             format!("it goes to {to} together with {other}: both say so")
         });
         let texts = text.into_iter().chain(joined);
-        notes.extend(texts.map(|text| Note { stream: stream.spec.name.clone(), text }));
+        notes.extend(texts.map(|text| Remark { stream: stream.spec.name.clone(), text }));
     }
     notes
 }

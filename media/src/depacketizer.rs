@@ -12,6 +12,7 @@ use selvedge_units::Duration;
 use crate::error::SourceError;
 use crate::picture::Codec;
 use crate::source::elements::{bin, init, wiring};
+use crate::thumbnail::collector;
 
 /// Bytes that may wait for GStreamer's thread.
 const WAITING: u64 = 4 << 20;
@@ -38,7 +39,7 @@ impl Depacketizer {
     pub fn new(
         codec: Codec,
         clock_rate: u32,
-        mut give: impl FnMut(&[u8], Duration) + Send + 'static,
+        give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<Option<Self>, SourceError> {
         init()?;
         let line = match codec {
@@ -57,19 +58,7 @@ impl Depacketizer {
             .build();
         let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         let depay = bin(line)?;
-        let output = gst_app::AppSink::builder().sync(false).build();
-        output.set_property("enable-last-sample", false);
-        let callbacks = gst_app::AppSinkCallbacks::builder().new_sample(move |output| {
-            let sample = output.pull_sample().map_err(|_| gst::FlowError::Eos)?;
-            if let Some(buffer) = sample.buffer()
-                && let Some(at) = buffer.pts()
-                && let Ok(unit) = buffer.map_readable()
-            {
-                give(&unit, Duration(at.nseconds()));
-            }
-            Ok(gst::FlowSuccess::Ok)
-        });
-        output.set_callbacks(callbacks.build());
+        let output = collector(None, give);
         let pipeline = gst::Pipeline::new();
         let parts = [input.upcast_ref(), depay.upcast_ref(), output.upcast_ref::<gst::Element>()];
         pipeline.add_many(parts).map_err(|e| wiring("depacketizer", e))?;

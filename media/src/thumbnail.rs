@@ -17,6 +17,7 @@ use crate::error::SourceError;
 use crate::onlookers::Onlookers;
 use crate::picture::{Codec, Picture};
 use crate::source::elements::{bin, init, make, wiring};
+use crate::source::forms;
 
 /// Pixels across.
 pub const WIDTH: u32 = 192;
@@ -76,28 +77,11 @@ impl Thumbnailer {
         give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<Option<Self>, SourceError> {
         init()?;
-        let caps = match codec {
-            Codec::H264 => gst::Caps::builder("video/x-h264")
-                .field("stream-format", "byte-stream")
-                .field("alignment", "au")
-                .build(),
-            Codec::Mpv => gst::Caps::builder("video/mpeg")
-                .field("mpegversion", 2i32)
-                .field("systemstream", false)
-                .build(),
-            Codec::H265 => gst::Caps::builder("video/x-h265")
-                .field("stream-format", "byte-stream")
-                .field("alignment", "au")
-                .build(),
-            Codec::Vp8 => gst::Caps::new_empty_simple("video/x-vp8"),
-            Codec::Vp9 => gst::Caps::new_empty_simple("video/x-vp9"),
-            Codec::Av1 => gst::Caps::builder("video/x-av1")
-                .field("stream-format", "obu-stream")
-                .field("alignment", "tu")
-                .build(),
-            Codec::Jpeg => gst::Caps::new_empty_simple("image/jpeg"),
-            Codec::Aac | Codec::Opus | Codec::L16 => return Ok(None),
-        };
+        if codec.is_audio() {
+            return Ok(None);
+        }
+        let mut caps = forms::caps(codec);
+        caps.fixate();
         let pipeline = gst::Pipeline::new();
         let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         let decode = make("decodebin")?;
@@ -106,7 +90,7 @@ impl Thumbnailer {
              capsfilter caps=video/x-raw,format=I420,width={width},pixel-aspect-ratio=1/1 ! \
              jpegenc quality=70"
         ))?;
-        let output = collector(give);
+        let output = collector(Some(1), give);
         let parts = [input.upcast_ref(), &decode, scale.upcast_ref(), output.upcast_ref()];
         pipeline.add_many(parts).map_err(|e| wiring("thumbnailer", e))?;
         input.link(&decode).map_err(|e| wiring("decodebin", e))?;
@@ -213,9 +197,12 @@ impl Imager {
     }
 }
 
-/// Where small pictures come out.
-fn collector(mut give: impl FnMut(&[u8], Duration) + Send + 'static) -> gst_app::AppSink {
-    let output = gst_app::AppSink::builder().sync(false).max_buffers(1).build();
+/// Where pictures come out, each with its time; so many may wait.
+pub(crate) fn collector(
+    most: Option<u32>,
+    mut give: impl FnMut(&[u8], Duration) + Send + 'static,
+) -> gst_app::AppSink {
+    let output = gst_app::AppSink::builder().sync(false).max_buffers(most.unwrap_or(0)).build();
     output.set_property("enable-last-sample", false);
     let callbacks = gst_app::AppSinkCallbacks::builder().new_sample(move |output| {
         let sample = output.pull_sample().map_err(|_| gst::FlowError::Eos)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use selvedge_data_stream::Kind;
-use selvedge_media::{MediaFrame, Source};
+use selvedge_media::{MediaFrame, Pair, Source};
 use support::open;
 
 /// How far the streams may be apart, in milliseconds.
@@ -59,7 +59,9 @@ fn picture_and_sound_keep_within_40_ms_over_loops() {
         let uri = |option: &str| format!("file:{}?{option}loop", path.display()).parse().unwrap();
         let mut picture = open(&uri("")).unwrap();
         let mut heard = open(&uri(&format!("{sound}&"))).unwrap();
-        Source::keep_together(&mut picture, &mut heard);
+        let pair = Pair::default();
+        picture.join(&pair);
+        heard.join(&pair);
         let (began, stop) = (Instant::now(), AtomicBool::new(false));
         let (shown, heard) = std::thread::scope(|scope| {
             let heard = scope.spawn(|| delays(&mut heard, began, &stop));

@@ -15,7 +15,7 @@ use crate::StartError;
 use crate::follow::{FollowedStreams, NodeTap};
 use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
-use crate::source::{self, Opened, contract_of, params, write_sdp};
+use crate::source::{self, Kept, Opened, contract_of, params, write_sdp};
 
 /// Events that a node remembers.
 const EVENTS_MAX: usize = 64;
@@ -129,18 +129,18 @@ impl Node {
         let kept = |n: usize| match difference.streams[n] {
             Step::Kept { old, .. } => {
                 let stream = &self.streams()[old];
-                Some((stream.output.clone(), stream.status.info()))
+                Some(Kept {
+                    output: stream.output.clone(),
+                    info: stream.status.info(),
+                    #[cfg(feature = "gstreamer")]
+                    pair: stream.status.pair.get().cloned(),
+                })
             }
             _ => None,
         };
         let found = source::open(new, &fresh, spec_of, kept).map_err(StartError::Sources)?;
         let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
         fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
-        #[cfg(feature = "gstreamer")]
-        source::join_others(new, &mut opened, |n| match difference.streams[n] {
-            Step::Kept { old, .. } => self.streams()[old].status.pair.get().cloned(),
-            _ => None,
-        });
         self.write_sdps(difference, new, &opened)?;
         let mut ready = Ready {
             opened,

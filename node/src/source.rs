@@ -11,7 +11,7 @@ use selvedge_media::output::{OutputError, OutputKind, kind};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 #[cfg(feature = "gstreamer")]
-use selvedge_media::{Pair, Source, Trouble};
+use selvedge_media::{Pair, Trouble};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamCarrier, StreamParams};
@@ -168,8 +168,14 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     }
 }
 
-/// What a stream that goes on has: its output, and what it is.
-pub(crate) type Kept = (Option<StreamOutput>, Option<StreamInfo>);
+/// What a stream that goes on has: its output, what it is, and what it keeps together with.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) output: Option<StreamOutput>,
+    pub(crate) info: Option<StreamInfo>,
+    #[cfg(feature = "gstreamer")]
+    pub(crate) pair: Option<Pair>,
+}
 
 /// Opens the sources and outputs of some streams of a node, several at a time; reports all that fail. `kept` has
 /// those of the other streams, by their index.
@@ -200,7 +206,10 @@ pub(crate) fn open(
         for (n, stream) in streams().enumerate() {
             let (before, now) = opened.split_at(n);
             let of = |other| match which.iter().position(|&w| w == other) {
-                Some(at) => before.get(at).map(|one| (one.output.clone(), one.info.clone())),
+                Some(at) => before.get(at).map(|one| {
+                    let (output, info) = (one.output.clone(), one.info.clone());
+                    Kept { output, info, ..Kept::default() }
+                }),
                 None => kept(other),
             };
             let base = spec_of(stream, &config.links[stream.link]).base;
@@ -216,7 +225,7 @@ pub(crate) fn open(
         return Err(failed);
     }
     #[cfg(feature = "gstreamer")]
-    keep_together(config, which, &mut opened);
+    join_pairs(config, which, &mut opened, |n| kept(n)?.pair);
     Ok(opened)
 }
 
@@ -232,7 +241,7 @@ fn output(
     let others: Vec<_> = all.filter(|(_, other)| stream.shares_output(other)).collect();
     let mut shared = None;
     for &(n, other) in &others {
-        let Some((output, info)) = of(n) else { continue };
+        let Some(Kept { output, info, .. }) = of(n) else { continue };
         if let Some((info, others)) = opened.info.as_ref().zip(info) {
             OutputKind::join(info.codec, (&other.spec.name, others.codec))?;
         }
@@ -245,41 +254,23 @@ fn output(
     Ok(StreamOutput::start(stream, &others, &config.links[stream.link], base)?)
 }
 
-/// Lets the sound of each file keep with its picture, where both are streams.
+/// Lets the sound of each file keep with its picture, where both are streams: those that begin now by a pair of their
+/// own, one that comes later by what the other, by its index, keeps together with.
 #[cfg(feature = "gstreamer")]
-fn keep_together(config: &NodeConfig, which: &[usize], opened: &mut [Opened]) {
-    for (n, &stream) in which.iter().enumerate() {
-        let picture = picture_of(config, &config.streams[stream]);
-        let picture = picture.and_then(|picture| which.iter().position(|&w| w == picture));
-        let Some(picture) = picture else { continue };
-        let (low, high) = opened.split_at_mut(n.max(picture));
-        let (one, other) = (&mut low[n.min(picture)], &mut high[0]);
-        let (sound, picture) = if n < picture { (one, other) } else { (other, one) };
-        if let (Medium::Media(Some(sound)), Medium::Media(Some(picture))) =
-            (&mut sound.source, &mut picture.source)
-            && let (MediaSource::Here(sound), MediaSource::Here(picture)) =
-                (&mut **sound, &mut **picture)
-        {
-            Source::keep_together(picture, sound);
-        }
-    }
-}
-
-/// Lets the sources of streams that a reload begins join the other stream of their file, which goes on:
-/// `pair_of` has what that one, by its index, keeps together with.
-#[cfg(feature = "gstreamer")]
-pub(crate) fn join_others(
+fn join_pairs(
     config: &NodeConfig,
-    opened: &mut [Option<Opened>],
+    which: &[usize],
+    opened: &mut [Opened],
     pair_of: impl Fn(usize) -> Option<Pair>,
 ) {
     for (sound, stream) in config.streams.iter().enumerate() {
         let Some(picture) = picture_of(config, stream) else { continue };
-        for (one, other) in [(sound, picture), (picture, sound)] {
-            if let Some(Opened { source: Medium::Media(Some(source)), .. }) = &mut opened[one]
-                && source.pair().is_none()
-                && let Some(pair) = pair_of(other)
-            {
+        let both = [picture, sound];
+        let places = both.map(|stream| which.iter().position(|&w| w == stream));
+        let fresh = || places.iter().all(Option::is_some).then(Pair::default);
+        let Some(pair) = both.into_iter().find_map(&pair_of).or_else(fresh) else { continue };
+        for at in places.into_iter().flatten() {
+            if let Medium::Media(Some(source)) = &mut opened[at].source {
                 source.join(&pair);
             }
         }

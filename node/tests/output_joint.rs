@@ -5,6 +5,7 @@
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::{Child, Command};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use selvedge_control_config::view::NodeView;
@@ -14,7 +15,7 @@ use selvedge_units::Duration;
 /// No slowness of the machine takes so long.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A folder with a clip by FFmpeg, 25 pictures a second and sound for four seconds; and one second of sound.
+/// A folder with a clip by FFmpeg, 25 pictures a second and sound for four seconds; and one second of each alone.
 struct Made(tempfile::TempDir);
 
 impl Made {
@@ -29,6 +30,16 @@ impl Made {
         let rate = ["-b:v", "1M", "-threads", "1"];
         ffmpeg(&[&input[..], &x264, &rate, &["-t", "4", &made.path("clip.mp4")]].concat());
         ffmpeg(&["-f", "lavfi", "-i", sound, "-c:a", "aac", "-t", "1", &made.path("short.m4a")]);
+        ffmpeg(&[
+            "-i",
+            &made.path("clip.mp4"),
+            "-an",
+            "-c",
+            "copy",
+            "-t",
+            "1",
+            &made.path("short.mp4"),
+        ]);
         made
     }
 
@@ -39,10 +50,9 @@ impl Made {
     /// A node that sends this picture and this sound to one destination.
     fn node(&self, picture: &str, sound: &str, to: &str) -> Result<Node, StartError> {
         let stream = |name, of: &str| {
-            let source = self.path(of);
-            format!(
-                "[stream.{name}]\nsource = \"file:{source}\"\nto = \"{to}\"\nthumbnail = false\n"
-            )
+            let is_file = !of.contains(':');
+            let source = if is_file { format!("file:{}", self.path(of)) } else { of.to_owned() };
+            format!("[stream.{name}]\nsource = \"{source}\"\nto = \"{to}\"\nthumbnail = false\n")
         };
         let link = "[link.up]\nrate = \"20 Mbit/s\"\n".to_owned();
         let text = link + &stream("picture", picture) + &stream("sound", sound);
@@ -124,33 +134,138 @@ fn a_recording_has_both_in_step() {
     }
 }
 
+/// What comes over UDP, up to a datagram that is too short for a transport packet.
+struct Received {
+    at: SocketAddr,
+    reading: JoinHandle<Vec<u8>>,
+}
+
+impl Received {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = socket.local_addr().unwrap();
+        let reading = std::thread::spawn(move || {
+            let (mut all, mut datagram) = (Vec::new(), [0; 2000]);
+            while let Ok(len @ 2..) = socket.recv(&mut datagram) {
+                all.extend(&datagram[..len]);
+            }
+            all
+        });
+        Self { at, reading }
+    }
+
+    /// Writes all that came into a file.
+    fn end(self, file: &str) -> Vec<u8> {
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0], self.at).unwrap();
+        let all = self.reading.join().unwrap();
+        std::fs::write(file, &all).unwrap();
+        all
+    }
+}
+
+/// The steps of a transport stream's clock, in milliseconds; the clock is of the stream that the program names last.
+fn clock_steps(stream: &[u8]) -> Vec<f64> {
+    let mut of = 0;
+    let mut moments = Vec::new();
+    for packet in stream.chunks_exact(188) {
+        let id = u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff;
+        if id == 0x1000 {
+            of = u16::from_be_bytes([packet[13], packet[14]]) & 0x1fff;
+        }
+        if id == of && packet[3] & 0x20 != 0 && packet[4] > 6 && packet[5] & 0x10 != 0 {
+            let high = u32::from_be_bytes(packet[6..10].try_into().unwrap());
+            moments.push(f64::from(high) * 2.0 + f64::from(packet[10] >> 7));
+        }
+    }
+    moments.windows(2).map(|pair| (pair[1] - pair[0]) / 90.0).collect()
+}
+
+/// Asserts that the clock goes on for so long, never back and never silent for more than 100 ms and a block of sound.
+fn assert_clock_goes(stream: &[u8], seconds: f64) {
+    let steps = clock_steps(stream);
+    let (sum, longest) = (steps.iter().sum::<f64>(), steps.iter().copied().fold(0.0, f64::max));
+    println!("clock: {} steps in {sum:.0} ms, the longest {longest:.1} ms", steps.len());
+    assert!(sum > seconds * 1e3 && longest < 125.0 && steps.iter().all(|step| *step > 0.0));
+}
+
 #[test]
 fn a_transport_stream_has_both_in_step_and_one_clock() {
     let made = Made::new();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let reader = socket.try_clone().unwrap();
-    let reading = std::thread::spawn(move || {
-        let (mut all, mut datagram) = (Vec::new(), [0; 2000]);
-        // One that is too short for a transport packet says that there is no more.
-        while let Ok(len @ 2..) = reader.recv(&mut datagram) {
-            all.extend(&datagram[..len]);
-        }
-        all
-    });
-    let at = socket.local_addr().unwrap();
-    sent_whole(&made, &format!("udp://{at}"));
-    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0], at).unwrap();
-    std::fs::write(made.path("sent.ts"), reading.join().unwrap()).unwrap();
+    let received = Received::start();
+    sent_whole(&made, &format!("udp://{}", received.at));
+    assert_clock_goes(&received.end(&made.path("sent.ts")), 3.8);
     assert_in_step(&made, &made.path("sent.ts"));
     let counts = shown(&made.path("sent.ts")).map(|times| times.len());
     assert!(counts[0] == 100 && counts[1] > 180, "{counts:?}");
     assert!(programs(&made.path("sent.ts")).starts_with("2,256"));
 }
 
-/// FFmpeg as a server of RTMP for one publication, which it writes into a file.
-struct Server(Child);
+#[test]
+fn a_picture_that_falls_silent_leaves_its_clock_to_the_sound() {
+    let made = Made::new();
+    let received = Received::start();
+    let to = format!("udp://{}", received.at);
+    let node = made.node("short.mp4", "clip.mp4?sound&loop", &to).unwrap();
+    let sent = |name| node.counts(name).map_or(0, |counts| counts.totals.sent);
+    assert!(wait_until(SOON, || sent("sound") > 200), "{}", sent("sound"));
+    drop(node.stop());
+    assert_clock_goes(&received.end(&made.path("sent.ts")), 4.0);
+    let counts = shown(&made.path("sent.ts")).map(|times| times.len());
+    assert!((25..30).contains(&counts[0]) && counts[1] > 190, "{counts:?}");
+}
 
-impl Drop for Server {
+/// A port that was free a moment ago.
+fn free() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// FFmpeg as a camera that sends the clip's picture, and its sound if there is a place for it.
+fn camera(made: &Made, picture: SocketAddr, sound: Option<SocketAddr>) -> Ffmpeg {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-y", "-nostdin", "-v", "fatal", "-re", "-stream_loop", "-1", "-i"]);
+    command.arg(made.path("clip.mp4")).args(["-map", "0:v", "-c:v", "libx264", "-g", "25"]);
+    command.args(["-preset", "ultrafast", "-x264-params", "repeat-headers=1", "-f", "rtp"]);
+    command.arg(format!("rtp://{picture}"));
+    if let Some(sound) = sound {
+        command.args(["-map", "0:a", "-c:a", "aac", "-f", "rtp", &format!("rtp://{sound}")]);
+    }
+    Ffmpeg(command.args(["-sdp_file", &made.path("camera.sdp")]).spawn().unwrap())
+}
+
+#[test]
+fn a_picture_that_comes_late_joins_the_sound() {
+    let made = Made::new();
+    for to in ["udp", "day.mkv", "day.mp4"] {
+        let (received, at) = (Received::start(), free());
+        let place =
+            if to == "udp" { format!("udp://{}", received.at) } else { format!("file:{to}") };
+        let picture = format!("rtp://{at}?encoding=H264");
+        let node = made.node(&picture, "clip.mp4?sound&loop", &place).unwrap();
+        let sent = |name| node.counts(name).map_or(0, |counts| counts.totals.sent);
+        assert!(wait_until(SOON, || sent("sound") > 100), "{}", sent("sound"));
+        let _camera = camera(&made, at, None);
+        assert!(wait_until(SOON, || sent("picture") > 60), "{}", sent("picture"));
+        drop(node.stop());
+        let stream = received.end(&made.path("sent.ts"));
+        if to == "udp" {
+            assert_clock_goes(&stream, 4.0);
+            let counts = shown(&made.path("sent.ts")).map(|times| times.len());
+            assert!(counts[0] > 40 && counts[1] > 180, "{counts:?}");
+        } else {
+            // A container names its tracks in front.
+            let second = made.path(&to.replace("day", "day-2"));
+            let [first, second] = [made.path(to), second].map(|file| shown(&file).map(|t| t.len()));
+            println!("{to}: {first:?}, then {second:?}");
+            assert!(first[0] == 0 && first[1] > 60, "{first:?}");
+            assert!(second[0] > 10 && second[1] > 20, "{second:?}");
+        }
+    }
+}
+
+/// FFmpeg, for as long as a test takes.
+struct Ffmpeg(Child);
+
+impl Drop for Ffmpeg {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -164,7 +279,8 @@ fn a_publication_has_both_in_step() {
     let (to, file) = (format!("rtmp://{at}/live/key"), made.path("got.ts"));
     let mut command = Command::new("ffmpeg");
     command.args(["-y", "-nostdin", "-v", "fatal", "-f", "flv", "-listen", "1", "-i", &to]);
-    let _server = Server(
+    // A server of RTMP for one publication.
+    let _server = Ffmpeg(
         command.args(["-c", "copy", "-flush_packets", "1", "-f", "mpegts", &file]).spawn().unwrap(),
     );
     let node = made.node("clip.mp4?loop", "clip.mp4?sound&loop", &to).unwrap();

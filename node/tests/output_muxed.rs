@@ -53,12 +53,13 @@ impl Made {
     }
 }
 
-/// How many frames FFmpeg decodes of a file.
-fn decoded(file: &str) -> u64 {
+/// How many frames FFmpeg decodes of the first track of a kind (`v` or `a`) in a file.
+fn decoded(file: &str, kind: &str) -> u64 {
     let args = ["-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames"];
-    let done = Command::new("ffprobe").args(args).args(["-of", "csv=p=0", file]).output().unwrap();
+    let mut probe = Command::new("ffprobe");
+    probe.args(args).args(["-select_streams", &format!("{kind}:0"), "-of", "csv=p=0", file]);
     // Of a transport stream FFmpeg says it twice.
-    let text = String::from_utf8_lossy(&done.stdout);
+    let text = String::from_utf8(probe.output().unwrap().stdout).unwrap();
     text.lines().next().and_then(|line| line.trim_matches(',').parse().ok()).unwrap_or(0)
 }
 
@@ -68,11 +69,12 @@ fn records_until_killed() -> bool {
     let folder = std::path::PathBuf::from(folder);
     let text = std::fs::read_to_string(folder.join("node.toml")).unwrap();
     let node = Node::start(&text, NodeOptions { base: folder, ..NodeOptions::default() }).unwrap();
-    let mut last = 0;
+    let mut last = Vec::new();
     wait_until(SOON, || {
-        let sent = node.counts("clip").map_or(0, |counts| counts.totals.sent);
+        let streams = node.snapshot().streams;
+        let sent: Vec<u64> = streams.iter().map(|stream| stream.sent).collect();
         if sent != last {
-            println!("sent {sent}");
+            println!("sent {}", sent.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
             last = sent;
         }
         false
@@ -80,15 +82,18 @@ fn records_until_killed() -> bool {
     true
 }
 
-/// A node in a process of its own, and what it printed when.
-fn killed(made: &Made, name: &str, after: Duration) -> (u64, u64) {
+/// Of each track of a recording, in a process of its own that is killed so long after its first frame was sent: what
+/// was sent a second before, and what is read.
+fn killed(made: &Made, name: &str, kinds: &str, after: Duration) -> Vec<(u64, u64)> {
     let folder = made.0.path().join(format!("of-{name}"));
     std::fs::create_dir(&folder).unwrap();
-    let text = format!(
-        "[link.up]\nrate = \"3 Mbit/s\"\n[stream.clip]\nsource = \"file:{}?loop\"\n\
-         to = \"file:{name}\"\nthumbnail = false\n",
-        made.path("clip.mp4")
-    );
+    let stream = |kind| {
+        let (clip, of) = (made.path("clip.mp4"), if kind == 'a' { "sound&" } else { "" });
+        let source = format!("source = \"file:{clip}?{of}loop\"");
+        format!("[stream.{kind}]\n{source}\nto = \"file:{name}\"\nthumbnail = false\n")
+    };
+    let streams: String = kinds.chars().map(stream).collect();
+    let text = format!("[link.up]\nrate = \"3 Mbit/s\"\n{streams}");
     std::fs::write(folder.join("node.toml"), text).unwrap();
     let test = "of_a_killed_recording_all_but_the_last_second_is_read";
     let mut node = Command::new(std::env::current_exe().unwrap())
@@ -98,20 +103,25 @@ fn killed(made: &Made, name: &str, after: Duration) -> (u64, u64) {
         .spawn()
         .unwrap();
     let lines = BufReader::new(node.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut seen: Vec<(Instant, u64)> = Vec::new();
+    let mut seen: Vec<(Instant, Vec<u64>)> = Vec::new();
     for line in lines {
         let Some(sent) = line.strip_prefix("sent ") else { continue };
-        seen.push((Instant::now(), sent.parse().unwrap()));
-        if seen[0].0.elapsed() > after.to_std() {
+        let sent: Vec<u64> = sent.split(' ').map(|sent| sent.parse().unwrap()).collect();
+        seen.extend(sent.iter().any(|sent| *sent > 0).then(|| (Instant::now(), sent)));
+        if seen.first().is_some_and(|(first, _)| first.elapsed() > after.to_std()) {
             break;
         }
     }
     node.kill().unwrap();
     let end = Instant::now();
     node.wait().unwrap();
-    let before = seen.iter().rfind(|(at, _)| (end - *at).as_secs_f64() > 1.0);
+    let before = seen.into_iter().rfind(|(at, _)| (end - *at).as_secs_f64() > 1.0);
     let sent = before.expect("it ran for more than a second").1;
-    (sent, decoded(&folder.join(name).display().to_string()))
+    let file = folder.join(name).display().to_string();
+    sent.into_iter()
+        .zip(kinds.chars())
+        .map(|(n, kind)| (n, decoded(&file, &kind.to_string())))
+        .collect()
 }
 
 #[test]
@@ -121,18 +131,22 @@ fn of_a_killed_recording_all_but_the_last_second_is_read() {
     }
     let made = Made::new();
     // Moments by a fixed seed.
-    let moments = (0..6_u64).map(|n| 1500 + (n * 2_654_435_761 + 7) % 3500);
+    let moments = (0..12_u64).map(|n| 1500 + (n * 2_654_435_761 + 7) % 3500);
     let results: Vec<_> = std::thread::scope(|scope| {
         let made = &made;
         let runs = moments.enumerate().map(|(n, ms)| {
             let name = format!("{n}.{}", if n % 2 == 0 { "mkv" } else { "mp4" });
-            scope.spawn(move || (killed(made, &name, Duration::from_millis(ms)), ms, name))
+            // A picture alone, and with its sound.
+            let kinds = if n % 4 < 2 { "v" } else { "va" };
+            scope.spawn(move || (killed(made, &name, kinds, Duration::from_millis(ms)), ms, name))
         });
         runs.collect::<Vec<_>>().into_iter().map(|run| run.join().unwrap()).collect()
     });
     println!("{results:?}");
-    for ((sent, read), ms, name) in results {
-        assert!(sent > 5 && read >= sent, "{name}, killed after {ms} ms: {read} of {sent}");
+    for (tracks, ms, name) in results {
+        for (sent, read) in tracks {
+            assert!(sent > 5 && read >= sent, "{name}, killed after {ms} ms: {read} of {sent}");
+        }
     }
 }
 
@@ -145,7 +159,7 @@ fn a_recording_that_ends_is_whole_and_overwrites_none() {
         let ended = node.stop();
         let sent = ended.snapshot.streams[0].sent;
         assert_eq!(ended.snapshot.streams[0].detail, "");
-        assert_eq!((decoded(&made.path(name)), sent), (250, 250), "{name}");
+        assert_eq!((decoded(&made.path(name), "v"), sent), (250, 250), "{name}");
     }
 }
 
@@ -203,7 +217,7 @@ fn counted(server: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
 #[test]
 fn rtmp_keeps_the_rate_and_hides_its_key() {
     let made = Made::new();
-    for (of_clip, rate) in [("?loop", 700_000), ("?sound", 4_000_000)] {
+    for (of_clip, kind, rate) in [("?loop", "v", 700_000), ("?sound", "a", 4_000_000)] {
         let (server, file) = (free(), made.path(&format!("{rate}.ts")));
         let (at, count) = counted(server);
         let to = format!("rtmp://{at}/live/hush-hush");
@@ -214,7 +228,7 @@ fn rtmp_keeps_the_rate_and_hides_its_key() {
         assert!(wait_until(SOON, || shown().detail.is_empty()), "{}", shown().detail);
         assert!(wait_until(SOON, || node.counts("clip").unwrap().totals.sent > 20));
         let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
-        assert!(wait_until(SOON, || decoded(&file) > 60), "{} decoded", decoded(&file));
+        assert!(wait_until(SOON, || decoded(&file, kind) > 60), "{} decoded", decoded(&file, kind));
         let bytes = count.load(Ordering::Relaxed) - before;
         // With IP and TCP headers on each full segment. A second's worth may have waited at the server.
         let wire = Bytes(bytes + bytes.div_ceil(1448) * 52);

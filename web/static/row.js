@@ -53,7 +53,7 @@ export const COLUMNS = [
 ];
 
 export class Row {
-  /** Last texts and attributes, so that the page is touched only where they change. */
+  /** What was set last. */
   #seen = new Map();
 
   /**
@@ -174,38 +174,38 @@ export class Row {
   update(stream, why, before, seconds) {
     this.stream = stream;
     if (!this.more.hidden) this.#detail();
-    this.#text(this.label, stream.label ?? "");
-    this.#text(this.path, `${stream.source} → ${stream.to.replace(/^rtp:\/\//, "")}`);
+    this.#set(this.label, "textContent", stream.label ?? "");
+    this.#set(this.path, "textContent", `${stream.source} → ${stream.to.replace(/^rtp:\/\//, "")}`);
     const about = `${stream.source} → ${stream.to}\n${stream.encoding || "encoding not known yet"}, `
       + `period ${milliseconds(stream.period_ms)} ms, ${stream.link}, late frames: ${stream.late}`;
-    this.#title(this.cells.stream, about);
+    this.#set(this.cells.stream, "title", about);
     const state = STATES[stream.state];
-    this.#text(this.badge, stream.state);
-    this.#data(this.badge, "tone", state.tone);
-    this.#title(this.badge, stream.detail ? `${state.title}: ${stream.detail}` : state.title);
+    this.#set(this.badge, "textContent", stream.state);
+    this.#set(this.badge.dataset, "tone", state.tone);
+    this.#set(this.badge, "title", stream.detail ? `${state.title}: ${stream.detail}` : state.title);
 
-    this.#text(this.decodable, percent(stream.decodable_share));
-    this.#data(this.cells.decodable, "tone", toneOf(stream.decodable_share));
+    this.#set(this.decodable, "textContent", percent(stream.decodable_share));
+    this.#set(this.cells.decodable.dataset, "tone", toneOf(stream.decodable_share));
     const share = `${Math.floor((stream.decodable_share ?? 0) * 100)}%`;
-    this.#property(this.bar, "--share", share);
-    this.#text(this.ontime, percent(stream.on_time_share));
-    this.#data(this.cells.ontime, "tone", stream.on_time_share === null ? "none" : "");
+    this.#set(this.bar.style, "--share", share);
+    this.#set(this.ontime, "textContent", percent(stream.on_time_share));
+    this.#set(this.cells.ontime.dataset, "tone", stream.on_time_share === null ? "none" : "");
     const sent = stream.sent_bytes - (before?.sent_bytes ?? 0);
     const [number, unit] = rateParts(before && seconds >= 1 ? (sent * 8) / seconds : stream.sent_bps);
-    this.#text(this.rate[0], number);
-    this.#text(this.rate[1], unit);
+    this.#set(this.rate[0], "textContent", number);
+    this.#set(this.rate[1], "textContent", unit);
     const violations = stream.violations - (before?.violations ?? 0);
-    this.#text(this.cells.violations, count(violations));
-    this.#data(this.cells.violations, "tone", violations > 0 ? "bad" : "");
+    this.#set(this.cells.violations, "textContent", count(violations));
+    this.#set(this.cells.violations.dataset, "tone", violations > 0 ? "bad" : "");
     this.#drops(droppedSince(stream, before));
     const [mean, p99] = [stream.queueing_mean_ms, stream.queueing_p99_ms];
     const delay = mean === null ? "–" : `${milliseconds(mean)} / ${milliseconds(p99)} ms`;
-    this.#text(this.cells.delay, delay);
+    this.#set(this.cells.delay, "textContent", delay);
     this.window.update(stream.window);
     this.priority.update(String(stream.priority));
-    this.#text(this.why, stream.detail || why);
-    this.#title(this.why, stream.detail ? `${stream.detail}\n${why}` : why);
-    this.#data(this.why, "tone", stream.detail ? state.tone : "");
+    this.#set(this.why, "textContent", stream.detail || why);
+    this.#set(this.why, "title", stream.detail ? `${stream.detail}\n${why}` : why);
+    this.#set(this.why.dataset, "tone", stream.detail ? state.tone : "");
   }
 
   /** What the row has no room for: counters since the start, and what the node file says. */
@@ -239,44 +239,30 @@ export class Row {
   /** @param {[string, number][]} parts */
   #drops(parts) {
     const lost = parts.reduce((sum, [, n]) => sum + n, 0);
-    this.#text(this.dropTotal, count(lost));
+    this.#set(this.dropTotal, "textContent", count(lost));
     const text = parts.map(([name, n]) => `${reason(name).label} ${count(n)}`).join(", ");
-    this.#text(this.dropText, text);
+    this.#set(this.dropText, "textContent", text);
     const lines = parts.map(([name, n]) => `${count(n)} ${reason(name).label}: ${reason(name).because}`);
-    this.#title(this.cells.drops, lines.join("\n"));
+    this.#set(this.cells.drops, "title", lines.join("\n"));
     for (const piece of /** @type {NodeListOf<HTMLElement>} */ (this.dropBar.childNodes)) {
       const mine = parts.filter(([name]) => reason(name).blame === piece.className);
       const n = mine.reduce((sum, [, n]) => sum + n, 0);
-      this.#property(piece, "--share", `${lost > 0 ? Math.round((n / lost) * 100) : 0}%`);
+      this.#set(piece.style, "--share", `${lost > 0 ? Math.round((n / lost) * 100) : 0}%`);
     }
   }
 
-  /** @param {HTMLElement} element @param {string} text */
-  #text(element, text) {
-    if (this.#changed(element, "text", text)) element.textContent = text;
-  }
-
-  /** @param {HTMLElement} element @param {string} text */
-  #title(element, text) {
-    if (this.#changed(element, "title", text)) element.title = text;
-  }
-
-  /** @param {HTMLElement} element @param {string} key @param {string} value */
-  #data(element, key, value) {
-    if (this.#changed(element, key, value)) element.dataset[key] = value;
-  }
-
-  /** @param {HTMLElement} element @param {string} key @param {string} value */
-  #property(element, key, value) {
-    if (this.#changed(element, key, value)) element.style.setProperty(key, value);
-  }
-
-  /** @param {HTMLElement} element @param {string} key @param {string} value */
-  #changed(element, key, value) {
-    const seen = this.#seen.get(element) ?? this.#seen.set(element, {}).get(element);
-    if (seen[key] === value) return false;
+  /**
+   * Touches the page only where it changes: a property of an element, of its data, or of its style.
+   * @param {HTMLElement|DOMStringMap|CSSStyleDeclaration} of
+   * @param {string} key
+   * @param {string} value
+   */
+  #set(of, key, value) {
+    const seen = this.#seen.get(of) ?? this.#seen.set(of, {}).get(of);
+    if (seen[key] === value) return;
     seen[key] = value;
-    return true;
+    if (of instanceof CSSStyleDeclaration) of.setProperty(key, value);
+    else Object.assign(of, { [key]: value });
   }
 }
 

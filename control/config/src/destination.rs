@@ -6,14 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 use super::address::{AddressError, receiver, receiver_at};
-use super::source::{in_range, options};
+use super::source::{Choice, in_range, options};
 use super::{LinkConfig, Placement, SourceUri, StreamConfig, Url, UrlError, quoted, redacted};
 
 /// The receiver in the spec of a stream whose output has no numeric address.
 const NONE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-
-/// An option: its name, which values it takes, and what to write instead of others.
-type Choice = (&'static str, fn(&str) -> bool, &'static str);
 
 /// A kind of output as node files write it.
 struct Kind {

@@ -180,72 +180,45 @@ const fn is_exclusive(source: &SourceUri) -> bool {
     matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera { .. })
 }
 
-fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
-    let NodeConfig { name, page, links: _, streams: _ } = new;
-    let PageConfig { listen, token, view_token, tls, connections_per_address } = page;
-    let keys = [
-        ("name", *name == old.name),
-        ("listen", *listen == old.page.listen),
-        ("token", *token == old.page.token),
-        ("view_token", *view_token == old.page.view_token),
-        ("tls", *tls == old.page.tls),
-        ("connections_per_address", *connections_per_address == old.page.connections_per_address),
-    ];
-    changed(&keys).map(|key| format!("node.{key}")).collect()
+/// Of each of some groups of keys those that differ in two values of a type. All its fields are named, in a group or
+/// as left out, so that a new one does not compile until it is judged here.
+macro_rules! changed {
+    ($old:ident, $new:ident: $type:ident but $left_out:tt, $([$($key:literal = $($field:ident)|+),*]),*) => {{
+        changed!(@names $new, $type, $left_out, $($($($field)+)*)*);
+        [$([$(($key, $($new.$field == $old.$field)&&+)),*]
+            .into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect::<Vec<&'static str>>()),*]
+    }};
+    (@names $new:ident, $type:ident, [$($left_out:ident)*], $($field:ident)*) => {
+        let $type { $($left_out: _,)* $($field: _,)* } = $new;
+    };
 }
 
-fn changed<'k>(keys: &'k [(&'static str, bool)]) -> impl Iterator<Item = &'static str> + 'k {
-    keys.iter().filter(|(_, same)| !same).map(|(key, _)| *key)
+fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
+    let (page, was) = (&new.page, &old.page);
+    let [name] = changed!(old, new: NodeConfig but [page links streams], ["name" = name]);
+    let [of_page] = changed!(was, page: PageConfig but [], [
+        "listen" = listen, "token" = token, "view_token" = view_token, "tls" = tls,
+        "connections_per_address" = connections_per_address
+    ]);
+    name.iter().chain(&of_page).map(|key| format!("node.{key}")).collect()
 }
 
 /// The keys that change: in place, and with a restart only.
 fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'static str>) {
-    // All are named, so that a new key does not compile until it is judged here.
-    let LinkConfig {
-        name: _,
-        rate,
-        discipline,
-        selection,
-        burst,
-        catch_up,
-        mtu,
-        queue,
-        tree,
-        nodes,
-        placement,
-        socket,
-        core,
-        sending,
-        device,
-        stack,
-        secret,
-        key,
-        peer,
-    } = new;
+    let [mut in_place, mut anew] = changed!(old, new: LinkConfig but [name queue],
+    ["rate" = rate, "catch_up" = catch_up],
+    [
+        "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
+        "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
+        "send" = sending, "device" = device, "stack" = stack, "secret" = secret, "key" = key,
+        "peer" = peer
+    ]);
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;
         LinkConfig::default_queue(link.rate, link.mtu, whole)
     };
-    let derived = *queue == default(new) && old.queue == default(old);
-    let in_place = [("rate", *rate == old.rate), ("catch_up", *catch_up == old.catch_up)];
-    let in_place = changed(&in_place).chain((!derived && *queue != old.queue).then_some("queue"));
-    let anew = [
-        ("discipline", *discipline == old.discipline),
-        ("selection", *selection == old.selection),
-        ("burst", *burst == old.burst),
-        ("mtu", *mtu == old.mtu),
-        ("tree", *tree == old.tree && *nodes == old.nodes),
-        ("placement", *placement == old.placement),
-        ("socket", *socket == old.socket),
-        ("core", *core == old.core),
-        ("send", *sending == old.sending),
-        ("device", *device == old.device),
-        ("stack", *stack == old.stack),
-        ("secret", *secret == old.secret),
-        ("key", *key == old.key),
-        ("peer", *peer == old.peer),
-    ];
-    let (mut in_place, mut anew): (Vec<_>, Vec<_>) = (in_place.collect(), changed(&anew).collect());
+    let derived = new.queue == default(new) && old.queue == default(old);
+    in_place.extend((!derived && new.queue != old.queue).then_some("queue"));
     if new.placement != Placement::Inline {
         anew.extend(in_place.extract_if(.., |key| *key != "rate"));
     }
@@ -254,55 +227,36 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
 
 /// The keys that change: in place, and by starting the stream anew.
 fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Vec<&'static str>) {
-    let StreamConfig { spec, source, link: _, sdp, thumbnail, stack, output } = new;
-    let Spec { to, contract, period_from_media, ring, pool, full, .. } = spec;
-    let Contract {
-        period: _,
-        delay,
-        windows,
-        weight,
-        priority,
-        late,
-        work_conserving,
-        class,
-        parent,
-    } = contract;
-    let was = &old.spec.contract;
-    let from_media = *period_from_media && old.spec.period_from_media;
+    let (spec, was) = (&new.spec, &old.spec);
+    let (contract, had) = (&spec.contract, &was.contract);
+    let [in_place, late] = changed!(had, contract: Contract but [period],
+        ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
+        ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
+    let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
+        ["sdp" = sdp], ["source" = source, "stack" = stack, "thumbnail" = thumbnail]);
+    let from_media = spec.period_from_media && was.period_from_media;
+    let period = !from_media && spec.declared_period() != was.declared_period();
     // Whatever else a spec may have: a key that is not named here starts the stream anew.
     let named = Spec {
-        contract: *contract,
-        period_from_media: *period_from_media,
-        to: *to,
-        ring: *ring,
-        pool: *pool,
-        full: *full,
+        contract: spec.contract,
+        period_from_media: spec.period_from_media,
+        to: spec.to,
+        ring: spec.ring,
+        pool: spec.pool,
+        full: spec.full,
         shown: spec.shown.clone(),
-        ..old.spec.clone()
+        ..was.clone()
     };
-    let in_place = [
-        ("period", from_media || (spec.declared_period() == old.spec.declared_period())),
-        ("delay", *delay == was.delay),
-        ("window", *windows == was.windows),
-        ("weight", *weight == was.weight),
-        ("priority", *priority == was.priority),
-        ("sdp", *sdp == old.sdp),
-    ];
-    let anew = [
-        ("source", *source == old.source),
-        ("to", *to == old.spec.to && *output == old.output),
-        ("stack", *stack == old.stack),
-        ("thumbnail", *thumbnail == old.thumbnail),
-        ("late", *late == was.late),
-        ("work_conserving", *work_conserving == was.work_conserving),
-        ("class", *class == was.class),
-        ("parent", *parent == was.parent),
-        ("ring", *ring == old.spec.ring),
-        ("pool", *pool == old.spec.pool),
-        ("full", *full == old.spec.full),
+    let others = [
+        ("to", spec.to == was.to && new.output == old.output),
+        ("ring", spec.ring == was.ring),
+        ("pool", spec.pool == was.pool),
+        ("full", spec.full == was.full),
         ("spec", named == *spec),
     ];
-    (changed(&in_place).collect(), changed(&anew).collect())
+    anew.extend(others.iter().filter(|(_, same)| !same).map(|(key, _)| *key));
+    let in_place = period.then_some("period").into_iter().chain(in_place).chain(sdp);
+    (in_place.collect(), anew.into_iter().chain(late).collect())
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use selvedge_data_sched::admission::{self, Load, Pattern, Policy, Request, Servi
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
 
 use super::edit::Change;
 use super::{LinkConfig, NodeConfig, StreamConfig};
@@ -42,51 +41,28 @@ pub struct Offer {
     pub largest: Option<Bytes>,
 }
 
-/// Why the streams of a link do not fit it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortfall {
-    /// What must be served exceeds the link.
-    Load {
-        /// The link.
-        link: String,
-        /// Its rate.
-        rate: Bitrate,
-        /// What must be served, in hundredths of a per cent of the link.
-        points: u64,
-        /// Whether frames that windows let go are left out.
-        windows: bool,
-    },
-    /// The largest frame of a stream can't pass within its delay, even with the link to itself.
-    Frame {
-        /// The stream.
-        stream: String,
-        /// The frame.
-        largest: Bytes,
-        /// What it takes of the link, a packet before it and the guard included.
-        takes: Duration,
-        /// What it has.
-        delay: Duration,
-    },
-    /// The largest frame of a stream is larger than its pool.
-    Pool {
-        /// The stream.
-        stream: String,
-        /// The frame.
-        largest: Bytes,
-        /// The pool.
-        pool: Bytes,
-    },
-    /// The largest frame of a stream is larger than the link's queue.
-    Queue {
-        /// The link.
-        link: String,
-        /// The stream.
-        stream: String,
-        /// The frame.
-        largest: Bytes,
-        /// The queue.
-        queue: Bytes,
-    },
+/// Why the streams of a link do not fit it: as JSON and for people, the key and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shortfall {
+    /// The path of the key that is to blame first.
+    pub key: String,
+    /// What is wrong.
+    pub text: String,
+    #[serde(skip)]
+    need: Need,
+}
+
+/// What it takes beyond what there is; streams are numbered as in their [`Case`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// A faster link, or wider windows: what must be served exceeds the link.
+    Load,
+    /// A stream's delay in which its largest frame can pass, even with the link to itself.
+    Delay(usize, Duration),
+    /// A stream's pool that holds its largest frame.
+    Pool(usize, Bytes),
+    /// A queue of the link that holds a stream's largest frame.
+    Queue(Bytes),
 }
 
 /// A link that can't do what is asked of it.
@@ -100,12 +76,12 @@ pub struct Misfit {
     pub remedies: Vec<Vec<Change>>,
 }
 
-/// A stream of which something can't be known before it runs.
+/// Something to know of a stream before it runs, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unknown {
+pub struct Remark {
     /// The stream.
     pub stream: String,
-    /// What is not known, and what is, for people.
+    /// What there is to know.
     pub text: String,
 }
 
@@ -129,7 +105,7 @@ pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
 
 /// The streams of which something is not known before they run.
 #[must_use]
-pub fn unknown(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Unknown> {
+pub fn unknown(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Remark> {
     let of_stream = |(stream, offer): (&StreamConfig, &Option<Offer>)| {
         let text = match offer {
             None => "its rate and the sizes of its frames are known only once it runs".to_owned(),
@@ -139,7 +115,7 @@ pub fn unknown(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Unknown> {
             ),
             Some(_) => return None,
         };
-        Some(Unknown { stream: stream.spec.name.clone(), text })
+        Some(Remark { stream: stream.spec.name.clone(), text })
     };
     node.streams.iter().zip(offers).filter_map(of_stream).collect()
 }
@@ -205,25 +181,33 @@ impl Case {
     fn shortfalls(&self) -> Vec<Shortfall> {
         let Self { link, streams } = self;
         let mut found = Vec::new();
+        let mut add = |key: String, need, text| found.push(Shortfall { key, text, need });
         if self.is_overloaded() {
             let points = self.load().map_or(0, |(_, points)| points);
-            let windows = self.policy().counts_windows();
-            let name = link.name.clone();
-            found.push(Shortfall::Load { link: name, rate: link.rate, points, windows });
+            let left = self.policy().counts_windows().then_some(", without what windows let go");
+            let (whole, tenth) = (points / 100, points % 100 / 10);
+            let (rate, left) = (link.rate, left.unwrap_or_default());
+            let text = format!("the streams need {whole}.{tenth} % of {rate}{left}");
+            add(format!("link.{}.rate", link.name), Need::Load, text);
         }
-        for known in streams {
+        for (n, known) in streams.iter().enumerate() {
             let Some(largest) = known.offer.largest else { continue };
-            let stream = || known.name.clone();
+            let Known { name, pool, .. } = known;
             let (takes, delay) = (self.takes(largest), known.delay());
             if takes > delay {
-                found.push(Shortfall::Frame { stream: stream(), largest, takes, delay });
+                let shown = Duration(takes.0.next_multiple_of(1_000_000));
+                let of_link = format!("takes {shown} of the link; the delay is {delay}");
+                let text = format!("the largest frame, {largest}, {of_link}");
+                add(format!("stream.{name}.delay"), Need::Delay(n, takes), text);
             }
-            if largest > known.pool {
-                found.push(Shortfall::Pool { stream: stream(), largest, pool: known.pool });
+            if largest > *pool {
+                let text = format!("the largest frame, {largest}, has no room in a pool of {pool}");
+                add(format!("stream.{name}.pool"), Need::Pool(n, largest), text);
             }
             if let Some(queue) = link.queue.filter(|queue| largest > *queue) {
-                let link = link.name.clone();
-                found.push(Shortfall::Queue { link, stream: stream(), largest, queue });
+                let frame = format!("the largest frame of {name}, {largest}");
+                let text = format!("{frame}, has no room in a queue of {queue}");
+                add(format!("link.{}.queue", link.name), Need::Queue(largest), text);
             }
         }
         found
@@ -308,36 +292,31 @@ impl Case {
     /// These changes and what else it takes, at this rate and with these windows: longer delays and
     /// more room for large frames. `None` if that is not enough.
     fn mended(mut self, mut changes: Vec<Change>) -> Option<Vec<Change>> {
-        for shortfall in self.shortfalls() {
-            match shortfall {
-                Shortfall::Load { .. } => return None,
-                Shortfall::Frame { stream, takes, .. } => {
+        for Shortfall { key, need, .. } in self.shortfalls() {
+            match need {
+                Need::Load => return None,
+                Need::Delay(n, takes) => {
                     let delay = Duration(two_digits(takes.0)).min(DELAY_MAX);
-                    changes.push(Change::text("stream", &stream, "delay", delay));
-                    self.known(&stream).contract.delay = Some(delay);
+                    changes.push(Change::text("stream", &self.streams[n].name, "delay", delay));
+                    self.streams[n].contract.delay = Some(delay);
                 }
-                Shortfall::Pool { stream, largest, .. } => {
+                Need::Pool(n, largest) => {
                     let pool = Bytes(two_digits(largest.0)).min(POOL_MAX);
-                    changes.push(Change::text("stream", &stream, "pool", pool));
-                    self.known(&stream).pool = pool;
+                    changes.push(Change::text("stream", &self.streams[n].name, "pool", pool));
+                    self.streams[n].pool = pool;
                 }
-                Shortfall::Queue { link, largest, .. } => {
+                Need::Queue(largest) => {
                     // The last one is that of the largest frame so far.
                     let queue = Bytes(two_digits(largest.0)).min(QUEUE_MAX);
                     if self.link.queue.is_some_and(|so_far| so_far < queue) {
-                        changes.retain(|change| change.key != format!("link.{link}.queue"));
-                        changes.push(Change::text("link", &link, "queue", queue));
+                        changes.retain(|change| change.key != key);
+                        changes.push(Change::text("link", &self.link.name, "queue", queue));
                         self.link.queue = Some(queue);
                     }
                 }
             }
         }
         (self.shortfalls().is_empty() && !changes.is_empty()).then_some(changes)
-    }
-
-    fn known(&mut self, name: &str) -> &mut Known {
-        let found = self.streams.iter_mut().find(|known| known.name == name);
-        found.expect("shortfalls name streams of the link")
     }
 }
 
@@ -356,55 +335,6 @@ fn two_digits(n: u64) -> u64 {
         unit *= 10;
     }
     n.div_ceil(unit) * unit
-}
-
-impl Shortfall {
-    /// The path of the key that is to blame first.
-    #[must_use]
-    pub fn key(&self) -> String {
-        match self {
-            Self::Load { link, .. } => format!("link.{link}.rate"),
-            Self::Frame { stream, .. } => format!("stream.{stream}.delay"),
-            Self::Pool { stream, .. } => format!("stream.{stream}.pool"),
-            Self::Queue { link, .. } => format!("link.{link}.queue"),
-        }
-    }
-}
-
-impl fmt::Display for Shortfall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load { rate, points, windows, .. } => {
-                let left = if *windows { ", without what windows let go" } else { "" };
-                let (whole, tenth) = (points / 100, points % 100 / 10);
-                write!(f, "the streams need {whole}.{tenth} % of {rate}{left}")
-            }
-            Self::Frame { largest, takes, delay, .. } => {
-                let takes = Duration(takes.0.next_multiple_of(1_000_000));
-                write!(
-                    f,
-                    "the largest frame, {largest}, takes {takes} of the link; the delay is {delay}"
-                )
-            }
-            Self::Pool { largest, pool, .. } => {
-                write!(f, "the largest frame, {largest}, has no room in a pool of {pool}")
-            }
-            Self::Queue { stream, largest, queue, .. } => write!(
-                f,
-                "the largest frame of {stream}, {largest}, has no room in a queue of {queue}"
-            ),
-        }
-    }
-}
-
-impl Serialize for Shortfall {
-    /// `{"key": "link.uplink.rate", "text": "..."}`
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Shortfall", 2)?;
-        object.serialize_field("key", &self.key())?;
-        object.serialize_field("text", &self.to_string())?;
-        object.end()
-    }
 }
 
 impl fmt::Display for Misfit {
@@ -458,9 +388,9 @@ mod tests {
         let text = file("rate = \"500 kbit/s\"", &[""]);
         let offers = [Some(offer(1000, 80_000))];
         let found = &checked(&text, &offers)[0];
-        assert_eq!(found.shortfalls[0].key(), "stream.s0.delay");
+        assert_eq!(found.shortfalls[0].key, "stream.s0.delay");
         assert_eq!(
-            found.shortfalls[0].to_string(),
+            found.shortfalls[0].text,
             "the largest frame, 80 kB, takes 1306 ms of the link; the delay is 1 s"
         );
         assert_eq!(
@@ -486,7 +416,7 @@ mod tests {
         let edf = file("rate = \"1 Mbit/s\"\ndiscipline = \"edf\"", &["", ""]);
         assert_eq!(remedies(&edf, &offers), rate.replace("1800 kbit/s", "2 Mbit/s"));
         let full = &checked(&edf, &offers)[0].shortfalls[0];
-        assert_eq!(full.to_string(), "the streams need 200.0 % of 1 Mbit/s");
+        assert_eq!(full.text, "the streams need 200.0 % of 1 Mbit/s");
     }
 
     #[test]

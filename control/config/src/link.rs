@@ -5,27 +5,12 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use super::section::{Reader, Section};
 use selvedge_data_sched::Discipline;
 
-use super::{ConfigFault, LinkConfig, Placement, Sending, quoted, stack, tree};
+use super::{ConfigFault, LinkConfig, Placement, Sending, stack, tree};
 
+#[rustfmt::skip]
 pub(super) const KNOWN: &[&str] = &[
-    "rate",
-    "discipline",
-    "selection",
-    "burst",
-    "catch_up",
-    "mtu",
-    "queue",
-    "tree",
-    "remap",
-    "placement",
-    "socket",
-    "core",
-    "send",
-    "device",
-    "stack",
-    "secret",
-    "key",
-    "peer",
+    "rate", "discipline", "selection", "burst", "catch_up", "mtu", "queue", "tree", "remap", "placement",
+    "socket", "core", "send", "device", "stack", "secret", "key", "peer",
 ];
 const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_MIN: Bytes = Bytes(576);
@@ -145,26 +130,24 @@ fn refuse_in_kernel<'t>(
 fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
     // The kernel's limit, less the byte at the end.
     const LONGEST: usize = 15;
-    let entry = reader.entry(section, "device")?;
-    let name = reader.text(&entry, "device = \"eth0\"")?;
     let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
-    if name.is_empty() || name.len() > LONGEST || name.contains(unfit) {
-        reader.report_value(&entry, ConfigFault::Device { value: quoted(name) });
-        return None;
-    }
-    Some(name.to_owned())
+    let will_do = |name: &str| (1..=LONGEST).contains(&name.len()) && !name.contains(unfit);
+    let name = reader.fit(section, ("device", "device = \"eth0\""), will_do, |value| {
+        ConfigFault::Device { value }
+    });
+    name.map(str::to_owned)
 }
 
 fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
     // The kernel's limit for such addresses, less the byte at the end.
     const LONGEST: usize = 107;
-    let entry = reader.entry(section, "socket")?;
-    let path = reader.text(&entry, "socket = \"/run/selvedge/uplink.sock\"")?;
-    if !path.starts_with('/') || path.len() > LONGEST || path.contains(char::is_control) {
-        reader.report_value(&entry, ConfigFault::Socket { value: quoted(path) });
-        return None;
-    }
-    Some(path.to_owned())
+    let example = "socket = \"/run/selvedge/uplink.sock\"";
+    let will_do = |path: &str| {
+        path.starts_with('/') && path.len() <= LONGEST && !path.contains(char::is_control)
+    };
+    let path =
+        reader.fit(section, ("socket", example), will_do, |value| ConfigFault::Socket { value });
+    path.map(str::to_owned)
 }
 
 fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {

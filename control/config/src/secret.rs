@@ -2,18 +2,9 @@
 //! their way to logs, errors, the page, metrics and JSON.
 
 /// Options whose values are nobody's business, as they end before the `=`.
+#[rustfmt::skip]
 const SECRET: [&str; 11] = [
-    "user",
-    "user-id",
-    "username",
-    "password",
-    "passwd",
-    "passphrase",
-    "streamid",
-    "pwd",
-    "pw",
-    "token",
-    "key",
+    "user", "user-id", "username", "password", "passwd", "passphrase", "streamid", "pwd", "pw", "token", "key",
 ];
 /// What stands in their place.
 const HIDDEN: &str = "***";

@@ -163,6 +163,23 @@ impl<'t> Reader<'t> {
         text
     }
 
+    /// A text that will do, if the key is there; another is reported as this mistake, quoted.
+    pub(super) fn fit(
+        &mut self,
+        section: &Section<'t>,
+        (key, example): (&str, &'static str),
+        will_do: impl Fn(&str) -> bool,
+        mistake: impl Fn(String) -> ConfigFault,
+    ) -> Option<&'t str> {
+        let entry = self.entry(section, key)?;
+        let text = self.text(&entry, example)?;
+        if !will_do(text) {
+            self.report_value(&entry, mistake(quoted(text)));
+            return None;
+        }
+        Some(text)
+    }
+
     /// A line of at most `most` bytes, if the key is there.
     pub(super) fn line(
         &mut self,
@@ -171,13 +188,8 @@ impl<'t> Reader<'t> {
         most: usize,
         example: &'static str,
     ) -> Option<&'t str> {
-        let entry = self.entry(section, key)?;
-        let text = self.text(&entry, example)?;
-        if text.len() > most || text.chars().any(char::is_control) {
-            self.report_value(&entry, ConfigFault::Line { value: quoted(text), most });
-            return None;
-        }
-        Some(text)
+        let will_do = |text: &str| text.len() <= most && !text.contains(char::is_control);
+        self.fit(section, (key, example), will_do, |value| ConfigFault::Line { value, most })
     }
 
     /// The path of a file, if the key is there.
@@ -187,13 +199,10 @@ impl<'t> Reader<'t> {
         key: &str,
         example: &'static str,
     ) -> Option<String> {
-        let entry = self.entry(section, key)?;
-        let path = self.text(&entry, example)?;
-        if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
-            self.report_value(&entry, ConfigFault::Path { value: quoted(path) });
-            return None;
-        }
-        Some(path.to_owned())
+        let will_do =
+            |path: &str| (1..=4096).contains(&path.len()) && !path.contains(char::is_control);
+        let path = self.fit(section, (key, example), will_do, |value| ConfigFault::Path { value });
+        path.map(str::to_owned)
     }
 
     /// `true` or `false`, if the key is there.

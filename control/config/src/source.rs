@@ -84,7 +84,6 @@ const KINDS: [(&str, Read); 7] = [
     ("record", record),
     ("launch", launch),
 ];
-const ENCODINGS: [&str; 7] = ["H264", "H265", "VP8", "VP9", "MPV", "JPEG", "L16"];
 
 impl SourceUri {
     /// The longest source that is read, in bytes.
@@ -184,71 +183,91 @@ impl fmt::Display for SourceUri {
     }
 }
 
-fn file(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
-    let (path, _) = rest.split_once('?').unwrap_or((rest, ""));
-    if path.is_empty() || path.contains(char::is_control) {
-        return Err(SourceError::Empty(quoted(text), "file:clips/lecture.mp4"));
-    }
-    let (mut repeat, mut part) = (false, FilePart::First);
-    for (name, value, option) in options(rest)? {
-        match (name, value) {
-            ("loop", "") => repeat = true,
-            ("sound", "") if part == FilePart::First => part = FilePart::Sound,
-            ("l16", "") if part == FilePart::First => part = FilePart::L16,
-            _ => {
-                let known = "write ?loop, ?sound or ?l16; a path cannot hold a question mark";
-                return Err(SourceError::Option { option: quoted(option), known });
+/// An option: its name, which values it takes, and what to write instead of others.
+pub(super) type Choice = (&'static str, fn(&str) -> bool, &'static str);
+
+const LOOP: Choice = ("loop", str::is_empty, "loop alone");
+const FILE: [Choice; 3] =
+    [LOOP, ("sound", str::is_empty, "sound alone"), ("l16", str::is_empty, "l16 alone")];
+const RATE: Choice =
+    ("rate", |rate| in_range(rate, 1, 240), "rate=1 to rate=240, in frames per second");
+const SIZE: Choice = (
+    "size",
+    |size| size.split_once('x').is_some_and(|(w, h)| is_even(w) && is_even(h)),
+    "size=WxH with even numbers of 16 to 4096, such as size=320x240",
+);
+const ENCODING: Choice = (
+    "encoding",
+    |name| ["H264", "H265", "VP8", "VP9", "MPV", "JPEG", "L16"].contains(&name),
+    "encoding=H264, H265, VP8, VP9, MPV, JPEG or L16",
+);
+const RTP: [Choice; 3] = [
+    ENCODING,
+    ("clock", |clock| in_range(clock, 8_000, 192_000), "clock=8000 to clock=192000, in Hz"),
+    ("pt", |pt| in_range(pt, 0, 127), "pt=0 to pt=127"),
+];
+
+/// What is given behind `?`, by name.
+struct Given<'t>(Vec<(&'t str, &'t str, &'t str)>);
+
+impl<'t> Given<'t> {
+    /// Options that are among these choices; `known` says which there are.
+    fn new(text: &'t str, choices: &[Choice], known: &'static str) -> Result<Self, SourceError> {
+        let given = options(text)?;
+        for (name, value, option) in &given {
+            let option = || quoted(option);
+            let choice = choices.iter().find(|(choice, ..)| choice == name);
+            let (_, fits, instead) =
+                choice.ok_or_else(|| SourceError::Option { option: option(), known })?;
+            if !fits(value) {
+                return Err(SourceError::Value { option: option(), instead });
             }
         }
+        Ok(Self(given))
     }
-    Ok(SourceUri::File { path: path.to_owned(), repeat, part })
+
+    fn get(&self, name: &str) -> Option<&'t str> {
+        self.0.iter().find(|(other, ..)| *other == name).map(|(_, value, _)| *value)
+    }
+}
+
+/// A path, which ends where options begin.
+fn path<'t>(text: &str, rest: &'t str, example: &'static str) -> Result<&'t str, SourceError> {
+    let path = rest.split_once('?').map_or(rest, |(path, _)| path);
+    let wrong = path.is_empty() || path.contains(char::is_control);
+    if wrong { Err(SourceError::Empty(quoted(text), example)) } else { Ok(path) }
+}
+
+fn file(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    let path = path(text, rest, "file:clips/lecture.mp4")?.to_owned();
+    let known = "write ?loop, ?sound or ?l16; a path cannot hold a question mark";
+    let given = Given::new(rest, &FILE, known)?;
+    let part = match (given.get("sound"), given.get("l16")) {
+        (Some(_), Some(_)) => return Err(SourceError::Option { option: quoted("l16"), known }),
+        (Some(_), None) => FilePart::Sound,
+        (None, Some(_)) => FilePart::L16,
+        (None, None) => FilePart::First,
+    };
+    Ok(SourceUri::File { path, repeat: given.get("loop").is_some(), part })
 }
 
 fn test(rest: &str) -> Result<SourceUri, SourceError> {
     let (signal, _) = rest.split_once('?').unwrap_or((rest, ""));
-    if !["video", "mpeg2", "jpeg", "audio"].contains(&signal) {
-        return Err(SourceError::Test(quoted(signal)));
-    }
-    for (name, value, option) in options(rest)? {
-        let (good, instead) = match name {
-            "rate" => (in_range(value, 1, 240), "rate=1 to rate=240, in frames per second"),
-            "size" if signal != "audio" => {
-                let good = value.split_once('x').is_some_and(|(w, h)| is_even(w) && is_even(h));
-                (good, "size=WxH with even numbers of 16 to 4096, such as size=320x240")
-            }
-            _ => {
-                let known = if signal == "audio" { "there is rate" } else { "use rate or size" };
-                return Err(SourceError::Option { option: quoted(option), known });
-            }
-        };
-        if !good {
-            return Err(SourceError::Value { option: quoted(option), instead });
-        }
-    }
+    let (choices, known) = match signal {
+        "video" | "mpeg2" | "jpeg" => ([RATE, SIZE].as_slice(), "use rate or size"),
+        "audio" => ([RATE].as_slice(), "there is rate"),
+        _ => return Err(SourceError::Test(quoted(signal))),
+    };
+    Given::new(rest, choices, known)?;
     Ok(SourceUri::Test { what: rest.to_owned() })
 }
 
 fn rtp(text: &str) -> Result<SourceUri, SourceError> {
     let (location, _) = text.split_once('?').unwrap_or((text, ""));
     let listen: SocketAddr = address::listen(location)?;
-    let (mut encoding, mut clock, mut payload_type) = (None, None, None);
-    for (name, value, option) in options(text)? {
-        let refuse = |instead| Err(SourceError::Value { option: quoted(option), instead });
-        match name {
-            "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
-            "encoding" => return refuse("encoding=H264, H265, VP8, VP9, MPV, JPEG or L16"),
-            "clock" if in_range(value, 8_000, 192_000) => clock = value.parse::<u32>().ok(),
-            "clock" => return refuse("clock=8000 to clock=192000, in Hz"),
-            "pt" if in_range(value, 0, 127) => payload_type = value.parse::<u8>().ok(),
-            "pt" => return refuse("pt=0 to pt=127"),
-            _ => {
-                let known = "use encoding, clock or pt";
-                return Err(SourceError::Option { option: quoted(option), known });
-            }
-        }
-    }
-    let encoding = encoding.ok_or(SourceError::NoEncoding)?;
-    let clock = match (encoding.as_str(), clock) {
+    let given = Given::new(text, &RTP, "use encoding, clock or pt")?;
+    let encoding = given.get("encoding").ok_or(SourceError::NoEncoding)?.to_owned();
+    let clock = match (encoding.as_str(), given.get("clock").and_then(|clock| clock.parse().ok())) {
         // RFC 3551, payload types 10 and 11.
         ("L16", clock) => clock.unwrap_or(44_100),
         (_, None | Some(90_000)) => 90_000,
@@ -257,14 +276,15 @@ fn rtp(text: &str) -> Result<SourceUri, SourceError> {
             return Err(SourceError::Value { option, instead: "clock=90000: all video has it" });
         }
     };
+    let payload_type = given.get("pt").and_then(|pt| pt.parse().ok());
     Ok(SourceUri::Rtp { listen, encoding, clock, payload_type, from: None })
 }
 
-fn sdp(text: &str, path: &str) -> Result<SourceUri, SourceError> {
-    if path.is_empty() || path.contains(char::is_control) {
+fn sdp(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    if rest.is_empty() || rest.contains(char::is_control) {
         return Err(SourceError::Empty(quoted(text), "sdp:camera.sdp"));
     }
-    Ok(SourceUri::Sdp { path: path.to_owned(), from: None })
+    Ok(SourceUri::Sdp { path: rest.to_owned(), from: None })
 }
 
 fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {
@@ -282,28 +302,11 @@ fn camera(device: &str) -> Result<SourceUri, SourceError> {
 }
 
 fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
-    const EXAMPLE: &str = "record:lecture.rtpdump?encoding=H264";
-    let (path, _) = rest.split_once('?').unwrap_or((rest, ""));
-    if path.is_empty() || path.contains(char::is_control) {
-        return Err(SourceError::Empty(quoted(text), EXAMPLE));
-    }
-    let (mut encoding, mut repeat) = (None, false);
-    for (name, value, option) in options(rest)? {
-        match name {
-            "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
-            "encoding" => {
-                let instead = "encoding=H264, H265, VP8, VP9, MPV, JPEG or L16";
-                return Err(SourceError::Value { option: quoted(option), instead });
-            }
-            "loop" if value.is_empty() => repeat = true,
-            _ => {
-                let known = "use encoding=H264 and loop; a path cannot hold a question mark";
-                return Err(SourceError::Option { option: quoted(option), known });
-            }
-        }
-    }
-    let encoding = encoding.ok_or(SourceError::NoRecordEncoding)?;
-    Ok(SourceUri::Record { path: path.to_owned(), encoding, repeat })
+    let path = path(text, rest, "record:lecture.rtpdump?encoding=H264")?.to_owned();
+    let known = "use encoding=H264 and loop; a path cannot hold a question mark";
+    let given = Given::new(rest, &[ENCODING, LOOP], known)?;
+    let encoding = given.get("encoding").ok_or(SourceError::NoRecordEncoding)?.to_owned();
+    Ok(SourceUri::Record { path, encoding, repeat: given.get("loop").is_some() })
 }
 
 /// What stands behind `?`: names, values, and both as they are written.

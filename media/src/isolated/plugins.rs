@@ -11,27 +11,9 @@ use crate::source::{elements, parsed_line};
 const READERS: [(&str, &str); 3] = [("rtsp", "rtspsrc"), ("srt", "srtsrc"), ("rtmp", "rtmp2src")];
 
 /// Elements that are used by name, here and in `rtspsrc`.
-const ELEMENTS: [&str; 19] = [
-    "udpsrc",
-    "rtpbin",
-    "rtpjitterbuffer",
-    "rtph264pay",
-    "rtpopuspay",
-    "decodebin",
-    "typefind",
-    "appsink",
-    "appsrc",
-    "capsfilter",
-    "identity",
-    "audioconvert",
-    "audioresample",
-    "videoscale",
-    "videoconvert",
-    "jpegenc",
-    "h264parse",
-    "aacparse",
-    "opusparse",
-];
+const ELEMENTS: &str = "aacparse appsink appsrc audioconvert audioresample capsfilter decodebin h264parse \
+    identity jpegenc opusparse rtpbin rtph264pay rtpjitterbuffer rtpopuspay typefind udpsrc videoconvert \
+    videoscale";
 
 /// Plug-ins of which no element is used by name.
 const PLUGINS: [&str; 1] = ["typefindfunctions"];
@@ -79,7 +61,7 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
 pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     let scheme = if let SourceUri::Network { url } = uri { url.scheme() } else { "" };
     let readers = READERS.iter().filter(|(begins, _)| scheme.starts_with(begins));
-    for name in ELEMENTS.iter().chain(readers.map(|(_, reader)| reader)) {
+    for name in ELEMENTS.split_whitespace().chain(readers.map(|(_, reader)| *reader)) {
         if let Some(factory) = gst::ElementFactory::find(name) {
             let _ = factory.load();
         }

@@ -25,16 +25,10 @@ use crate::onlookers::{Onlookers, Watched};
 use crate::source::{Source, SourceOpener, elements};
 
 /// What resolves names, and what TLS trusts.
+#[rustfmt::skip]
 const READABLE: [&str; 9] = [
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/host.conf",
-    "/etc/gai.conf",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/usr/share/ca-certificates",
-    "/run/systemd/resolve",
+    "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
+    "/etc/ssl/certs", "/usr/share/ca-certificates", "/run/systemd/resolve",
 ];
 
 /// Runs a source for the node at the other end of standard input, until that end is closed.

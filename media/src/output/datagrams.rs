@@ -11,7 +11,7 @@ use selvedge_os::socket::open_sender;
 use selvedge_units::Bytes;
 
 use super::transport_stream::Continuity;
-use super::{Output, OutputError};
+use super::{Opened, Output, OutputError};
 
 /// A socket, and where its datagrams go.
 #[derive(Debug)]
@@ -27,28 +27,16 @@ struct Datagrams {
 }
 
 /// RTP packets as they are.
-pub(super) fn rtp(
-    to: &Destination,
-    at: SocketAddr,
-    _: usize,
-) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn rtp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
     open(to, at, None)
 }
 
 /// The transport stream that they carry.
-pub(super) fn udp(
-    to: &Destination,
-    at: SocketAddr,
-    _: usize,
-) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn udp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
     open(to, at, Some(Mutex::default()))
 }
 
-fn open(
-    to: &Destination,
-    at: SocketAddr,
-    continuity: Option<Mutex<Continuity>>,
-) -> Result<Box<dyn Output>, OutputError> {
+fn open(to: &Destination, at: SocketAddr, continuity: Option<Mutex<Continuity>>) -> Opened {
     let ttl = to.option("ttl").and_then(|ttl| ttl.parse().ok());
     let socket = open_sender(at, ttl, to.option("interface").as_deref())?;
     Ok(Box::new(Datagrams {

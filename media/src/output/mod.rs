@@ -116,8 +116,10 @@ pub struct OutputKind {
     open: Open,
 }
 
+/// An output that is open, or why there is none.
+type Opened = Result<Box<dyn Output>, OutputError>;
 /// Opens an output of so many streams at the address that its destination has.
-type Open = fn(&Destination, SocketAddr, usize) -> Result<Box<dyn Output>, OutputError>;
+type Open = fn(&Destination, SocketAddr, usize) -> Opened;
 
 /// The kinds, one a line.
 const KINDS: &[OutputKind] = &[

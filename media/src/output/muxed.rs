@@ -35,7 +35,7 @@ use self::track::{Encoding, Parser, Sample, Track};
 use super::pipeline::{self, State, WAITING};
 use super::transport_stream::RTP_LEN;
 use super::units::{Unit, Units};
-use super::{IPV6_MORE, Output, OutputError, TCP};
+use super::{IPV6_MORE, Opened, Output, OutputError, TCP};
 use crate::source::elements::{init, make, wiring};
 
 /// What a segment of TCP has at most behind its headers.
@@ -91,11 +91,7 @@ struct Connection {
 static COUNTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// A file that is not there yet; its ending says which container.
-pub(super) fn recording(
-    to: &Destination,
-    _: SocketAddr,
-    streams: usize,
-) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn recording(to: &Destination, _: SocketAddr, streams: usize) -> Opened {
     init()?;
     let path = free(Path::new(to.path().unwrap_or_default()));
     let is_mp4 = path.extension().is_some_and(|ending| ending == "mp4");
@@ -105,11 +101,7 @@ pub(super) fn recording(
 }
 
 /// A server of RTMP, with TLS or without.
-pub(super) fn rtmp(
-    to: &Destination,
-    at: SocketAddr,
-    streams: usize,
-) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn rtmp(to: &Destination, at: SocketAddr, streams: usize) -> Opened {
     init()?;
     let caps = gst::Caps::new_empty_simple("video/x-flv");
     let input = gst_app::AppSrc::builder().caps(&caps).build();
@@ -152,11 +144,7 @@ pub(super) fn rtmp(
     open(Sink::Server(input, [None, None]), streams, Some(connection))
 }
 
-fn open(
-    sink: Sink,
-    streams: usize,
-    connection: Option<Connection>,
-) -> Result<Box<dyn Output>, OutputError> {
+fn open(sink: Sink, streams: usize, connection: Option<Connection>) -> Opened {
     let (sender, units) = mpsc::channel();
     let shared = Arc::new(Shared::default());
     let parsers = [None, None];

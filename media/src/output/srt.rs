@@ -15,7 +15,7 @@ use selvedge_control_config::{Destination, redacted};
 use selvedge_units::{Bytes, Duration};
 
 use super::pipeline::{self, Entry};
-use super::{Output, OutputError};
+use super::{Opened, Output, OutputError};
 use crate::source::elements::{init, make, wiring};
 
 /// IPv4, UDP and SRT headers, which the statistics count with each packet of data; and a whole answer.
@@ -36,11 +36,7 @@ struct Srt {
     connected: AtomicUsize,
 }
 
-pub(super) fn open(
-    to: &Destination,
-    at: SocketAddr,
-    _: usize,
-) -> Result<Box<dyn Output>, OutputError> {
+pub(super) fn open(to: &Destination, at: SocketAddr, _: usize) -> Opened {
     init()?;
     let is_listener = to.option("mode").as_deref() == Some("listener");
     let sink = make("srtsink")?;

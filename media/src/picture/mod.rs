@@ -58,61 +58,38 @@ impl Picture {
         Self { kind: Kind::Still, referenced: false, closes: false, refs: None };
 }
 
-/// The encodings that are carried, each with its RTP payload format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Codec {
-    /// H.264 (RFC 6184).
-    H264,
-    /// H.265 (RFC 7798).
-    H265,
-    /// VP8 (RFC 7741).
-    Vp8,
-    /// VP9 (RFC 9628).
-    Vp9,
-    /// AV1 (RTP Payload Format for AV1).
-    Av1,
-    /// MPEG-1 and MPEG-2 video (RFC 2250).
-    Mpv,
-    /// JPEG images (RFC 2435).
-    Jpeg,
-    /// AAC (RFC 3640, high bit rates).
-    Aac,
-    /// Opus (RFC 7587).
-    Opus,
-    /// Uncompressed sound, 16 bits, big-endian (RFC 3551).
-    L16,
+selvedge_units::named! {
+    /// The encodings that are carried, each by its name in SDP and with its RTP payload format.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Codec {
+        /// H.264 (RFC 6184).
+        H264 = "H264",
+        /// H.265 (RFC 7798).
+        H265 = "H265",
+        /// VP8 (RFC 7741).
+        Vp8 = "VP8",
+        /// VP9 (RFC 9628).
+        Vp9 = "VP9",
+        /// AV1 (RTP Payload Format for AV1).
+        Av1 = "AV1",
+        /// MPEG-1 and MPEG-2 video (RFC 2250).
+        Mpv = "MPV",
+        /// JPEG images (RFC 2435).
+        Jpeg = "JPEG",
+        /// AAC (RFC 3640, high bit rates).
+        Aac = "mpeg4-generic",
+        /// Opus (RFC 7587).
+        Opus = "opus",
+        /// Uncompressed sound, 16 bits, big-endian (RFC 3551).
+        L16 = "L16",
+    }
 }
 
 impl Codec {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::H264,
-        Self::H265,
-        Self::Vp8,
-        Self::Vp9,
-        Self::Av1,
-        Self::Mpv,
-        Self::Jpeg,
-        Self::Aac,
-        Self::Opus,
-        Self::L16,
-    ];
-
     /// The encoding name in SDP.
     #[must_use]
     pub const fn encoding(self) -> &'static str {
-        match self {
-            Self::H264 => "H264",
-            Self::H265 => "H265",
-            Self::Vp8 => "VP8",
-            Self::Vp9 => "VP9",
-            Self::Av1 => "AV1",
-            Self::Mpv => "MPV",
-            Self::Jpeg => "JPEG",
-            Self::Aac => "mpeg4-generic",
-            Self::Opus => "opus",
-            Self::L16 => "L16",
-        }
+        self.name()
     }
 
     /// The codec with this encoding name, in any case.

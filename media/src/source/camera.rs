@@ -5,8 +5,8 @@ use std::path::Path;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use selvedge_control_config::FilePart;
 
-use super::carry::Wanted;
 use super::elements::{bin, init, make, wiring};
 use super::feed::{Feed, Timing};
 use crate::error::SourceError;
@@ -51,7 +51,7 @@ fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, Source
             remedy: LIST,
         });
     };
-    Feed::parsed(what, Timing::Live, Wanted::First, |pipeline| {
+    Feed::parsed(what, Timing::Live, FilePart::First, |pipeline| {
         let tail = bin(line)?;
         let parts = [&camera, tail.upcast_ref()];
         pipeline.add_many(parts).map_err(|e| wiring("v4l2src", e))?;

@@ -6,30 +6,12 @@ use std::sync::Arc;
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use parking_lot::Mutex;
+use selvedge_control_config::FilePart;
 
 use super::elements::{bin, make, package_for_caps, wiring};
+use super::forms;
 use crate::error::SourceError;
-
-/// What is wanted of a medium.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// The first video, else the first sound, as they are encoded.
-    #[default]
-    First,
-    /// The first sound, as it is encoded.
-    Sound,
-    /// The first sound, decoded.
-    L16,
-}
-
-impl Wanted {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::First => "video or sound",
-            Self::Sound | Self::L16 => "sound",
-        }
-    }
-}
+use crate::picture::Codec;
 
 /// Where an error from GStreamer's threads waits to be fetched.
 pub(super) type Failure = Arc<Mutex<Option<SourceError>>>;
@@ -41,7 +23,7 @@ pub(super) fn unpack_into(
     pipeline: &gst::Pipeline,
     sink: &gst::Element,
     what: &str,
-    wanted: Wanted,
+    wanted: FilePart,
     failure: &Failure,
 ) -> Result<gst::Element, SourceError> {
     let unpack = make("decodebin")?;
@@ -77,14 +59,14 @@ fn choose(
     unpack: &gst::Element,
     input: &gst::Pad,
     what: &str,
-    wanted: Wanted,
+    wanted: FilePart,
 ) -> Result<(), SourceError> {
     let mut others = Vec::new();
     let pads = unpack.src_pads().into_iter().filter_map(|pad| {
         let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
         let name = caps.structure(0)?.name();
         match name.split('/').next()? {
-            "video" | "image" if wanted == Wanted::First => Some((0, pad, caps)),
+            "video" | "image" if wanted == FilePart::First => Some((0, pad, caps)),
             "audio" => Some((1, pad, caps)),
             _ => {
                 others.push(name.to_string());
@@ -93,18 +75,19 @@ fn choose(
         }
     });
     let found = pads.min_by_key(|(rank, ..)| *rank);
+    let named = if wanted == FilePart::First { "video or sound" } else { "sound" };
     let (_, pad, caps) = found.ok_or_else(|| SourceError::NotMedia {
         what: what.into(),
-        found: format!("no {}, but {}", wanted.name(), others.join(", ")),
+        found: format!("no {named}, but {}", others.join(", ")),
     })?;
-    let tail = bin(tail_for(&caps, what, wanted)?)?;
+    let tail = bin(&tail_for(&caps, what, wanted)?)?;
     pipeline.add(&tail).map_err(|e| wiring(&tail.name(), e))?;
     let end = |name| tail.static_pad(name).ok_or_else(|| wiring(&tail.name(), "no such pad"));
     let entry = end("sink")?;
     end("src")?.link(input).map_err(|e| wiring("appsink", e))?;
     tail.sync_state_with_parent().map_err(|e| wiring(&tail.name(), e))?;
     let name = caps.structure(0).map_or("", |s| s.name().as_str());
-    let decoded = wanted == Wanted::L16 && name != "audio/x-raw";
+    let decoded = wanted == FilePart::L16 && name != "audio/x-raw";
     let entry = if decoded { decoder_before(pipeline, &entry)? } else { entry };
     pad.link(&entry).map_err(|e| wiring(&tail.name(), e))?;
     Ok(())
@@ -128,55 +111,26 @@ fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad
 
 /// A bin from `sink` to `src` that brings media of these caps into the form that is carried.
 pub(super) fn entry(what: &str, caps: &gst::CapsRef) -> Result<gst::Bin, SourceError> {
-    bin(tail_for(caps, what, Wanted::First)?)
+    bin(&tail_for(caps, what, FilePart::First)?)
 }
 
 /// The launch line that brings media of these caps into the form that is carried.
-fn tail_for(caps: &gst::CapsRef, what: &str, wanted: Wanted) -> Result<&'static str, SourceError> {
-    let structure = caps.structure(0);
-    let name = structure.map_or("", |s| s.name().as_str());
-    let version = structure.and_then(|s| s.get::<i32>("mpegversion").ok());
-    let line = match name {
-        name if name == "audio/x-raw" || wanted == Wanted::L16 => AUDIO,
-        // Parameter sets go in front of every IDR picture, within its access unit.
-        "video/x-h264" => {
-            "h264parse config-interval=-1 ! \
-             capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=au"
-        }
-        "video/x-h265" => {
-            "h265parse config-interval=-1 ! \
-             capsfilter caps=video/x-h265,stream-format=byte-stream,alignment=au"
-        }
-        "video/x-vp8" => "identity",
-        "video/x-vp9" => "vp9parse ! capsfilter caps=video/x-vp9,alignment=super-frame",
-        "video/x-av1" => {
-            "av1parse ! capsfilter caps=video/x-av1,stream-format=obu-stream,alignment=tu"
-        }
-        "video/mpeg" if version.is_some_and(|version| version < 4) => "mpegvideoparse",
-        "image/jpeg" => "jpegparse",
-        "audio/mpeg" if version == Some(4) => {
-            "aacparse ! capsfilter caps=audio/mpeg,mpegversion=4,stream-format=raw"
-        }
-        "audio/x-opus" => "opusparse",
+fn tail_for(caps: &gst::CapsRef, what: &str, wanted: FilePart) -> Result<String, SourceError> {
+    let codec = if wanted == FilePart::L16 { Some(Codec::L16) } else { forms::codec_of(caps) };
+    if let Some(codec) = codec {
+        return Ok(forms::line(codec));
+    }
+    let name = caps.structure(0).map_or("", |s| s.name().as_str());
+    let (what, codec) = (what.to_owned(), name.to_owned());
+    Err(match name {
         // A container that nothing here takes apart.
         name if CONTAINERS.contains(&name) => {
-            let (codec, package) = (name.to_owned(), package_for_caps(name));
-            return Err(SourceError::CodecAbsent { codec, package });
+            SourceError::CodecAbsent { codec, package: package_for_caps(name) }
         }
-        name if name.starts_with("audio/") => {
-            let codec = name.to_owned();
-            return Err(SourceError::SoundUnsupported { what: what.into(), codec });
-        }
-        name => {
-            let codec = codec_name(name).to_owned();
-            return Err(SourceError::CodecUnsupported { what: what.into(), codec });
-        }
-    };
-    Ok(line)
+        name if name.starts_with("audio/") => SourceError::SoundUnsupported { what, codec },
+        name => SourceError::CodecUnsupported { what, codec: codec_name(name).to_owned() },
+    })
 }
-
-const AUDIO: &str = "audioconvert ! audioresample ! \
-     capsfilter caps=audio/x-raw,format=S16BE,layout=interleaved,rate=[8000,96000],channels=[1,2]";
 
 const CONTAINERS: [&str; 7] = [
     "video/quicktime",

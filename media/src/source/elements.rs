@@ -8,79 +8,32 @@ use selvedge_control_config::redacted;
 
 use crate::error::SourceError;
 
-/// Elements that are used by name, and who has them.
-const PACKAGES: [(&str, &[&str]); 5] = [
+/// Elements that are used by name, and the packages that have them.
+const PACKAGES: [(&str, &str); 5] = [
     (
         "gstreamer1.0-plugins-base",
-        &[
-            "decodebin",
-            "audioconvert",
-            "audioresample",
-            "audiotestsrc",
-            "videotestsrc",
-            "videoconvert",
-            "videoscale",
-            "videorate",
-            "appsink",
-            "appsrc",
-        ],
+        "appsink appsrc audioconvert audioresample audiotestsrc decodebin videoconvert videorate \
+         videoscale videotestsrc",
     ),
     (
         "gstreamer1.0-plugins-good",
-        &[
-            "rtph264pay",
-            "rtpmpvpay",
-            "rtpjpegpay",
-            "rtpL16pay",
-            "rtph265pay",
-            "rtpvp8pay",
-            "rtpvp9pay",
-            "rtpmp4gpay",
-            "rtpopuspay",
-            "rtph264depay",
-            "rtpmpvdepay",
-            "rtpjpegdepay",
-            "rtpL16depay",
-            "rtpjitterbuffer",
-            "rtspsrc",
-            "aacparse",
-            "udpsrc",
-            "v4l2src",
-            "matroskamux",
-            "mp4mux",
-            "flvmux",
-            "jpegenc",
-            "jpegdec",
-        ],
+        "aacparse jpegdec jpegenc rtpL16depay rtpL16pay rtph264depay rtph264pay rtph265pay \
+         rtpjitterbuffer rtpjpegdepay rtpjpegpay rtpmp4gpay rtpmpvdepay rtpmpvpay rtpopuspay \
+         rtpvp8pay rtpvp9pay rtspsrc udpsrc v4l2src",
     ),
     (
         "gstreamer1.0-plugins-bad",
-        &[
-            "h264parse",
-            "h265parse",
-            "vp9parse",
-            "av1parse",
-            "opusparse",
-            "mpegvideoparse",
-            "jpegparse",
-            "openh264enc",
-            "mpeg2enc",
-            "srtpdec",
-            "srtsrc",
-            "srtsink",
-            "rtmp2src",
-            "rtmp2sink",
-            "tsdemux",
-        ],
+        "av1parse h264parse h265parse jpegparse mpeg2enc mpegvideoparse openh264enc opusparse \
+         rtmp2sink rtmp2src srtpdec srtsink srtsrc tsdemux vp9parse",
     ),
-    ("gstreamer1.0-plugins-ugly", &["x264enc"]),
-    ("gstreamer1.0-libav", &["avdec_h264", "avdec_mpeg2video"]),
+    ("gstreamer1.0-plugins-ugly", "x264enc"),
+    ("gstreamer1.0-libav", "avdec_h264 avdec_mpeg2video"),
 ];
 
 /// The Debian package that an element comes from, if it is one of those used here.
 pub(crate) fn package_of(element: &str) -> Option<&'static str> {
-    let found = PACKAGES.iter().find(|(_, elements)| elements.contains(&element));
-    found.map(|(package, _)| *package)
+    let has = |elements: &str| elements.split(' ').any(|known| known == element);
+    PACKAGES.iter().find(|(_, elements)| has(elements)).map(|(package, _)| *package)
 }
 
 /// The Debian package that handles encoded media of these caps, by their name.

@@ -3,10 +3,10 @@
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use selvedge_control_config::redacted;
+use selvedge_control_config::{FilePart, redacted};
 use selvedge_units::Duration;
 
-use super::carry::{self, Failure, Wanted};
+use super::carry::{self, Failure};
 use super::descriptors::Descriptors;
 use super::elements::{self, package_for_caps, wiring};
 use super::unit::Unit;
@@ -63,7 +63,7 @@ impl Feed {
     pub(super) fn parsed(
         what: &str,
         timing: Timing,
-        wanted: Wanted,
+        wanted: FilePart,
         head: impl FnOnce(&gst::Pipeline) -> Result<gst::Element, SourceError>,
     ) -> Result<Self, SourceError> {
         elements::init()?;

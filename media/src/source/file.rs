@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use gstreamer::prelude::*;
+use selvedge_control_config::FilePart;
 
-use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use super::truncation;
 use crate::error::SourceError;
 
 /// The feed of a file.
-pub(super) fn feed(what: &str, path: &Path, wanted: Wanted) -> Result<Feed, SourceError> {
+pub(super) fn feed(what: &str, path: &Path, wanted: FilePart) -> Result<Feed, SourceError> {
     let not_found =
         |reason: String| SourceError::NotFound { path: path.display().to_string(), reason };
     let not_media = |found: &str| SourceError::NotMedia { what: what.into(), found: found.into() };

@@ -2,15 +2,15 @@
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use selvedge_control_config::FilePart;
 
-use super::carry::Wanted;
 use super::elements::{source_bin, wiring};
 use super::feed::{Feed, Timing};
 use crate::error::SourceError;
 
 /// The feed of a launch line.
 pub(super) fn feed(what: &str, line: &str, timing: Timing) -> Result<Feed, SourceError> {
-    Feed::parsed(what, timing, Wanted::First, |pipeline| {
+    Feed::parsed(what, timing, FilePart::First, |pipeline| {
         let bin = parse(line)?;
         pipeline.add(&bin).map_err(|e| wiring(&bin.name(), e))?;
         Ok(bin.upcast())

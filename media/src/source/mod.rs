@@ -12,6 +12,7 @@ mod descriptors;
 pub(crate) mod elements;
 mod feed;
 mod file;
+pub(crate) mod forms;
 mod framer;
 mod framing;
 mod launch;
@@ -35,7 +36,6 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::{Imager, Thumbnailer};
 
-use carry::Wanted;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
@@ -85,11 +85,11 @@ pub(crate) struct SourceOpener {
 /// and a file; one more of the network is a line in the table of [`network`].
 #[derive(Clone, Debug)]
 enum SourceKind {
-    File(PathBuf, Wanted),
-    Test { line: String },
+    File(PathBuf, FilePart),
+    /// A launch line: a test signal's own, or a user's.
+    Line(String, Timing),
     Rtp(rtp::Expected),
-    Camera { device: String },
-    Launch { line: String },
+    Camera(String),
     Network(Url),
 }
 
@@ -107,79 +107,62 @@ pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
 pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
-        SourceKind::Test { line } | SourceKind::Launch { line } => launch::parse(&line).map(drop),
-        SourceKind::File(..)
-        | SourceKind::Rtp(_)
-        | SourceKind::Camera { .. }
-        | SourceKind::Network(_) => Ok(()),
+        SourceKind::Line(line, _) => launch::parse(&line).map(drop),
+        _ => Ok(()),
     }
 }
 
 /// The mean rate and period that a source's description states, headers not included.
 pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     match SourceOpener::new(uri, Path::new("")).ok()?.make {
-        SourceKind::Test { line } | SourceKind::Launch { line } => nominal::nominal(&line),
+        SourceKind::Line(line, _) => nominal::nominal(&line),
         _ => None,
     }
 }
 
 impl SourceOpener {
     pub(crate) fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
-        let (what, make, repeat) = match uri {
-            SourceUri::File { path, repeat, part } => {
-                let wanted = match part {
-                    FilePart::First => Wanted::First,
-                    FilePart::Sound => Wanted::Sound,
-                    FilePart::L16 => Wanted::L16,
-                };
-                (format!("file:{path}"), SourceKind::File(base_dir.join(path), wanted), *repeat)
-            }
-            SourceUri::Test { what } => {
-                (format!("test:{what}"), SourceKind::Test { line: test::line(what)? }, false)
-            }
+        let what = match uri {
+            SourceUri::File { path, .. } => format!("file:{path}"),
+            SourceUri::Rtp { listen, .. } => format!("rtp://{listen}"),
+            other => other.to_string(),
+        };
+        let elsewhere = |message: &str| elements::wiring(&what, message);
+        let make = match uri {
+            SourceUri::File { path, part, .. } => SourceKind::File(base_dir.join(path), *part),
+            SourceUri::Test { what } => SourceKind::Line(test::line(what)?, Timing::Stored),
+            SourceUri::Launch { line } => SourceKind::Line(line.clone(), Timing::Unknown),
             SourceUri::Rtp { listen, encoding, clock, payload_type, from } => {
-                let stated = if encoding.contains('/') {
-                    encoding.clone()
-                } else {
-                    format!("{encoding}/{clock}")
-                };
+                let rate = if encoding.contains('/') { String::new() } else { format!("/{clock}") };
+                let stated = format!("{encoding}{rate}");
                 let expected = rtp::Expected::new(*listen, &stated, *payload_type)?;
-                let expected = rtp::Expected { from: *from, ..expected };
-                (format!("rtp://{listen}"), SourceKind::Rtp(expected), false)
+                SourceKind::Rtp(rtp::Expected { from: *from, ..expected })
             }
             SourceUri::Sdp { path, from } => {
                 let expected = rtp::described(&base_dir.join(path))?;
-                let expected = rtp::Expected { from: *from, ..expected };
-                (uri.to_string(), SourceKind::Rtp(expected), false)
+                SourceKind::Rtp(rtp::Expected { from: *from, ..expected })
             }
-            SourceUri::Network { url } => {
-                (uri.to_string(), SourceKind::Network(url.clone()), false)
-            }
-            SourceUri::Camera { device } => {
-                (format!("camera:{device}"), SourceKind::Camera { device: device.clone() }, false)
-            }
-            SourceUri::Record { path, .. } => {
-                let message = "a recording is read by the engine's side, not by GStreamer".into();
-                return Err(SourceError::Pipeline { element: format!("record:{path}"), message });
+            SourceUri::Network { url } => SourceKind::Network(url.clone()),
+            SourceUri::Camera { device } => SourceKind::Camera(device.clone()),
+            SourceUri::Record { .. } => {
+                return Err(elsewhere(
+                    "a recording is read by the engine's side, not by GStreamer",
+                ));
             }
             SourceUri::Program => {
-                let message = "its frames are the program's, not GStreamer's".into();
-                return Err(SourceError::Pipeline { element: uri.to_string(), message });
-            }
-            SourceUri::Launch { line } => {
-                (uri.to_string(), SourceKind::Launch { line: line.clone() }, false)
+                return Err(elsewhere("its frames are the program's, not GStreamer's"));
             }
         };
+        let repeat = matches!(uri, SourceUri::File { repeat: true, .. });
         Ok(Self { what, make, repeat })
     }
 
     fn feed(&self) -> Result<Feed, SourceError> {
         match &self.make {
             SourceKind::File(path, wanted) => file::feed(&self.what, path, *wanted),
-            SourceKind::Test { line } => launch::feed(&self.what, line, Timing::Stored),
+            SourceKind::Line(line, timing) => launch::feed(&self.what, line, *timing),
             SourceKind::Rtp(expected) => rtp::feed(&self.what, expected),
-            SourceKind::Camera { device } => camera::feed(&self.what, device),
-            SourceKind::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
+            SourceKind::Camera(device) => camera::feed(&self.what, device),
             SourceKind::Network(url) => network::feed(&self.what, url),
         }
     }
@@ -219,7 +202,7 @@ impl SourceOpener {
             _ => return error,
         };
         match &self.make {
-            SourceKind::Launch { line } => {
+            SourceKind::Line(line, Timing::Unknown) => {
                 SourceError::Launch { line: redacted(line), message: found }
             }
             SourceKind::File(..) => error,

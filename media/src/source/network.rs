@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use selvedge_control_config::Url;
+use selvedge_control_config::{FilePart, Url};
 
-use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
 use crate::error::SourceError;
@@ -32,7 +31,7 @@ const INPUTS: [(&str, Connect); 4] =
 pub(super) fn feed(what: &str, url: &Url) -> Result<Feed, SourceError> {
     let known = INPUTS.iter().find(|(scheme, _)| *scheme == url.scheme());
     let (_, connect) = known.ok_or_else(|| wiring(url.scheme(), "no such input"))?;
-    Feed::parsed(what, Timing::Live, Wanted::First, |pipeline| {
+    Feed::parsed(what, Timing::Live, FilePart::First, |pipeline| {
         let source = connect(url)?;
         pipeline.add(&source).map_err(|e| wiring(url.scheme(), e))?;
         Ok(source)

@@ -14,10 +14,10 @@ use gstreamer::prelude::*;
 use gstreamer_net as gst_net;
 use gstreamer_net::prelude::InetSocketAddressExt;
 use parking_lot::Mutex;
+use selvedge_control_config::FilePart;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_units::Duration;
 
-use super::carry::Wanted;
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing, UNSEALER};
 use super::unit::Format;
@@ -330,7 +330,7 @@ pub(super) fn feed(what: &str, expected: &Expected) -> Result<Feed, SourceError>
         }
         Ok(order)
     };
-    Feed::parsed(what, Timing::Live, Wanted::First, head).map_err(|error| match error {
+    Feed::parsed(what, Timing::Live, FilePart::First, head).map_err(|error| match error {
         SourceError::Pipeline { message, .. } | SourceError::Unreachable { message, .. } => {
             SourceError::Device {
                 device: expected.listen.to_string(),

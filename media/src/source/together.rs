@@ -86,21 +86,14 @@ impl Together {
 }
 
 impl Source {
-    /// Lets the picture and the sound of one file keep together from their beginning on, within some
-    /// milliseconds, as far as their threads wake up in time.
-    pub fn keep_together(picture: &mut Self, sound: &mut Self) {
-        let pair = Pair::default();
-        picture.join(&pair);
-        sound.join(&pair);
-    }
-
     /// What it keeps together with.
     #[must_use]
     pub fn pair(&self) -> Option<Pair> {
         self.together.as_ref().map(|together| together.pair.clone())
     }
 
-    /// Keeps together with the other stream of a pair; if that plays already, from where it is.
+    /// Keeps together with the other stream of a pair, within some milliseconds, as far as their threads wake up
+    /// in time; if that plays already, from where it is.
     pub fn join(&mut self, pair: &Pair) {
         let lag = self.ahead.front().map(|unit| self.framing.lag(unit)).unwrap_or_default();
         let began = *pair.0.newest.lock();

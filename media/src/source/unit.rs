@@ -3,7 +3,7 @@
 use gstreamer as gst;
 use selvedge_units::Duration;
 
-use super::PERIOD_DEFAULT;
+use super::{PERIOD_DEFAULT, forms};
 use crate::frame::StreamInfo;
 use crate::picture::Codec;
 
@@ -54,19 +54,7 @@ impl Format {
     /// `None` if the caps are of nothing that is carried.
     pub(super) fn new(caps: &gst::CapsRef) -> Option<Self> {
         let s = caps.structure(0)?;
-        let codec = match s.name().as_str() {
-            "video/x-h264" => Codec::H264,
-            "video/x-h265" => Codec::H265,
-            "video/x-vp8" => Codec::Vp8,
-            "video/x-vp9" => Codec::Vp9,
-            "video/x-av1" => Codec::Av1,
-            "video/mpeg" => Codec::Mpv,
-            "image/jpeg" => Codec::Jpeg,
-            "audio/mpeg" if s.get("mpegversion") == Ok(4i32) => Codec::Aac,
-            "audio/x-opus" => Codec::Opus,
-            "audio/x-raw" => Codec::L16,
-            _ => return None,
-        };
+        let codec = forms::codec_of(caps)?;
         let number = |name| s.get::<i32>(name).ok().and_then(|n| u32::try_from(n).ok());
         let rate = s.get::<gst::Fraction>("framerate").ok();
         let period = rate.filter(|r| r.numer() > 0 && r.denom() > 0).map(|r| {
