@@ -12,7 +12,8 @@ use crate::node_file::NodeFile;
 #[cfg(feature = "gstreamer")]
 const ANSWER: selvedge_units::Duration = selvedge_units::Duration::from_secs(10);
 
-/// What is absent of a node file, and where that names it: each source of the kind is opened, each name looked up, all at once.
+/// What is absent of a node file, and where the file names it: each source of the kind is opened, each name
+/// looked up, all at once.
 pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     let fails = |stream: &StreamConfig| {
         let unknown = stream.output.as_ref().and_then(|to| resolve(to).err());
@@ -28,7 +29,7 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     let located = |(stream, (key, why)): (&StreamConfig, (&str, String))| {
         let stream = stream.spec.name.clone();
         let key = format!("stream.{stream}.{key}");
-        let text = file.said(&key, &format!("{why}; the node starts and tries again"));
+        let text = file.located(&key, &format!("{why}; the node starts and tries again"));
         Remark { stream, text }
     };
     let failures = streams.iter().zip(failures);

@@ -37,7 +37,7 @@ impl Fit {
     pub(crate) fn complaints(&self, file: &NodeFile) -> Vec<String> {
         let of_link = |misfit: &Misfit| {
             let shortfalls =
-                misfit.shortfalls.iter().map(|Shortfall { key, text, .. }| file.said(key, text));
+                misfit.shortfalls.iter().map(|Shortfall { key, text, .. }| file.located(key, text));
             let remedy = format!("{}: link {} does not fit; {misfit}", file.name, misfit.link);
             shortfalls.chain([remedy]).collect::<Vec<_>>()
         };

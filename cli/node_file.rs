@@ -43,7 +43,7 @@ pub(crate) fn lines(errors: &ConfigErrors) -> String {
 
 impl NodeFile {
     /// What there is to say of a key, at its place in the file.
-    pub(crate) fn said(&self, key: &str, text: &str) -> String {
+    pub(crate) fn located(&self, key: &str, text: &str) -> String {
         let at = self.map.at(key).map_or_else(String::new, |at| format!("{at}: "));
         format!("{}:{at}{key}: {text}", self.name)
     }
