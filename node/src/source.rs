@@ -169,7 +169,6 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
 }
 
 /// What a stream that goes on has: its output, what it is, and what it keeps together with.
-#[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) output: Option<StreamOutput>,
     pub(crate) info: Option<StreamInfo>,
@@ -206,9 +205,11 @@ pub(crate) fn open(
         for (n, stream) in streams().enumerate() {
             let (before, now) = opened.split_at(n);
             let of = |other| match which.iter().position(|&w| w == other) {
-                Some(at) => before.get(at).map(|one| {
-                    let (output, info) = (one.output.clone(), one.info.clone());
-                    Kept { output, info, ..Kept::default() }
+                Some(at) => before.get(at).map(|one| Kept {
+                    output: one.output.clone(),
+                    info: one.info.clone(),
+                    #[cfg(feature = "gstreamer")]
+                    pair: None,
                 }),
                 None => kept(other),
             };

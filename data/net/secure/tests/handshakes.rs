@@ -410,11 +410,11 @@ fn a_static_key_is_known_allowed_and_revoked() {
     other.handshakes.allow(vec![]);
     let events = other.events();
     assert!(matches!(events[..], [Event::Expired { connection: 3, kept: 42 }]), "{events:?}");
-    // Who has two friends says which is called.
+    // Where two peers are allowed, the initiator names one.
     one.handshakes.allow(vec![keys[1].public(), Key([13; 32]).public()]);
     let seed = Key([1; 32]);
     let (now, to) = (one.now, other.at);
     let error = one.handshakes.connect(4, to, None, &seed, now).expect_err("which?");
-    assert!(error.to_string().contains("which"), "{error}");
+    assert!(error.to_string().contains("name the peer"), "{error}");
     one.handshakes.connect(4, to, Some(keys[1].public()), &seed, now).expect("this one");
 }
