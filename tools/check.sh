@@ -126,18 +126,6 @@ trap 'exit 130' INT TERM
 # Most tests wait most of the time.
 tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
   RUST_TEST_THREADS=$((2 * $(nproc))))
-for lane in "${lanes[@]}"; do
-    running=$(cat "/proc/$lane/task/$lane/children" 2> /dev/null) && kill "$lane" $running 2> /dev/null
-  done
-}
-trap end_lanes EXIT
-trap 'exit 130' INT TERM
-# Most tests wait most of the time.
-tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
-  RUST_TEST_THREADS=$((2 * $(nproc))))
-whole() {
-  check whole "${tests[@]}" TEST_LANE=whole cargo test --locked --workspace --all-features --no-fail-fast --tests
-}
 for lane in patient timeless; do
   $lane &
   lanes+=($!)
