@@ -87,6 +87,11 @@ const fn address(end: usize) -> SocketAddr {
     SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, end as u16 + 1))
 }
 
+/// What an end has to send now.
+fn transmits(end: &mut Handshakes<()>) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| end.poll_transmit()).map(|transmit| transmit.bytes).collect()
+}
+
 impl Ends {
     /// The initiator has begun to connect.
     fn new(bytes: &[u8], way: u8) -> Self {
@@ -111,17 +116,13 @@ impl Ends {
 
     fn deliver(&mut self, from: usize, datagram: &[u8]) {
         let (seed, now) = (self.seed.clone(), self.now);
+        let waiting = transmits(&mut self.ends[1]);
         self.ends[1 - from].handle_datagram(address(from), datagram, &seed, now);
-        let mut answers = Vec::new();
-        if from == 0 {
-            answers.extend(std::iter::from_fn(|| self.ends[1].poll_transmit()));
-        }
-        for answer in answers {
-            assert!(
-                answer.bytes.len() <= datagram.len(),
-                "an answer is longer than what it answers"
-            );
-            self.ends[0].handle_datagram(address(1), &answer.bytes, &seed, now);
+        let answers = transmits(&mut self.ends[1]);
+        let is_short = |answer: &Vec<u8>| answer.len() <= datagram.len();
+        assert!(answers.iter().all(is_short), "an answer is longer than what it answers");
+        for datagram in waiting.iter().chain(&answers) {
+            self.ends[0].handle_datagram(address(1), datagram, &seed, now);
         }
     }
 
