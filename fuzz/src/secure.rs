@@ -2,7 +2,7 @@
 //! message is changed, cut, made up or sent again on the way. Nothing panics, no answer is longer than what
 //! it answers, and nothing opens that was not made with the keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use selvedge_data_net_secure::{Event, Handshakes, Identity, Key, Session};
@@ -45,14 +45,12 @@ pub fn run(bytes: &[u8], kind: Kind) {
     let mut choices = Choices::new(bytes);
     let mut ends = Ends::new(bytes, choices.byte());
     for _ in 0..ROUNDS {
-        for from in [0, 1] {
-            while let Some(transmit) = ends.ends[from].poll_transmit() {
-                let mut datagram = transmit.bytes;
-                if datagram.get(5) == Some(&(kind as u8)) {
-                    change(&mut datagram, &mut choices);
-                }
-                ends.deliver(from, &datagram);
+        let mut on_way: VecDeque<_> = ends.sent().into();
+        while let Some((from, mut datagram)) = on_way.pop_front() {
+            if datagram.get(5) == Some(&(kind as u8)) {
+                change(&mut datagram, &mut choices);
             }
+            on_way.extend(ends.deliver(from, &datagram));
         }
         ends.handle_events(&mut choices);
         if let Some(session) = ends.session.take() {
@@ -87,11 +85,6 @@ const fn address(end: usize) -> SocketAddr {
     SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, end as u16 + 1))
 }
 
-/// What an end has to send now.
-fn transmits(end: &mut Handshakes<()>) -> Vec<Vec<u8>> {
-    std::iter::from_fn(|| end.poll_transmit()).map(|transmit| transmit.bytes).collect()
-}
-
 impl Ends {
     /// The initiator has begun to connect.
     fn new(bytes: &[u8], way: u8) -> Self {
@@ -114,16 +107,25 @@ impl Ends {
         Self { ends, seed, is_open: way.is_multiple_of(3), now, session: None }
     }
 
-    fn deliver(&mut self, from: usize, datagram: &[u8]) {
-        let (seed, now) = (self.seed.clone(), self.now);
-        let waiting = transmits(&mut self.ends[1]);
-        self.ends[1 - from].handle_datagram(address(from), datagram, &seed, now);
-        let answers = transmits(&mut self.ends[1]);
-        let is_short = |answer: &Vec<u8>| answer.len() <= datagram.len();
-        assert!(answers.iter().all(is_short), "an answer is longer than what it answers");
-        for datagram in waiting.iter().chain(&answers) {
-            self.ends[0].handle_datagram(address(1), datagram, &seed, now);
+    /// What both ends have to send now, and which of them does.
+    fn sent(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let mut sent = Vec::new();
+        for (from, end) in self.ends.iter_mut().enumerate() {
+            sent.extend(std::iter::from_fn(|| end.poll_transmit()).map(|t| (from, t.bytes)));
         }
+        sent
+    }
+
+    /// Delivers a datagram; what is sent in answer.
+    fn deliver(&mut self, from: usize, datagram: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        let (seed, now) = (self.seed.clone(), self.now);
+        self.ends[1 - from].handle_datagram(address(from), datagram, &seed, now);
+        let answers = self.sent();
+        // The initiator sends its hello when a cookie has come.
+        let is_short = |answer: &Vec<u8>| from == 1 || answer.len() <= datagram.len();
+        let all_short = answers.iter().all(|(_, answer)| is_short(answer));
+        assert!(all_short, "an answer is longer than what it answers");
+        answers
     }
 
     fn handle_events(&mut self, choices: &mut Choices<'_>) {
