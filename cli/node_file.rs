@@ -42,7 +42,7 @@ pub(crate) fn lines(errors: &ConfigErrors) -> String {
 }
 
 impl NodeFile {
-    /// What there is to say of a key, at its place in the file.
+    /// A text about a key, with the key's place in the file.
     pub(crate) fn located(&self, key: &str, text: &str) -> String {
         let at = self.map.at(key).map_or_else(String::new, |at| format!("{at}: "));
         format!("{}:{at}{key}: {text}", self.name)

@@ -123,7 +123,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Removes what GStreamer's compiler leaves where its process is killed between making a file and taking its name.
-/// Whoever makes one at the moment does not need its name.
+/// A process that has such a file open does not need its name.
 fn remove_leftovers() {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").or_else(|| std::env::var_os("HOME"));
     for entry in

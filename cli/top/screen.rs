@@ -85,7 +85,7 @@ fn show(
         if !is_quiet {
             let mut bytes = [0; 64];
             match (&terminal.keyboard).read(&mut bytes)? {
-                // Whoever sat there is gone.
+                // The terminal has been closed.
                 0 => return Ok(()),
                 length => keys.handle_bytes(&bytes[..length]),
             }

@@ -103,7 +103,7 @@ mod tests {
         seen.handle_report(at(250), report(10, 5));
         assert_eq!(seen.decodable_share(at(250)), Some(0.5));
         seen.handle_disconnected();
-        assert_eq!(seen.silence(at(9_000)), None, "there is nobody who could speak");
+        assert_eq!(seen.silence(at(9_000)), None, "no receiver is connected");
         seen.handle_connected(at(10_000));
         assert_eq!(seen.decodable_share(at(10_000)), None);
         seen.handle_report(at(10_250), report(4, 4));

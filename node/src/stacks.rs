@@ -29,7 +29,7 @@ use crate::credentials::{CredentialError, Credentials, PeersWatch};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// How often another connection is made at most because it is said that a receiver does not know the first.
+/// The shortest time between two new connections after `unknown` messages.
 const AGAIN: Duration = Duration::from_millis(250);
 /// How often a connection is looked at.
 const POLL_EVERY: Duration = Duration::from_millis(50);

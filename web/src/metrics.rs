@@ -9,7 +9,7 @@ use selvedge_data_stream::{DropReason, Kind};
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The family of which a bucket is told for each bound.
+/// The family with a bucket for each bound.
 const QUEUEING: &str = "selvedge_stream_queueing_seconds";
 
 /// All families of a node. Linear in its streams.

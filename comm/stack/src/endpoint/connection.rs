@@ -75,9 +75,9 @@ impl Connection {
         self.pipeline.work().peer
     }
 
-    /// Whether it was said since the last call that the other end does not know the connection. That may be
-    /// made up; else the other end was killed, and another has its address. Who wants to go on makes another
-    /// connection, and gives this one up when that is there.
+    /// Whether an `unknown` message has come since the last call. It may be forged; otherwise the process at the
+    /// other end was killed, and another has its address. The caller opens another connection, and gives this
+    /// one up when the other is confirmed.
     #[must_use]
     pub fn take_unknown(&self) -> bool {
         self.is_unknown.swap(false, Ordering::Relaxed)

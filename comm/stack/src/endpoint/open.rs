@@ -32,7 +32,7 @@ pub(super) struct ConnectionState {
     /// When it was last said that this end lives.
     pub(super) last_keepalive: Option<Instant>,
     pub(super) disconnected: Arc<AtomicBool>,
-    /// Somebody says that the other end does not know it.
+    /// An `unknown` message for it has come.
     pub(super) is_unknown: Arc<AtomicBool>,
     /// Since when its ring is gone.
     pub(super) lost: Option<Instant>,

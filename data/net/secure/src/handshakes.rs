@@ -34,7 +34,7 @@ const COOKIES_FROM: usize = 16;
 const HALF_OPEN_MAX: usize = 64;
 /// each for so long.
 const HALF_OPEN: Duration = Duration::from_secs(3);
-/// How often it is said at most that a connection is unknown.
+/// The shortest time between two `unknown` messages.
 const UNKNOWN: Duration = Duration::from_millis(5);
 /// Hellos that are remembered.
 const RECENT_MAX: usize = 1024;
@@ -227,7 +227,7 @@ pub struct Handshakes<T> {
     attempts: BTreeMap<u32, Attempt>,
     half_open: BTreeMap<u32, HalfOpen<T>>,
     recent: VecDeque<[u8; 32]>,
-    /// When it may be said again that a connection is unknown.
+    /// When the next `unknown` message may be sent.
     unknown_at: Instant,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event<T>>,

@@ -146,7 +146,7 @@ fn what_waits_survives_the_coprocessor() {
     for round in 0..3_usize {
         let wanted = 5 + 10 * round;
         receive_until(&receiver, |bytes| {
-            // Each frame is a packet, and is numbered as such whoever sends it.
+            // Each frame is one packet. Its number follows the last one of the coprocessor before.
             let number = numbers(bytes).0;
             assert_eq!(u32::from(Packet::parse(bytes).unwrap().header.sequence), number);
             came.insert(number);
