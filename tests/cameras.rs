@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use cameras::Camera;
 use hosts::{Hosts, address};
+use selvedge_tests_wait::holds_within;
 use serde_json::Value;
 use support::{
     CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, ffmpeg, file_source, first_packet, free_port,
@@ -100,9 +101,7 @@ impl<'h> Node<'h> {
 
     /// Its streams as it shows them: frames that came, and states.
     fn streams(&self) -> Vec<(u64, String)> {
-        let mut top = self.hosts.on(NODE, env!("CARGO_BIN_EXE_selvedge"));
-        top.args(["top", "--json", &format!("http://{}", self.page)]);
-        let node = Running::start(&mut top).end(TIMEOUT).json();
+        let node = self.hosts.inside(NODE, || http::node(&self.page));
         let streams = node["streams"].as_array().unwrap_or_else(|| panic!("no streams: {node}"));
         let shown = |stream: &Value| {
             let state = stream["state"].as_str().unwrap_or_default().to_owned();
@@ -160,7 +159,7 @@ fn restart_at_random(test: &str, count: u16, lasts: Duration) {
         (dice >> 33) % below
     };
     let (mut next, mut recoveries, mut longest) = (began, Vec::new(), Duration::ZERO);
-    while began.elapsed() < lasts || watched.iter().any(|one| one.back.is_some()) {
+    let all_are_back = || {
         let seen = node.streams();
         let now = Instant::now();
         for (n, (one, (frames, state))) in watched.iter_mut().zip(seen).enumerate() {
@@ -191,7 +190,10 @@ fn restart_at_random(test: &str, count: u16, lasts: Duration) {
             }
         }
         assert!(!node.running.has_ended(), "{}", node.running.stderr());
-    }
+        began.elapsed() >= lasts && watched.iter().all(|one| one.back.is_none())
+    };
+    let limit = lasts + TIMEOUT;
+    assert!(holds_within(limit, all_are_back), "not all cameras are back after {limit:?}");
     recoveries.sort();
     let (middle, worst) = (recoveries.len() / 2, recoveries.len() - 1);
     println!(

@@ -1,7 +1,10 @@
 //! Hosts as network namespaces on one bridge, made and removed by a test.
 
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Three hosts, `10.77.0.1` to `.3`. Needs root and `ip`.
 pub(crate) struct Hosts {
@@ -44,6 +47,19 @@ impl Hosts {
         let name = &self.names[usize::from(number) - 1];
         command.args(["--pdeathsig", "KILL", "ip", "netns", "exec", name, program]);
         command
+    }
+
+    /// Does this on a host, from a thread of its own.
+    #[allow(dead_code, reason = "not all tests look at their hosts")]
+    pub(crate) fn inside<T: Send>(&self, number: u8, work: impl FnOnce() -> T + Send) -> T {
+        let name = &self.names[usize::from(number) - 1];
+        let network = std::fs::File::open(format!("/run/netns/{name}")).expect("it was made");
+        let moved = || {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("who made it may enter it");
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(moved).join().expect("it panicked"))
     }
 
     /// Cuts a host off.

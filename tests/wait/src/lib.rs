@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 /// For what takes no time of its own, on a machine with much else to do, or a simulated one.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
-/// After so many looks at a condition in a row the thread rests between two.
-const LOOKS: u32 = 100;
-const REST: Duration = Duration::from_millis(2);
+/// After so many looks at a condition in a row the thread rests between two: the longer, the longer it has
+/// waited, so that what is waited for has the processors.
+const LOOKS: u32 = 20;
+const REST: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
 
 /// Waits until a condition holds.
 ///
@@ -32,20 +33,21 @@ pub fn until_some<T>(what: &str, mut value: impl FnMut() -> Option<T>) -> T {
 
 /// Waits until a condition holds, no longer than this; whether it does.
 pub fn holds_within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
+    let began = Instant::now();
     let mut looks = 0;
     loop {
         if holds() {
             return true;
         }
-        if Instant::now() >= end {
+        let waited = began.elapsed();
+        if waited >= limit {
             return false;
         }
         looks += 1;
         if looks < LOOKS {
             std::thread::yield_now();
         } else {
-            std::thread::park_timeout(REST);
+            std::thread::park_timeout((waited / 50).clamp(REST.0, REST.1));
         }
     }
 }
