@@ -62,8 +62,7 @@ politely() {
 # Experiments in real time, whose figures nobody judges here, wait for minutes: so this lane is not the other.
 timeless() {
   politely
-  check timeless "${tests[@]}" TEST_LANE=timeless TEST_LIMIT=1800 \
-    cargo test --locked --workspace --all-features --no-fail-fast --tests
+  TEST_LIMIT=1800 lane timeless timeless --tests
 }
 
 patient() {
@@ -116,24 +115,32 @@ host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 # A lane that still runs when this ends is ended: its running check is a child of it, and `timeout`.
 lanes=()
 end_lanes() {
-  local lane running
-  for lane in "${lanes[@]}"; do
-    running=$(cat "/proc/$lane/task/$lane/children" 2> /dev/null) && kill "$lane" $running 2> /dev/null
+  local each running
+  for each in "${lanes[@]}"; do
+    running=$(cat "/proc/$each/task/$each/children" 2> /dev/null) && kill "$each" $running 2> /dev/null
   done
 }
 trap end_lanes EXIT
 trap 'exit 130' INT TERM
-# Most tests wait most of the time.
+# Most tests wait most of the time, so two lanes of them run side by side.
 tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
   RUST_TEST_THREADS=$((2 * $(nproc))))
-for lane in patient timeless; do
-  $lane &
+# The tests of one lane of tools/run_test.sh.
+lane() {
+  TEST_LANE=$1 check "$2" "${tests[@]}" cargo test --locked --workspace --all-features --no-fail-fast \
+    "${@:3}"
+}
+whole() { lane whole whole --tests; }
+for each in patient timeless whole; do
+  $each &
   lanes+=($!)
 done
-check test "${tests[@]}" TEST_LANE=timed cargo test --locked --workspace --all-features --no-fail-fast
+lane timed test
+wait "${lanes[2]}"
+lane alone alone --tests
 machines &
 lanes+=($!)
-check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10
+check fuzz env FUZZ_SEED=1 tools/fuzz.sh 5
 # What measures time runs alone.
 wait
 check repro "${compiler[@]}" tools/repro.sh
