@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_control_config::LinkConfig;
-use selvedge_data_stream::{Contract, Kind, Spec, Window};
+use selvedge_data_stream::{Contract, Histogram, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, EngineError, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
@@ -19,13 +19,12 @@ const PACKET: usize = 1200;
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// What was seen of a link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Paced {
     /// What was sent of what the rate allowed while frames waited.
     pub used: f64,
-    /// How late the engine's thread woke up in the last seconds: the 10th, 50th, 90th and 99th percentile,
-    /// and at most.
-    pub lateness: [Duration; 5],
+    /// How late the engine's thread woke up in the last seconds.
+    pub lateness: Histogram,
 }
 
 /// Why nothing was measured.
@@ -46,6 +45,22 @@ pub fn paced(
     lasts: Duration,
     loops: usize,
 ) -> Result<Paced, PacingError> {
+    let report = beside_loops(loops, || offered(link, percent, lasts))?;
+    let used = report.sent_bytes.0 as f64 / report.could_send.0.max(1) as f64;
+    Ok(Paced { used, lateness: report.recent.lateness })
+}
+
+/// Ends the loops, also where the work panics.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does this beside so many endless loops.
+pub fn beside_loops<T>(loops: usize, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..loops {
@@ -55,12 +70,8 @@ pub fn paced(
                 }
             });
         }
-        let report = offered(link, percent, lasts);
-        done.store(true, Ordering::Relaxed);
-        let report = report?;
-        let late = |share| report.recent.lateness.quantile(share).unwrap_or_default();
-        let used = report.sent_bytes.0 as f64 / report.could_send.0.max(1) as f64;
-        Ok(Paced { used, lateness: [0.1, 0.5, 0.9, 0.99, 1.0].map(late) })
+        let _ending = Ending(&done);
+        work()
     })
 }
 

@@ -43,6 +43,7 @@ pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
 pub(crate) mod up_media;
+pub(crate) mod up_media_real;
 mod web_load;
 mod web_server;
 

@@ -5,6 +5,7 @@
 //! made of a clip: no video is needed to run it.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
 use selvedge_data_link::{Link, LinkParams};
@@ -44,24 +45,124 @@ const LISTS: [(u64, u64, u64, &str); 36] = lists!(
 /// The link, in hundredths of what the streams need.
 const SHARES: [u64; 3] = [96, 79, 53];
 const PERIOD: Duration = Duration::from_millis(40);
-const DELAY: Duration = Duration::from_secs(1);
+pub(super) const DELAY: Duration = Duration::from_secs(1);
 /// How much later the second stream begins.
 const SHIFT: Duration = Duration::from_millis(3_100);
 /// What a packet carries, and what its headers add on the wire.
-const PAYLOAD: u64 = 1_200;
-const HEADERS: u64 = 64;
+pub(super) const PAYLOAD: u64 = 1_200;
+pub(super) const HEADERS: u64 = 64;
 /// How often each list is played: at least eight groups.
 const ROUNDS: usize = 4;
-/// So much of the offline bound is the goal, with long groups and with others.
-const GOALS: [f64; 2] = [0.9, 0.93];
+/// Frames of each list.
+const LIST: usize = 500;
+
+/// A cell: what is encoded how, and the link in hundredths of what two such streams need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Media {
+    mbps: u64,
+    group: u64,
+    b: u64,
+    share: u64,
+}
+
+impl Media {
+    pub(super) const fn new(mbps: u64, group: u64, b: u64, share: u64) -> Self {
+        Self { mbps, group, b, share }
+    }
+
+    /// Two streams of the same list, the second some groups ahead, with so many frames each.
+    pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
+        let is_ours = |list: &&(u64, u64, u64, &str)| (list.0, list.1, list.2) == self.encoding();
+        let list = LISTS.iter().find(is_ours).map_or("", |list| list.3);
+        [(0, Instant::ZERO), (250, Instant::ZERO + SHIFT)]
+            .map(|(first, begin)| stream(list, first, begin, frames))
+    }
+
+    const fn encoding(self) -> (u64, u64, u64) {
+        (self.mbps, self.group, self.b)
+    }
+
+    /// The link's rate for these streams.
+    pub(super) fn rate(self, streams: &[Vec<Frame>]) -> Bitrate {
+        let bytes: Bytes = streams.iter().flatten().map(|frame| frame.size).sum();
+        let end = streams.iter().flatten().map(|frame| frame.arrival).max().unwrap_or_default();
+        Bitrate((bytes / end.since(Instant::ZERO)).0 * self.share / 100)
+    }
+
+    /// What can be decodable at most.
+    pub(super) fn bound(self, streams: &[Vec<Frame>]) -> f64 {
+        let offline = |frame: &Frame| OfflineFrame {
+            arrival: frame.arrival,
+            deadline: frame.arrival + DELAY,
+            size: frame.size,
+            refs: frame.refs,
+        };
+        let known: Vec<Vec<OfflineFrame>> =
+            streams.iter().map(|stream| stream.iter().map(offline).collect()).collect();
+        decodable_bound(&known, self.rate(streams), Bytes(1500)).share()
+    }
+
+    /// So much of the bound is wanted.
+    pub(super) const fn goal(self) -> f64 {
+        if self.group < 250 { 0.93 } else { 0.9 }
+    }
+
+    /// Frames of so many groups.
+    pub(super) const fn groups(self, groups: usize) -> usize {
+        self.group as usize * groups
+    }
+}
+
+impl fmt::Display for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mbps, group, b, share } = self;
+        write!(f, "{mbps} Mbit/s, groups of {group}, {b} B frames, {share} %")
+    }
+}
+
+/// The contract of each stream.
+pub(super) fn contract() -> Contract {
+    Contract { delay: Some(DELAY), ..Contract::new(PERIOD, Window { lose: 1, of: 5 }) }
+}
+
+/// All frames, each with the number of its stream, as they arrive.
+pub(super) fn by_arrival(streams: &[Vec<Frame>]) -> Vec<(usize, Frame)> {
+    let numbered = |(n, all): (usize, &Vec<Frame>)| all.iter().map(move |f| (n, *f)).collect();
+    let mut arrivals: Vec<_> = streams.iter().enumerate().flat_map::<Vec<_>, _>(numbered).collect();
+    arrivals.sort_by_key(|(n, frame)| (frame.arrival, *n));
+    arrivals
+}
 
 /// The frames of one stream, in decoding order: the list from `first` on, and round again.
-fn stream(list: &str, first: usize, begin: Instant) -> Vec<Frame> {
+fn stream(list: &str, first: usize, begin: Instant, frames: usize) -> Vec<Frame> {
     let mut lines: Vec<&str> = list.lines().collect();
     let first = first.min(lines.len());
     lines.rotate_left(first);
-    let all = lines.iter().cycle().take(ROUNDS * lines.len()).enumerate();
+    let all = lines.iter().cycle().take(frames).enumerate();
     all.map(|(n, line)| frame(n as u32, line, begin + PERIOD * n as u64)).collect()
+}
+
+/// How late a thread wakes up: quantiles that were recorded beside two endless loops
+/// (`lab/measure`, example `pacing`), drawn from with a seed.
+struct WakeUps {
+    recorded: Vec<Duration>,
+    seed: u64,
+}
+
+impl WakeUps {
+    fn recorded(seed: u64) -> Self {
+        let lines = include_str!("../../media/wake-ups.txt").lines();
+        let recorded = lines.filter_map(|micros| micros.parse().ok().map(Duration::from_micros));
+        Self { recorded: recorded.collect(), seed }
+    }
+
+    fn late(&mut self) -> Duration {
+        self.seed = self
+            .seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.recorded[(self.seed >> 33) as usize % self.recorded.len()]
+    }
 }
 
 /// A line of a list: kind, bytes, and how far back its references are.
@@ -88,24 +189,15 @@ fn frame(seq: u32, line: &str, arrival: Instant) -> Frame {
     }
 }
 
-/// Frames that the link makes decodable on time, by its ledgers.
-fn decodable(params: LinkParams, streams: &[Vec<Frame>]) -> u64 {
+/// Frames that the link makes decodable on time, by its ledgers. Its thread wakes up as late as `wake_ups` has it.
+fn decodable(params: LinkParams, streams: &[Vec<Frame>], mut wake_ups: Option<WakeUps>) -> u64 {
     let mut link = Link::new(params);
-    let contract =
-        Contract { delay: Some(DELAY), ..Contract::new(PERIOD, Window { lose: 1, of: 5 }) };
-    let ids: Vec<StreamIndex> = streams.iter().map(|_| link.add_stream(contract)).collect();
-    let mut arrivals: Vec<(StreamIndex, Frame)> = ids
-        .iter()
-        .zip(streams)
-        .flat_map(|(id, all)| all.iter().map(|frame| (*id, *frame)))
-        .collect();
-    arrivals.sort_by_key(|(id, frame)| (frame.arrival, id.0));
-    let mut arrivals = arrivals.into_iter().peekable();
-    let mut good = 0;
+    let ids: Vec<StreamIndex> = streams.iter().map(|_| link.add_stream(contract())).collect();
+    let mut arrivals = by_arrival(streams).into_iter().peekable();
     let mut now = Instant::ZERO;
     loop {
-        while let Some((id, frame)) = arrivals.next_if(|(_, frame)| frame.arrival <= now) {
-            link.handle_frame(now, id, frame);
+        while let Some((n, frame)) = arrivals.next_if(|(_, frame)| frame.arrival <= now) {
+            link.handle_frame(now, ids[n], frame);
         }
         let coming = arrivals.peek().map(|(_, frame)| frame.arrival);
         let wake = match link.poll_transmit(now) {
@@ -128,12 +220,12 @@ fn decodable(params: LinkParams, streams: &[Vec<Frame>]) -> u64 {
             );
         }
         let Some(wake) = wake else { break };
-        now = now.max(wake);
+        if wake > now {
+            now = wake + wake_ups.as_mut().map_or(Duration::ZERO, WakeUps::late);
+        }
     }
-    for id in ids {
-        good += link.ledger(id).map_or(0, |ledger| ledger.totals().decodable);
-    }
-    good
+    let good = |id| link.ledger(id).map_or(0, |ledger| ledger.totals().decodable);
+    ids.into_iter().map(good).sum()
 }
 
 /// Frames decodable on time if each stream is sent by OBS's rule over one first-come link: when a stream's
@@ -145,10 +237,6 @@ fn obs(streams: &[Vec<Frame>], rate: Bitrate) -> usize {
         FrameKind::Predicted => 2,
         _ => 1,
     };
-    let numbered = |(n, all): (usize, &Vec<Frame>)| all.iter().map(move |f| (n, *f)).collect();
-    let mut arrivals: Vec<(usize, Frame)> =
-        streams.iter().enumerate().flat_map::<Vec<_>, _>(numbered).collect();
-    arrivals.sort_by_key(|(n, frame)| (frame.arrival, *n));
     let mut good: Vec<Vec<bool>> = streams.iter().map(|all| vec![false; all.len()]).collect();
     let mut kept_from = vec![0; streams.len()];
     let mut waiting: VecDeque<(usize, Frame)> = VecDeque::new();
@@ -161,7 +249,7 @@ fn obs(streams: &[Vec<Frame>], rate: Bitrate) -> usize {
             good[n][frame.seq as usize] = met && free <= frame.arrival + DELAY;
         }
     };
-    for (n, frame) in arrivals {
+    for (n, frame) in by_arrival(streams) {
         serve(&mut waiting, frame.arrival);
         if frame.kind == FrameKind::Intra {
             kept_from[n] = 0;
@@ -186,38 +274,31 @@ fn obs(streams: &[Vec<Frame>], rate: Bitrate) -> usize {
 struct Shares {
     bound: f64,
     selected: f64,
+    /// The same where wake-ups are as late as beside two endless loops.
+    loaded: f64,
     fifo: f64,
     priority: f64,
     obs: f64,
 }
 
-fn measure(list: &str, share: u64) -> Shares {
-    let streams = [stream(list, 0, Instant::ZERO), stream(list, 250, Instant::ZERO + SHIFT)];
-    let frames = || streams.iter().flatten();
-    let bytes: Bytes = frames().map(|frame| frame.size).sum();
-    let end = frames().map(|frame| frame.arrival).max().unwrap_or_default();
-    let rate = Bitrate((bytes / end.since(Instant::ZERO)).0 * share / 100);
-    let all = frames().count() as f64;
-    let run = |discipline, selection: bool| {
+fn measure(media: Media, seed: u64) -> Shares {
+    let streams = media.streams(ROUNDS * LIST);
+    let rate = media.rate(&streams);
+    let all = streams.iter().flatten().count() as f64;
+    let run = |discipline, selection: bool, wake_ups: Option<WakeUps>| {
         let queue = (!selection).then(|| rate * Duration::from_millis(500));
         let (burst, mtu) = (Bytes(1500), Bytes(1500));
-        let catch_up = Some(Bytes(0));
+        // What is never late has nothing to make up for.
+        let catch_up = wake_ups.is_none().then_some(Bytes(0));
         let params = LinkParams { discipline, selection, rate, burst, catch_up, mtu, queue };
-        decodable(params, &streams) as f64 / all
+        decodable(params, &streams, wake_ups) as f64 / all
     };
-    let offline = |frame: &Frame| OfflineFrame {
-        arrival: frame.arrival,
-        deadline: frame.arrival + DELAY,
-        size: frame.size,
-        refs: frame.refs,
-    };
-    let known: Vec<Vec<OfflineFrame>> =
-        streams.iter().map(|stream| stream.iter().map(offline).collect()).collect();
     Shares {
-        bound: decodable_bound(&known, rate, Bytes(1500)).share(),
-        selected: run(Discipline::Dwcs, true),
-        fifo: run(Discipline::Fifo, false),
-        priority: run(Discipline::Priority, false),
+        bound: media.bound(&streams),
+        selected: run(Discipline::Dwcs, true, None),
+        loaded: run(Discipline::Dwcs, true, Some(WakeUps::recorded(seed))),
+        fifo: run(Discipline::Fifo, false, None),
+        priority: run(Discipline::Priority, false, None),
         obs: obs(&streams, rate) as f64 / all,
     }
 }
@@ -231,6 +312,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         "bound",
         "selection",
         "of the bound",
+        "loaded, of it",
         "fifo",
         "priority",
         "OBS model",
@@ -240,18 +322,20 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     let mut short = Vec::new();
     // The quick way: one rate, few B frames, one link.
     let wanted = |rate, b, share| !params.quick || (rate, b, share) == (1, 2, 79);
-    for (rate, group, b, list) in LISTS {
+    for (rate, group, b, _) in LISTS {
         for share in SHARES.into_iter().filter(|&share| wanted(rate, b, share)) {
-            let name = format!("{rate} Mbit/s, groups of {group}, {b} B frames, {share} %");
-            watch.go_on(&name)?;
-            let Shares { bound, selected, fifo, priority, obs } = measure(list, share);
-            let part = selected / bound;
+            let media = Media::new(rate, group, b, share);
+            watch.go_on(&media.to_string())?;
+            let Shares { bound, selected, loaded, fifo, priority, obs } =
+                measure(media, params.seed);
+            let parts = [selected, loaded].map(|share| share / bound);
             cells += 1;
-            if part < GOALS[usize::from(group < 250)] {
-                short.push(format!("{name}: {part:.4}"));
+            if parts.iter().any(|&part| part < media.goal()) {
+                short.push(format!("{media}: {:.4}, loaded {:.4}", parts[0], parts[1]));
             }
-            above = above.min(selected - fifo.max(priority).max(obs));
-            let figures = [bound, selected, part, fifo, priority, obs].map(|f| Cell::rounded(f, 3));
+            above = above.min(selected.min(loaded) - fifo.max(priority).max(obs));
+            let figures = [bound, selected, parts[0], parts[1], fifo, priority, obs];
+            let figures = figures.map(|figure| Cell::rounded(figure, 3));
             table.row([rate, group, b, share].map(Cell::Count).into_iter().chain(figures));
         }
     }

@@ -1,0 +1,124 @@
+//! `up-media-real`: twelve cells of `up-media` in real time, on the machine as it is and beside two endless
+//! loops: the engine of a node with sockets on the loopback, fed from the frame lists as they fall due.
+
+use std::net::UdpSocket;
+
+use selvedge_control_config::LinkConfig;
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Frame, Spec};
+use selvedge_lab_measure::pacing::beside_loops;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Engine, StreamParams};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
+use selvedge_place_engine::report::LinkReport;
+use selvedge_units::{Bytes, Duration, Instant};
+
+use super::up_media::{DELAY, HEADERS, Media, PAYLOAD, by_arrival, contract};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::outcome::{Cell, Outcome, Table};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "up-media-real",
+    title: "Decodable frames of two H.264 streams in real time: share of the offline bound",
+    paper: "Selvedge",
+    section: "ARCHITECTURE.md, frame selection",
+    kind: Kind::Real,
+    claim: "twelve cells of up-media reach their goals in real time, also beside two endless loops",
+    run,
+};
+
+/// Mbit/s, frames of a group, B frames in a row, and the link in hundredths of what is needed.
+const CELLS: [Media; 12] = [
+    Media::new(3, 25, 1, 79),
+    Media::new(1, 25, 0, 96),
+    Media::new(12, 25, 2, 53),
+    Media::new(1, 50, 1, 79),
+    Media::new(3, 50, 2, 53),
+    Media::new(12, 50, 3, 96),
+    Media::new(1, 50, 3, 53),
+    Media::new(12, 50, 0, 79),
+    Media::new(1, 250, 2, 53),
+    Media::new(3, 250, 0, 79),
+    Media::new(12, 250, 2, 79),
+    Media::new(12, 250, 1, 96),
+];
+/// The cells that are enough for a quick look.
+const QUICK: usize = 1;
+/// RTP's header, which is part of what a packet carries here.
+const RTP: usize = 12;
+/// From when all is ready until the first frame is due.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// What an engine made of a cell.
+fn played(media: Media, streams: &[Vec<Frame>]) -> Result<LinkReport, RunError> {
+    let needs = |why: std::io::Error| RunError::Needs(why.to_string());
+    let sink = UdpSocket::bind("127.0.0.1:0").map_err(needs)?;
+    let to = sink.local_addr().map_err(needs)?;
+    let clock = Clock::new();
+    let link = LinkConfig::new("up-media", media.rate(streams), Discipline::Dwcs);
+    let spec = Spec { ring: 1024, pool: Bytes(16 << 20), ..Spec::new("s", to) };
+    let params = |ssrc| StreamParams { spec: spec.clone().with_contract(contract()), ssrc };
+    let params: Vec<_> = (0..streams.len() as u32).map(params).collect();
+    let (engine, mut producers) = Engine::start(clock, &link, &params, None)
+        .map_err(|why| RunError::Needs(why.to_string()))?;
+    feed(&mut producers, streams, clock);
+    clock.sleep_until(clock.now() + DELAY + LEAD);
+    Ok(engine.stop())
+}
+
+/// Hands each frame over when it is due.
+fn feed(producers: &mut [FrameProducer], streams: &[Vec<Frame>], clock: Clock) {
+    let mut packet = [0; PAYLOAD as usize + RTP];
+    packet[..2].copy_from_slice(&[0x80, 96]);
+    let began = clock.now() + LEAD;
+    for (stream, frame) in by_arrival(streams) {
+        clock.sleep_until(began + frame.arrival.since(Instant::ZERO));
+        let bytes = (frame.size.0 - HEADERS * u64::from(frame.packets)) as usize;
+        let sizes =
+            (0..frame.packets.into()).map(|n| (bytes - n * PAYLOAD as usize).min(PAYLOAD as usize));
+        let packets: Vec<_> = sizes.map(|size| &packet[..RTP + size]).collect();
+        let about = FrameMetadata {
+            kind: frame.kind,
+            referenced: frame.referenced,
+            closes: false,
+            refs: Some(frame.refs),
+            timestamp: frame.seq.wrapping_mul(3600),
+        };
+        // What finds no room is dropped, and counted.
+        let _ = producers[stream].enqueue(about, &packets);
+    }
+}
+
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
+    let columns =
+        ["cell", "loops", "bound", "decodable", "of the bound", "link used", "late, p99 ms"];
+    let mut table = Table::new("Frames decodable on time, as shares of all", &columns);
+    let (mut cells, mut short) = (0, Vec::new());
+    for media in &CELLS[..params.amount(CELLS.len(), QUICK)] {
+        let streams = media.streams(params.amount(media.groups(8).max(250), 200));
+        let all = streams.iter().flatten().count() as f64;
+        let bound = media.bound(&streams);
+        for loops in [0, 2] {
+            watch.go_on(&format!("{media}, {loops} endless loops beside"))?;
+            let report = beside_loops(loops, || played(*media, &streams))?;
+            let good: u64 = report.streams.iter().map(|s| s.counts.totals.decodable).sum();
+            let share = good as f64 / all;
+            cells += 1;
+            if share / bound < media.goal() {
+                short.push(format!("{media}, {loops} loops: {:.4}", share / bound));
+            }
+            let late = report.recent.lateness.quantile(0.99).unwrap_or_default();
+            let used = report.sent_bytes.0 as f64 / report.could_send.0.max(1) as f64;
+            let figures = [bound, share, share / bound, used, late.as_millis_f64()];
+            let named = [media.to_string().into(), Cell::Count(loops as u64)];
+            table.row(named.into_iter().chain(figures.map(|figure| Cell::rounded(figure, 3))));
+        }
+    }
+    let mut outcome = Outcome { tables: vec![table], ..Outcome::default() };
+    outcome.claim(
+        "each cell reaches 0.93 of the offline bound (0.9 with groups of 250)",
+        short.is_empty(),
+        format!("{} of {cells} below: {}", short.len(), short.join("; ")),
+    );
+    Ok(outcome)
+}
