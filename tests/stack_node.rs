@@ -155,8 +155,8 @@ fn decodable_is_what_a_receiver_reported() {
         support::until("it is gone", || look()["detail"].to_string().contains("carried"));
     }
     let last = number(&look()["decodable"]);
-    // Of each receiver the last quarter of a second may not have been reported.
-    assert!(last <= got && last + 15 >= got, "the node counts {last}, receivers {got}");
+    // Of each of two receivers the last quarter of a second was not reported, or more on a busy machine.
+    assert!(last <= got && last + 30 >= got, "the node counts {last}, receivers {got}");
     drop(node);
 }
 

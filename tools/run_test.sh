@@ -4,9 +4,9 @@
 # its unfinished tests are named with what their threads wait for. Tests that failed, or did not
 # finish, are run once more, one after another: the machine is shared, and a test that another
 # one's load pushed over is not a broken promise. Such a test is reported as UNSTEADY, never hidden.
-# TEST_LANE (any): `timeless` are the programs that no clock matters to, `alone` those that count what is late
-# by milliseconds, `whole` the tests of the whole command, `timed` all others; a program of another lane is
-# not run.
+# TEST_LANE (any): `timeless` are the programs that no clock matters to, `alone` those that fail where others
+# want the processors for a second, `whole` other tests of the whole command, `timed` the rest; a program of
+# another lane is not run.
 set -uo pipefail
 
 program=$1
@@ -21,7 +21,7 @@ lane() {
     units:* | data/* | control/* | lab/rtl:* | lab/repro:*) echo timeless ;;
     os/jit:* | comm/stack:reference | media:references | media:dependency) echo timeless ;;
     :tidy | :trace_* | :feasible | :code) echo timeless ;;
-    :cameras | :kills | :ways | node:output_joint) echo alone ;;
+    :cameras | :demo | :events | :kills | :stack_node | :ways | node:output_joint) echo alone ;;
     :*) echo whole ;;
     *) echo timed ;;
   esac

@@ -128,11 +128,18 @@ pub(crate) fn file_source(path: &Path, repeat: bool) -> String {
     format!("file:{}{}", path.display(), if repeat { "?loop" } else { "" })
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, of those that the system gives to nobody who does not ask for one.
 pub(crate) fn free_port() -> std::net::SocketAddr {
-    let (socket, address) = sink();
-    drop(socket);
-    address
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(16);
+    let mut candidates = std::iter::repeat_with(|| {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        std::net::SocketAddr::from(([127, 0, 0, 1], 10_000 + (number % 22_000) as u16))
+    });
+    let is_free = |at: &std::net::SocketAddr| {
+        std::net::UdpSocket::bind(at).is_ok() && std::net::TcpListener::bind(at).is_ok()
+    };
+    candidates.by_ref().take(22_000).find(is_free).expect("not all ports are taken")
 }
 
 /// Starts `play` and waits until it listens.
