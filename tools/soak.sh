@@ -4,24 +4,25 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills
+#       NAME      only these: page, cameras, kills, cells
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
 # times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
-# frame, and that nothing is left.
+# frame, and that nothing is left. cells: twelve cells of the experiment up-media in real time, quiet and beside
+# two endless loops (a quarter of an hour).
 set -uo pipefail
 cd "$(dirname "$0")/.."
-seconds=600 kills=${SOAK_KILLS:-1000} keep=1 names=()
+seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
-    --quick) seconds=60 kills=50 keep='' ;;
-    page | cameras | kills) names+=("$word") ;;
+    --quick) seconds=60 kills=50 quick=--quick keep='' ;;
+    page | cameras | kills | cells) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -29,10 +30,14 @@ cameras() {
     --ignored --nocapture twenty_cameras
 }
 kills() {
-  local package=(--locked --all-features -p selvedge)
-  cargo build --quiet "${package[@]}" -p selvedge-place-coprocessor &&
-    SOAK_KILLS=$kills cargo test "${package[@]}" --test kills -- \
+  cargo build --quiet --locked --workspace --all-features --bins --example fake_node &&
+    SOAK_KILLS=$kills cargo test --locked --workspace --all-features --test kills -- \
     --ignored --nocapture a_thousand_times
+}
+
+cells() {
+  cargo build --quiet --release --locked -p selvedge-lab &&
+    target/release/selvedge-lab repro up-media-real $quick --out out/repro 2> /dev/null
 }
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
@@ -55,7 +60,13 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-about() { if [ "$1" = kills ]; then echo "$kills times"; else echo "$seconds s"; fi; }
+about() {
+  case $1 in
+    kills) echo "$kills times" ;;
+    cells) echo "${quick:-twelve}" ;;
+    *) echo "$seconds s" ;;
+  esac
+}
 failed=0
 mkdir -p docs/soak out
 for name in "${names[@]}"; do
@@ -63,7 +74,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills)|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

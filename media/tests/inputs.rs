@@ -300,6 +300,23 @@ fn parameter_sets_that_stand_only_in_a_description_are_used() {
 }
 
 #[test]
+fn what_a_description_says_of_aac_is_handed_on() {
+    let made = Made::new();
+    let path = made.path("sound.sdp");
+    let text = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=sound\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+        m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/44100/2\r\n\
+        a=fmtp:97 profile-level-id=2;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3; \
+        config=1210\r\n";
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::write(&path, text.replace("audio 0", &format!("audio {port}"))).unwrap();
+    let source = open(&uri(&format!("sdp:{}", made.shown("sound.sdp")))).unwrap();
+    let fmtp = source.info().fmtp.as_deref().unwrap_or_default();
+    for said in ["profile-level-id=2", "mode=AAC-hbr", "config=1210", "sizelength=13"] {
+        assert!(fmtp.split(';').any(|part| part == said), "no {said} in \"{fmtp}\"");
+    }
+}
+
+#[test]
 fn a_description_that_is_wrong_says_so() {
     let made = Made::new();
     let write = |text: &str| {

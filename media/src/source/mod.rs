@@ -183,6 +183,14 @@ impl SourceOpener {
         }
     }
 
+    /// Parameters of the stream's format that are known without its units.
+    fn known_fmtp(&self) -> Option<String> {
+        match &self.make {
+            SourceKind::Rtp(expected) => expected.fmtp(),
+            _ => None,
+        }
+    }
+
     /// Whether it waits for packets for as long as it takes, and connects to nothing.
     const fn waits_for_packets(&self) -> bool {
         matches!(self.make, SourceKind::Rtp(_))

@@ -123,6 +123,20 @@ impl Expected {
         Format { codec: self.codec, caps, period: None, width: None, height: None, audio: sound }
     }
 
+    /// Parameters of the format that no packet shows: those of AAC, for packets as they are made here (RFC 3640,
+    /// section 3.3.6).
+    pub(super) fn fmtp(&self) -> Option<String> {
+        let announced = self.fmtp.as_deref().filter(|_| self.codec == Codec::Aac)?;
+        let find = |wanted: &str| {
+            parameters(announced).find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|of| of.1)
+        };
+        let (level, config) = (find("profile-level-id").unwrap_or("1"), find("config")?);
+        Some(format!(
+            "streamtype=5;profile-level-id={level};mode=AAC-hbr;config={config};sizelength=13;\
+             indexlength=3;indexdeltalength=3"
+        ))
+    }
+
     /// What GStreamer has to know of the packets: all that an SDP file says.
     fn caps(&self) -> gst::Caps {
         let media = if self.codec.is_audio() { "audio" } else { "video" };

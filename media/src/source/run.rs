@@ -174,7 +174,10 @@ impl Source {
             self.info.period = self.measured_period()?;
             self.framing.timeline.set_period(self.info.period);
         }
-        let Some(first) = self.ahead.front() else { return Ok(()) };
+        let Some(first) = self.ahead.front() else {
+            self.info.fmtp = self.opener.known_fmtp();
+            return Ok(());
+        };
         let map = first.buffer.map_readable();
         let bytes = map.as_deref().unwrap_or_default();
         if self.framing.format.codec == Codec::Jpeg {
