@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Two elements, no secret or key, no slaves; a peer may be silent for a minute.
+    /// Two elements, no secret or key, no worker threads; a peer may be silent for a minute.
     fn default() -> Self {
         let silence = Duration::from_secs(60);
         Self {

@@ -54,7 +54,7 @@ impl ModuleProfile {
     }
 }
 
-/// What hand-overs cost, in nanoseconds.
+/// The costs of hand-overs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipeProfile {
     /// Enqueue and dequeue, each by a sole user.
