@@ -1,7 +1,7 @@
 //! The engine's configuration, which follows from measurements of Zenoh. It never uses blocking
-//! congestion control, where one slow sink stalls all for five seconds. It sets a lease of a
-//! second, scouts only on request, uses gossip so that a host that knows one host learns of all,
-//! and uses no shared memory.
+//! congestion control, where one slow sink stalls all for five seconds. It sets a lease of a second,
+//! and scouts only on request. It uses gossip, so that a host that knows one host learns of all, and
+//! no shared memory.
 
 use serde_json::{Value, json};
 

@@ -130,7 +130,7 @@ pub struct Fit {
 /// Why a line is not a valid stack. Places are counted from 1, from the application down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComposeError {
-    /// Nothing between two strokes, or nothing at all.
+    /// A module is missing between two `|`, or the line is empty.
     #[error(
         "module {at}: nothing there; write modules with one `|` between, such as \"ui | reliable | frag(1400) | net\""
     )]

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | 0 | group, `u32` |
 //! | 4 | index in it: data below `k`, parities from `k` on, `u8` |
-//! | 5 | `k`: how many data datagrams the group has; 0 in data, which go before that is known, `u8` |
-//! | 6 | `r`: how many parities, `u8` |
+//! | 5 | `k`: the group's number of data datagrams; 0 in these, which are sent before it is known, `u8` |
+//! | 6 | `r`: the number of parities, `u8` |
 //! | 7 | the datagram, or the parity |
 //!
 //! The code covers each datagram's length, `u16`, and its bytes, padded to the longest of the

@@ -2,8 +2,8 @@
 //!
 //! | offset | what, big-endian |
 //! |---|---|
-//! | 0 | the message's name, `u32`: the same when it is sent again |
-//! | 4 | where in it this fragment lies, `u32`, a multiple of the unit |
+//! | 0 | the message's name, `u32`: the same in a retransmission |
+//! | 4 | the fragment's offset in the message, `u32`, a multiple of the unit |
 //! | 8 | bytes of the whole message, `u32` |
 //! | 12 | the unit: bytes of each fragment but the last, `u16` |
 //!

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | 1 | 2 |
 //! | 1 | the message's number, `u64`, big-endian | the next number wanted, `u64` |
-//! | 9 | the message | which of the 256 numbers behind that one are here, a bit each |
+//! | 9 | the message | the received ones of the 256 numbers from that one on, a bit each |
 //!
 //! As in the paper the window does not adapt: it is the room of the receiver. A loss is detected by
 //! messages that overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out
