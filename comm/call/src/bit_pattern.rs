@@ -5,7 +5,7 @@
 //! | offset from the body | what | written by |
 //! |---|---|---|
 //! | 0 | u64 for each 64 entries: bits | writer sets, reader clears |
-//! | then, at a multiple of 8 | each entry: u32 length, u32 turn (odd during a write); u64 tag; data | writer |
+//! | then, at a multiple of 8 | entries: u32 length, u32 turn (odd during a write), u64 tag, data | writer |
 //!
 //! The reader clears a bit, copies the entry, and checks its turn again. An entry that changed
 //! meanwhile is skipped, since its bit will be set again.

@@ -8,8 +8,7 @@
 //! | 24 | u64: ring: capacity in bytes; bit pattern: entries | its maker, once |
 //! | 32 | u64: ring: bound; bit pattern: bytes of an entry | its maker, once |
 //! | 128 | u64 `flag`: counts what was written | writer |
-//! | 256 | u64 `wakes_at`: when the reader will look at the latest, by `CLOCK_MONOTONIC`; 0: it is
-//! awake | reader |
+//! | 256 | u64 `wakes_at`: when the reader looks at the latest, by `CLOCK_MONOTONIC`; 0: awake | reader |
 //! | 384 | u32: the [`Bell`] of a bit pattern's reader: 0 awake, 1 asleep, 2 notified | both |
 //! | 512 | the ring (a mailbox, with a bell of its own), or bits and entries | |
 

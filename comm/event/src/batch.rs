@@ -29,7 +29,7 @@ const PENDING_MAX: usize = 16;
 pub(crate) enum BatchTarget<'a> {
     /// One host.
     Participant(HostId),
-    /// All subscribers of a channel.
+    /// All members that want a channel's events.
     Channel(&'a str),
 }
 

@@ -393,7 +393,7 @@ impl Carrier {
         self.event(now, BatchTarget::Participant(to), bytes);
     }
 
-    /// Sends one event to hosts, which are all subscribers of the channel.
+    /// Sends one event to hosts, which are all that want the channel's events.
     fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
         self.settle(now);
         let Some(ring_transport) = &mut self.ring_transport else {

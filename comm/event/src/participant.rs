@@ -142,8 +142,8 @@ impl Participant {
             let met = MeetingFile::new(&settings.domain, &me.id, &mine, is_tls);
             meeting = Some(met?);
         }
-        // Queried again while no host is connected, since others may have come to the meeting place
-        // since.
+        // Made anew while no host is connected, since others may have come to the meeting
+        // place.
         let configured = {
             let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
             move || {

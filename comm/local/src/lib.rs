@@ -1,6 +1,6 @@
 //! Event channels inside one host: each source has a ring to each sink, in sealed memory that the
-//! two share (`selvedge_stream`'s mailbox). The source wakes the sink only when the sink sleeps.
-//! After Q-Fabric's chapters 3 and 4.
+//! two share (the mailbox of `selvedge_data_memory`). The source wakes the sink only when the sink
+//! sleeps. After Q-Fabric's chapters 3 and 4.
 //!
 //! Members meet by a channel's name, without a server: each has a socket in a directory of the user
 //! ([`directory`]), and a new member connects to all present ones. [`Source`] and [`Sink`] carry

@@ -1,8 +1,8 @@
 //! The handler of a service: E-code, compiled here and run in the kernel at each occurrence.
 //!
-//! A handler may use the names of [`DECLARATIONS`]; [`ENVIRONMENT`] of docs is that text. It
-//! returns a value other than 0 to raise an event. Its static variables live as long as it does, so
-//! it can aggregate; with `input.tick` it is called now and then without an occurrence.
+//! A handler may use the names that [`DECLARATIONS`] declares. It returns a value other than 0 to
+//! raise an event. Its static variables live as long as it does, so it can aggregate; with
+//! `input.tick` it is called now and then without an occurrence.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;

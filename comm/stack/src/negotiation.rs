@@ -1,14 +1,13 @@
 //! The messages in which the two ends of a live connection negotiate its contracts.
 //!
 //! These messages pass through the connection's own stack, so they are protected like its payload.
-//! A byte after each message distinguishes it from the application's. A lost request is retransmitted, and
-//! a duplicate gets the same answer as before.
+//! A byte after each message distinguishes it from the application's. A lost request is
+//! retransmitted, and a duplicate gets the same answer as before.
 //!
 //! | text | what |
 //! |---|---|
 //! | `ask N out\|back CONTRACT` | the requester wants this contract for what it sends or receives |
-//! | `yes N TIME` | the contract holds; TIME is the longest that a message takes on this host, in
-//! nanoseconds |
+//! | `yes N TIME` | the contract holds; a message takes at most TIME nanoseconds on this host |
 //! | `no N WHY` | the contract does not fit; the previous one holds |
 
 use selvedge_data_stack::contract::Contract;
