@@ -36,8 +36,7 @@ pub(crate) struct Subscribed {
     pub(crate) preferred: bool,
 }
 
-/// Processor time that a subscriber requests for its events: the scheduler prefers it while events
-/// wait.
+/// Processor time that a subscriber requests for its events: the scheduler prefers it while events wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {

@@ -1,6 +1,5 @@
-//! A shared-memory segment of a subscription, for one direction; its reader creates it. The paper
-//! has one for each direction, "to minimize the need for synchronization"; and two layouts, bit
-//! pattern and ring.
+//! A shared-memory segment of a subscription, for one direction; its reader creates it. The paper has one
+//! for each direction, "to minimize the need for synchronization"; and two layouts, bit pattern and ring.
 //!
 //! | offset | what | written by |
 //! |---|---|---|
@@ -314,8 +313,7 @@ impl Writer {
         }
     }
 
-    /// Publishes the written messages; returns true if the reader sleeps: then this caller must
-    /// wake it.
+    /// Publishes the written messages; returns true if the reader sleeps: then this caller must wake it.
     #[must_use = "the reader waits for the call"]
     pub(crate) fn flush(&mut self) -> bool {
         self.memory.put(FLAG, self.flag);
@@ -334,8 +332,7 @@ impl Writer {
 
     /// Whether the reader will look before `due` without being woken.
     pub(crate) fn polls_before(&self, due: Instant) -> bool {
-        // A reader that is about to sleep sees the published messages, or its wake-up time is seen
-        // here.
+        // A reader that is about to sleep sees the published messages, or its wake-up time is seen here.
         fence(Ordering::SeqCst);
         self.memory.atomic(WAKES_AT).load(Ordering::Acquire) <= due.0
     }

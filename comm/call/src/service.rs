@@ -115,8 +115,7 @@ pub struct ServiceEventDraft<'a> {
     pub data: &'a [u8],
     /// The entry of a subscriber's bit pattern; `None`: the first free one. Rings have no entries.
     pub entry: Option<u32>,
-    /// The deadline. Events are delivered earliest deadline first; late ones are dropped and
-    /// counted.
+    /// The deadline. Events are delivered earliest deadline first; late ones are dropped and counted.
     pub deadline: Option<Instant>,
     /// Whether the processor's scheduler should prefer the subscriber until it has seen the event.
     pub cpu: bool,

@@ -1,5 +1,4 @@
-//! A program's connection to a service: its requests by the socket, and its memory if it has
-//! subscribed.
+//! A program's connection to a service: its requests by the socket, and its memory if it has subscribed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

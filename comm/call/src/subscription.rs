@@ -142,8 +142,7 @@ impl Subscription {
         }
     }
 
-    /// A call that is made at once, with all that waited for the next one. A sleeping host is
-    /// woken.
+    /// A call that is made at once, with all that waited for the next one. A sleeping host is woken.
     pub fn call_direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::DIRECT, data)?;
         self.wake();
@@ -175,8 +174,7 @@ impl Subscription {
     /// # Errors
     /// [`ClientError::Control`] if the service's memory is invalid.
     pub fn take(&mut self) -> Result<Option<ServiceEvent<'_>>, ClientError> {
-        /// A bound, so that a source that raises faster than this takes does not keep the thread
-        /// here.
+        /// A bound, so that a source that raises faster than this takes does not keep the thread here.
         const LATE_MAX: usize = 65_536;
         for _ in 0..LATE_MAX {
             let taken = self.events.take();

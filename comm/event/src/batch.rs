@@ -16,8 +16,7 @@ const BATCH_GAP: Duration = Duration::from_micros(20);
 const AHEAD: u32 = 16;
 /// The longest wait of an event.
 pub(crate) const WAIT: Duration = Duration::from_micros(200);
-/// The size of a full batch, in bytes: beyond it the engine's cost per byte dominates that per
-/// message.
+/// The size of a full batch, in bytes: beyond it the engine's cost per byte dominates that per message.
 const FULL: usize = 16 << 10;
 /// Longer frames are sent alone.
 const FRAME_MAX: usize = 4 << 10;
@@ -90,8 +89,7 @@ impl Batches {
         self.last = Some(now);
     }
 
-    /// Whether the waiting batches must be sent before this event, so that it does not overtake
-    /// them.
+    /// Whether the waiting batches must be sent before this event, so that it does not overtake them.
     pub(crate) fn must_flush_before(&self, to: BatchTarget<'_>) -> bool {
         let is_other =
             |one: &Batch| one.host.is_some() != matches!(to, BatchTarget::Participant(_));
@@ -99,8 +97,7 @@ impl Batches {
             || (self.pending.len() >= PENDING_MAX && !self.pending.iter().any(|one| one.to() == to))
     }
 
-    /// Adds an event to a batch; returns the batch if it is full, to be sent and
-    /// [recycled](Self::recycle).
+    /// Adds an event to a batch; returns the batch if it is full, to be sent and [recycled](Self::recycle).
     pub(crate) fn add(&mut self, now: Instant, to: BatchTarget<'_>, frame: &[u8]) -> Option<Batch> {
         let at = self.pending.iter().position(|one| one.to() == to).unwrap_or_else(|| {
             let mut batch = self.spare.pop().unwrap_or_default();

@@ -167,8 +167,7 @@ impl Carrier {
         self.read_late_rings(now);
     }
 
-    /// Whether a thread must be notified that events wait here; it [sends them](Self::flush_due) in
-    /// time.
+    /// Whether a thread must be notified that events wait here; it [sends them](Self::flush_due) in time.
     pub(crate) fn needs_timer(&mut self) -> bool {
         let is_new = !self.has_timer && self.batches.due().is_some();
         self.has_timer |= is_new;

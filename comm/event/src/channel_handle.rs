@@ -68,9 +68,8 @@ impl ChannelHandle {
         self.shared.with(|core, now| core.exchange.publish(now, self.channel, event))
     }
 
-    /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken
-    /// it; see [`Exchange::publish_reliably`](selvedge_control_event::Exchange::publish_reliably)
-    /// for the bounds.
+    /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken it; see
+    /// [`Exchange::publish_reliably`](selvedge_control_event::Exchange::publish_reliably) for the bounds.
     ///
     /// # Errors
     /// If the sinks here can't take the event; then no other host gets it either.

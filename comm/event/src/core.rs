@@ -124,8 +124,7 @@ impl Shared {
                     function(event);
                 }
                 drop(call);
-                // For events between the last check and now another thread found the function
-                // locked.
+                // For events between the last check and now another thread found the function locked.
                 let core = &mut *self.core.lock().unwrap_or_else(PoisonError::into_inner);
                 let open = core.exchange.channel_mut(direct.channel);
                 if !open.is_some_and(|open| open.has_event(direct.sink)) {

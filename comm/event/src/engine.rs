@@ -1,7 +1,6 @@
-//! The engine's configuration, which follows from measurements of Zenoh. It never uses blocking
-//! congestion control, where one slow sink stalls all for five seconds. It sets a lease of a second,
-//! and scouts only on request. It uses gossip, so that a host that knows one host learns of all, and
-//! no shared memory.
+//! The engine's configuration, which follows from measurements of Zenoh. It never uses blocking congestion
+//! control, where one slow sink stalls all for five seconds. It sets a lease of a second, and scouts only on
+//! request. It uses gossip, so that a host that knows one host learns of all, and no shared memory.
 
 use serde_json::{Value, json};
 
@@ -83,8 +82,7 @@ pub(crate) fn configuration(
     configuration
 }
 
-/// Each member may send under its own name, and receive what it has rights to; others may do
-/// nothing.
+/// Each member may send under its own name, and receive what it has rights to; others may do nothing.
 fn access(settings: &Settings) -> Value {
     let root = format!("selvedge/{}", settings.domain);
     let mut rules = vec![json!({

@@ -166,8 +166,7 @@ impl Inbox {
         }
     }
 
-    /// Makes [`is_empty`](Self::is_empty) return false, for messages that wait elsewhere; or ends
-    /// this.
+    /// Makes [`is_empty`](Self::is_empty) return false, for messages that wait elsewhere; or ends this.
     pub(crate) fn hold_open(&self, holds: bool) {
         if holds {
             self.waiting.fetch_add(1, Ordering::SeqCst);

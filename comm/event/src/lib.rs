@@ -17,11 +17,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Programs of one user and machine meet by themselves; others by [`Settings`]. Handles are `Clone`
-//! and `Send`. Events arrive by [`Sink::take`] with a deadline, by `Sink` as a stream for any
-//! runtime, by [`ChannelHandle::on_event`], or without a wake-up by
-//! [`ChannelHandle::on_event_direct`]. Publishing runs on the caller's thread and never waits for a
-//! sink.
+//! Programs of one user and machine meet by themselves; others by [`Settings`]. Handles are `Clone` and
+//! `Send`. Events arrive by [`Sink::take`] with a deadline, by `Sink` as a stream for any runtime, by
+//! [`ChannelHandle::on_event`], or without a wake-up by [`ChannelHandle::on_event_direct`]. Publishing runs
+//! on the caller's thread and never waits for a sink.
 //!
 //! docs/events.md has the settings file, the wire format and the limits. After Q-Fabric's sections
 //! 3.4 and 4.2.

@@ -123,8 +123,7 @@ fn near() -> Option<RingTransport> {
 }
 
 impl Participant {
-    /// Starts a participant. Before a channel is opened it sends only the announcement of this
-    /// process.
+    /// Starts a participant. Before a channel is opened it sends only the announcement of this process.
     ///
     /// # Errors
     /// Why it can't start.
@@ -142,8 +141,7 @@ impl Participant {
             let met = MeetingFile::new(&settings.domain, &me.id, &mine, is_tls);
             meeting = Some(met?);
         }
-        // Made anew while no host is connected, since others may have come to the meeting
-        // place.
+        // Made anew while no host is connected, since others may have come to the meeting place.
         let configured = {
             let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
             move || {

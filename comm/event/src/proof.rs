@@ -1,5 +1,4 @@
-//! Proof that a process knows a secret, without sending it: a keyed hash over a nonce and the
-//! request.
+//! Proof that a process knows a secret, without sending it: a keyed hash over a nonce and the request.
 
 use ring::hmac;
 

@@ -31,8 +31,7 @@ enum RingState {
     Requested(Instant, u32),
     /// A connection is being made.
     Connecting(PeerId, Instant),
-    /// All messages go through this ring; the flag states whether the host has confirmed that it
-    /// reads it.
+    /// All messages go through this ring; the flag states whether the host has confirmed that it reads it.
     Ring(PeerId, bool),
     /// The host is on another machine.
     Far,
@@ -63,8 +62,7 @@ pub(crate) struct RingTransport {
     name: String,
     machine: Machine,
     out_rings: HashMap<HostId, RingState>,
-    /// The number of hosts that have not confirmed their ring, and when the switch was last sent to
-    /// them.
+    /// The number of hosts that have not confirmed their ring, and when the switch was last sent to them.
     unacknowledged: usize,
     last_resend: Instant,
     /// The host that each incoming ring belongs to.

@@ -162,8 +162,7 @@ pub struct SettingsError {
     what: String,
 }
 
-/// Why a name of a host, a domain or a handler is invalid: names are parts of addresses within the
-/// engine.
+/// Why a name of a host, a domain or a handler is invalid: names are parts of addresses within the engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no name; 1 to {NAME_MAX} letters, digits, '-', '_' and '.'")]
 pub struct NameError(pub String);

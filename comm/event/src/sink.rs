@@ -48,8 +48,7 @@ impl Sink {
         self.try_take_into(&mut event).then_some(event)
     }
 
-    /// As [`try_take`](Self::try_take), into memory that is reused; returns true if there was an
-    /// event.
+    /// As [`try_take`](Self::try_take), into memory that is reused; returns true if there was an event.
     pub fn try_take_into(&mut self, into: &mut Received) -> bool {
         let (channel, sink) = (self.channel, self.sink);
         self.shared.with(|core, now| {

@@ -59,8 +59,7 @@ fn each_event_comes_once_and_in_order_over_the_change_to_rings() {
     let (source, joined) = (open(&one, "c"), open(&two, "c"));
     let mut sink = sink(&joined);
     wanted(&source, 1);
-    // The source is as fast as possible, so that much is under way by the engine when the ring is
-    // ready.
+    // The source is as fast as possible, so that much is under way by the engine when the ring is ready.
     let mut sent = 0;
     let mut taken = 0;
     until("the ring is there, and was used", || {

@@ -3,11 +3,10 @@
 //! sleeps. After Q-Fabric's chapters 3 and 4.
 //!
 //! Members meet by a channel's name, without a server: each has a socket in a directory of the user
-//! ([`directory`]), and a new member connects to all present ones. [`Source`] and [`Sink`] carry
-//! bytes with deadlines. [`LocalTransport`] carries whole exchanges of `selvedge-control-event`:
-//! formats, attributes, filters. [`RingPeers`] are rings for a transport between hosts, for peers
-//! on the same host. `docs/events-local.md` specifies sockets, messages and memory for peers in
-//! other languages.
+//! ([`directory`]), and a new member connects to all present ones. [`Source`] and [`Sink`] carry bytes with
+//! deadlines. [`LocalTransport`] carries whole exchanges of `selvedge-control-event`: formats, attributes,
+//! filters. [`RingPeers`] are rings for a transport between hosts, for peers on the same host.
+//! `docs/events-local.md` specifies sockets, messages and memory for peers in other languages.
 //!
 //! There is a ring for each pair rather than one for all. So each sink has its own bound and its
 //! own overflow rule, and sees only its own events. A sink that is slow, stopped, killed or hostile

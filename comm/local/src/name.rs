@@ -1,5 +1,4 @@
-//! The meeting place of a channel's members: a directory for each channel, a socket in it for each
-//! member.
+//! The meeting place of a channel's members: a directory for each channel, a socket in it for each member.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -137,8 +137,7 @@ impl RingPeers {
         self.sink.forget(peer);
     }
 
-    /// Changes of the rings to other processes since the last call; one atomic load if there are
-    /// none.
+    /// Changes of the rings to other processes since the last call; one atomic load if there are none.
     pub fn news(&mut self) -> Vec<RingEvent> {
         let now = self.member.shared.for_source.load(Ordering::Acquire);
         if now == self.seen {

@@ -1,5 +1,4 @@
-//! A source's end of the ring to one sink: the mailbox, the sink's overflow rule, and its wake-up
-//! method.
+//! A source's end of the ring to one sink: the mailbox, the sink's overflow rule, and its wake-up method.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

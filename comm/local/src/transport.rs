@@ -46,9 +46,8 @@ impl LocalTransport {
         })
     }
 
-    /// Waits until a message has arrived, or until an instant of the shared clock. Then, or when
-    /// the exchange has something to do ([`Exchange::poll_timeout`]), the caller calls
-    /// [`run`](Self::run).
+    /// Waits until a message has arrived, or until an instant of the shared clock. Then, or when the
+    /// exchange has something to do ([`Exchange::poll_timeout`]), the caller calls [`run`](Self::run).
     pub fn wait(&mut self, until: Instant) -> WaitOutcome {
         self.sink.wait(until)
     }

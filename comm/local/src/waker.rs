@@ -1,5 +1,4 @@
-//! Waking a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a
-//! value.
+//! Waking a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use selvedge_os::eventfd::EventFd;
 
-/// The largest number of wake-ups that wait; each is for a sleeper, so there are hardly more than
-/// rings.
+/// The largest number of wake-ups that wait; each is for a sleeper, so there are hardly more than rings.
 const CALLS_MAX: usize = 1024;
 
 #[derive(Debug, Default)]

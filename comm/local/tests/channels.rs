@@ -178,9 +178,8 @@ fn sleepers_are_called_by_events() {
 #[test]
 fn sleepers_are_called_by_signals() {
     let number = libc::SIGRTMIN() + 3;
-    // Signals go to the whole process: to any thread that does not block them. Tests run in threads
-    // that this one did not start, so the signal is only sent while the receiver alone waits for
-    // it.
+    // Signals go to the whole process: to any thread that does not block them. Tests run in threads that
+    // this one did not start, so the signal is only sent while the receiver alone waits for it.
     signal::block(number).unwrap();
     let options = SinkOptions {
         wake_method: WakeMethod::Signal { number, every: false },

@@ -1,6 +1,5 @@
-//! The writer's side of a user ring buffer: calls to a program in the kernel that need no answer,
-//! from `Watch::post` to `bpf/posts.h`, without a system call; Q-Fabric's deferred calls (section
-//! 3.2.1).
+//! The writer's side of a user ring buffer: calls to a program in the kernel that need no answer, from
+//! `Watch::post` to `bpf/posts.h`, without a system call; Q-Fabric's deferred calls (section 3.2.1).
 //!
 //! Layout of the kernel's `ring_buffer_desc`: a page that the kernel writes (how far it has read),
 //! a page that this process writes (how far it has written), then the data, mapped twice in a row.

@@ -86,8 +86,7 @@ pub struct Tally {
     pub(crate) fault: u64,
     /// Posted calls that were carried out ([`crate::Watch::post`]).
     pub posted: u64,
-    /// Posted calls that the kernel's program refused: ill-formed, for an unknown thread, or
-    /// without room.
+    /// Posted calls that the kernel's program refused: ill-formed, for an unknown thread, or without room.
     pub refused: u64,
 }
 

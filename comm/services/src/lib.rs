@@ -4,14 +4,11 @@
 //! In Q-Fabric's ECalls, kernel services raise events for applications, and applications put
 //! handlers into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
 //!
-//! - [`Watch`]: a running [`Service`], started by [`WatchOptions`]. Each occurrence passes filters,
-//!   then a threshold or a handler in E-code that runs in the kernel. Raised events come by a ring
-//!   that is read without a system call, in the order of deadlines, and on request as a real-time
-//!   signal.
-//! - [`Provided`]: the same, registered by its name, for programs without the right to load
-//!   programs.
-//! - [`Readiness`]: the I/O event module of section 3.5.1: the set of ready sockets, in shared
-//!   memory.
+//! - [`Watch`]: a running [`Service`], started by [`WatchOptions`]. Each occurrence passes filters, then a
+//!   threshold or a handler in E-code that runs in the kernel. Raised events come by a ring that is read
+//!   without a system call, in the order of deadlines, and on request as a real-time signal.
+//! - [`Provided`]: the same, registered by its name, for programs without the right to load programs.
+//! - [`Readiness`]: the I/O event module of section 3.5.1: the set of ready sockets, in shared memory.
 //! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
 //! - [`Answerer`]: datagrams that a handler in the kernel answers, before any process runs.
 //!

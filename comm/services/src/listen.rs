@@ -239,8 +239,7 @@ impl ListenQueue {
         while self.watch.poll(now()).is_some() {}
         // An event may be late, and a full queue raises none, so the queue is read now.
         let queue = self.listener.queue()?;
-        // The server holds a descriptor of each accepted connection, whatever the peer has done
-        // since.
+        // The server holds a descriptor of each accepted connection, whatever the peer has done since.
         let serving = descriptors(self.listener.pid).saturating_sub(self.besides);
         let load =
             Load { serving: u32::try_from(serving).unwrap_or(u32::MAX), waiting: queue.waiting };
@@ -296,8 +295,7 @@ mod tests {
         };
         let (first, _) = queue.state();
         assert_eq!(queue.listener.pid(), std::process::id());
-        // Many connections are served (more than other tests of this process close) and many wait:
-        // shorter.
+        // Many connections are served (more than other tests of this process close) and many wait: shorter.
         let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
         let served: Vec<_> = (0..300).map(|_| (connect(), server.accept().unwrap())).collect();
         let waiting: Vec<_> = (0..20).map(|_| connect()).collect();

@@ -20,8 +20,7 @@ use crate::handler::program;
 use crate::layout::{EVENT, Event};
 use crate::watch::{Change, Watch, WatchOptions};
 
-/// The record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 means
-/// none.
+/// The record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 means none.
 pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadline; \
     unsigned long value; unsigned long count; unsigned long sum; unsigned long max; \
     unsigned long key; unsigned long data[4]; unsigned kind; unsigned pid; unsigned prefer; \
@@ -29,8 +28,7 @@ pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadli
 
 /// How often a handler is called without an occurrence, so that it can raise gathered ones.
 const TICK: Duration = Duration::from_millis(100);
-/// The largest number of events that are raised in a turn, so that the host's other services have
-/// theirs.
+/// The largest number of events that are raised in a turn, so that the host's other services have theirs.
 const TURN_MAX: usize = 256;
 
 /// A service of the kernel, to be registered with a [`selvedge_comm_call::Host`].

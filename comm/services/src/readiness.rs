@@ -218,8 +218,7 @@ impl Readiness {
         Ok(done?)
     }
 
-    /// Puts all sockets that are ready now into an empty list. No system call, unless sockets wait
-    /// for room.
+    /// Puts all sockets that are ready now into an empty list. No system call, unless sockets wait for room.
     pub fn poll_ready(&self, into: &mut Vec<Ready>) {
         into.clear();
         self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
@@ -333,8 +332,7 @@ mod tests {
     use crate::ProgramError;
     use std::net::UdpSocket;
 
-    /// A process that writes nonsense into its own memory gets nonsense; the kernel is not
-    /// affected.
+    /// A process that writes nonsense into its own memory gets nonsense; the kernel is not affected.
     #[test]
     fn a_scribbled_board_says_descriptors_only() {
         let readiness = match Readiness::new() {

@@ -1,8 +1,7 @@
 //! The memory of the I/O event module, as both sides see it: `struct shared` of
 //! `bpf/readiness.bpf.c`, and how bits are taken out of it.
 //!
-//! Arbitrary content costs at most a scan of the whole memory, and yields only valid descriptor
-//! numbers.
+//! Arbitrary content costs at most a scan of the whole memory, and yields only valid descriptor numbers.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -120,8 +119,7 @@ impl ReadinessBoard {
     #[inline]
     pub(crate) fn take(&self, mut each: impl FnMut(RawFd)) {
         for at in 0..WORDS / 64 {
-            // The summary bit is cleared before the word: a mark that comes in between sets it
-            // again.
+            // The summary bit is cleared before the word: a mark that comes in between sets it again.
             if self.summary(at).load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -230,15 +228,13 @@ mod tests {
         board.changes(|_, _| panic!("nothing has changed"));
     }
 
-    /// No sleeper is forgotten: a marker finds the sleeper, or the sleeper's last look finds the
-    /// mark.
+    /// No sleeper is forgotten: a marker finds the sleeper, or the sleeper's last look finds the mark.
     #[test]
     fn no_mark_is_slept_over() {
         const MARKS: usize = if cfg!(miri) { 60 } else { 20_000 };
         let board = board();
         let (wake, woken) = std::sync::mpsc::channel();
-        // Each side stops at a time limit, so that a lost mark is reported and does not hang the
-        // test.
+        // Each side stops at a time limit, so that a lost mark is reported and does not hang the test.
         let end = Instant::now() + Duration::from_secs(if cfg!(miri) { 600 } else { 60 }).into();
         std::thread::scope(|scope| {
             let marker = &board;
@@ -321,8 +317,7 @@ mod tests {
             prop_assert!(found.is_sorted_by(|a, b| a < b));
             prop_assert!(found.iter().all(|descriptor| (0..DESCRIPTORS as RawFd).contains(descriptor)));
             board.changes(|descriptor, _| assert!(descriptor < DESCRIPTORS));
-            // A set bit without its summary bit may stay hidden; after clearing, all is as at
-            // first.
+            // A set bit without its summary bit may stay hidden; after clearing, all is as at first.
             board.scribble(&vec![0; SIZE]);
             board.mark(77);
             prop_assert_eq!(taken(&board), [77]);

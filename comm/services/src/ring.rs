@@ -1,10 +1,9 @@
 //! The reader's side of a BPF ring buffer, without a system call for each look.
 //!
-//! Layout of the kernel's `ring_buffer_desc`: a page that the reader writes (how far it has read),
-//! a page that the kernel writes (how far it has written), then the data, mapped twice in a row. A
-//! record is a length with two flag bits, four bytes of the kernel, and the bytes, padded to 8.
-//! Lengths are checked as if the kernel were not trusted: any other owner of the map can write the
-//! reader's page.
+//! Layout of the kernel's `ring_buffer_desc`: a page that the reader writes (how far it has read), a page
+//! that the kernel writes (how far it has written), then the data, mapped twice in a row. A record is a
+//! length with two flag bits, four bytes of the kernel, and the bytes, padded to 8. Lengths are checked as
+//! if the kernel were not trusted: any other owner of the map can write the reader's page.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;

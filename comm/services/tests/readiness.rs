@@ -214,8 +214,7 @@ fn nothing_is_slept_over() {
                     sender
                         .send_to(&[0; 8], targets[(number as usize * 7 + part) % SOCKETS])
                         .unwrap();
-                    // The senders let the receiver sleep now and then, and never send more than
-                    // queues hold.
+                    // The senders let the receiver sleep now and then, and never send more than queues hold.
                     while number * 2 > got.load(Ordering::Relaxed) + 1000 || number % 97 == 96 {
                         std::thread::yield_now();
                         if number * 2 <= got.load(Ordering::Relaxed) + 1000 {

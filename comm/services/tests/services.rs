@@ -152,8 +152,7 @@ fn threads_are_placed_wait_and_miss() {
     });
     let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
     watch.post(Change::Job { thread: id, within: Duration::from_millis(1) }).unwrap();
-    // The thread may be about to sleep when it is notified. Then it has not woken up, and is
-    // notified again.
+    // The thread may be about to sleep when it is notified. Then it has not woken up, and is notified again.
     let mut called = |what: &str, prepare: &mut dyn FnMut(), wanted: &dyn Fn(&Event) -> bool| {
         until_some(what, || {
             prepare();

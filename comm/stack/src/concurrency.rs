@@ -1,5 +1,4 @@
-//! Modules that several elements call at once: their state is behind locks, their counts are
-//! atomics.
+//! Modules that several elements call at once: their state is behind locks, their counts are atomics.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,11 +1,10 @@
 //! Processing elements: each serves the pipes of the modules assigned to it, round-robin.
 //!
-//! An element dequeues a message from a pipe and runs the module. If the next module is assigned to
-//! the same element, the element runs it at once (*shepherding*); else it enqueues the message into
-//! that module's pipe. A [`Pipeline`] holds the pipes of one connection and the assignment of its
-//! modules. The assignment may change at any time ([`Pipeline::assign`]), and each element follows
-//! the change at its next turn. Messages of one direction leave in the order in which they entered,
-//! however many elements worked on them.
+//! An element dequeues a message from a pipe and runs the module. If the next module is assigned to the same
+//! element, the element runs it at once (*shepherding*); else it enqueues the message into that module's
+//! pipe. A [`Pipeline`] holds the pipes of one connection and the assignment of its modules. The assignment
+//! may change at any time ([`Pipeline::assign`]), and each element follows the change at its next turn.
+//! Messages of one direction leave in the order in which they entered, however many elements worked on them.
 //!
 //! [`ProcessingElement::process_next`] dequeues and processes;
 //! [`ProcessingElement::forward_result`] passes on the result. On real processors the second

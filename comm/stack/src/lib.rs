@@ -1,5 +1,4 @@
-//! Protocol stacks on this machine: measured costs of modules, elements on threads, connections
-//! over UDP.
+//! Protocol stacks on this machine: measured costs of modules, elements on threads, connections over UDP.
 //!
 //! The decisions and the modules are in the pure `selvedge-data-stack`. This crate adds the clock,
 //! the threads, their locks and the sockets.

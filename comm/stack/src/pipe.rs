@@ -26,9 +26,8 @@ impl PipeUser {
     }
 }
 
-/// Padding for fields that are written while messages flow: two cache lines of 64 bytes, since
-/// processors fetch them in pairs. Without it each message would make other cores fetch the
-/// neighbouring fields anew.
+/// Padding for fields that are written while messages flow: two cache lines of 64 bytes, since processors
+/// fetch them in pairs. Without it each message would make other cores fetch the neighbouring fields anew.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);

@@ -1,7 +1,6 @@
-//! Shared memory below stacks (`net(shm)`): each connection has a ring in each direction, in sealed
-//! memory that the two processes share. `selvedge-comm-local` makes the rings, checks all that the
-//! other side writes, and reports at once when a process is gone. Hello and welcome state where
-//! each end is reached.
+//! Shared memory below stacks (`net(shm)`): each connection has a ring in each direction, in sealed memory
+//! that the two processes share. `selvedge-comm-local` makes the rings, checks all that the other side
+//! writes, and reports at once when a process is gone. Hello and welcome state where each end is reached.
 //!
 //! A process that corrupts a ring is cut off from it, and loses only that connection.
 

@@ -34,8 +34,7 @@ const TICK: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 struct ElementSlot<W: ModuleChain> {
     element: Mutex<LockedElement<W>>,
-    /// Threads that wait for the element. Without this count its own thread would lock it again
-    /// first.
+    /// Threads that wait for the element. Without this count its own thread would lock it again first.
     waiters: AtomicUsize,
     /// The element's thread has to look, even if it must wait for the lock.
     notified: AtomicBool,
@@ -84,9 +83,8 @@ impl<W: ModuleChain> ElementSlot<W> {
         Some(self.element.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Locks the element if it is free now or soon: its thread yields after each message. Leaving a
-    /// message to that thread costs a miss of its core's cache, and a sender that runs ahead evicts
-    /// the others.
+    /// Locks the element if it is free now or soon: its thread yields after each message. Leaving a message
+    /// to that thread costs a miss of its core's cache, and a sender that runs ahead evicts the others.
     fn take(&self) -> Option<MutexGuard<'_, LockedElement<W>>> {
         let now = self.try_take();
         if now.is_some() {

@@ -1,5 +1,4 @@
-//! Wake-ups of tasks: none is missed, and none happens under a lock, since a waker runs foreign
-//! code.
+//! Wake-ups of tasks: none is missed, and none happens under a lock, since a waker runs foreign code.
 //!
 //! A task that found nothing adds its waker to [`WakerList`] and looks once more. A thread that
 //! adds something takes the wakers afterwards. Under a lock it collects them in [`DueWakers`], and

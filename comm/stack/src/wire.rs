@@ -25,8 +25,7 @@ pub struct Proposal {
     pub ring_address: Option<RingAddress>,
 }
 
-/// The address for one connection's ring to an end: the name that the end listens at, and a secret
-/// token.
+/// The address for one connection's ring to an end: the name that the end listens at, and a secret token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddress {
     /// The name of the listener.

@@ -1,5 +1,4 @@
-//! A connection's modules as the work of elements, between the application and the socket or the
-//! ring.
+//! A connection's modules as the work of elements, between the application and the socket or the ring.
 
 mod datagram;
 mod sealing;
@@ -55,8 +54,7 @@ pub(crate) struct ConnectionChain {
     pub(crate) line: ConnectionModules<MultiThreaded>,
     /// While the application has too much to read, arriving datagrams are dropped before any work.
     drops_unread: bool,
-    /// Headers of its messages may arrive in a separate buffer: they have [`APART`] bytes of
-    /// headers.
+    /// Headers of its messages may arrive in a separate buffer: they have [`APART`] bytes of headers.
     pub(crate) splits_headers: bool,
     lower: Lower,
     /// The secure layer, where the endpoint has a secret or a key. Over shared memory it carries
@@ -240,8 +238,7 @@ impl ConnectionChain {
         self.tasks.iter().filter_map(WakerList::take).flatten().for_each(Waker::wake);
     }
 
-    /// Passes the waiting datagrams to the kernel. Those that it does not take are lost, as on any
-    /// network.
+    /// Passes the waiting datagrams to the kernel. Those that it does not take are lost, as on any network.
     fn transmit(&self, outbox: &mut Outbox, now: Instant) {
         if outbox.datagrams.is_empty() {
             return;
@@ -294,8 +291,7 @@ impl ConnectionChain {
         }
     }
 
-    /// Whether a datagram of this connection may arrive this way: from this address, or by its
-    /// ring.
+    /// Whether a datagram of this connection may arrive this way: from this address, or by its ring.
     pub(crate) fn is_from(&self, from: Option<SocketAddr>) -> bool {
         match self.lower {
             Lower::Udp(_) => from == Some(self.peer),

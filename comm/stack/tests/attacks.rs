@@ -1,6 +1,5 @@
-//! Attacks on sealed connections by a party without the key that observes, records, changes and
-//! forges datagrams on the way. The messages delivered under each attack stay within 1 % of those
-//! without.
+//! Attacks on sealed connections by a party without the key that observes, records, changes and forges
+//! datagrams on the way. The messages delivered under each attack stay within 1 % of those without.
 
 mod peer;
 
@@ -50,8 +49,7 @@ fn sealed() -> Endpoint {
 /// The attacker's datagrams for each one that passes: `true` for one to the listener.
 type Attack = fn(bytes: &[u8], to_listener: bool, count: u64, inject: &mut dyn FnMut(bool, &[u8]));
 
-/// The attacker's proxy: it forwards datagrams that arrive at `at` to the listener, and the answers
-/// back.
+/// The attacker's proxy: it forwards datagrams that arrive at `at` to the listener, and the answers back.
 struct Way {
     at: SocketAddr,
     stop: Arc<AtomicBool>,

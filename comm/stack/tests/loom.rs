@@ -24,8 +24,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 
 type Numbers = Pipe<u32, u32>;
 
-/// Enqueues one number as an element does: retries until it succeeds, and shares the half that
-/// others want.
+/// Enqueues one number as an element does: retries until it succeeds, and shares the half that others want.
 fn enqueue(pipe: &Numbers, me: PipeUser, hand: &mut WriterEnd<u32>, number: u32) {
     while pipe.enqueue(me, hand, number).is_err() {
         thread::yield_now();

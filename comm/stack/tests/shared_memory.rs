@@ -154,8 +154,7 @@ fn nothing_of_a_connection_is_left() {
         here.send(b"one", LONG).unwrap();
         there.recv(&mut Vec::new(), LONG).unwrap();
     }
-    // Other tests of this process open and close connections as well; twenty would leave over a
-    // hundred.
+    // Other tests of this process open and close connections as well; twenty would leave over a hundred.
     until("all is closed", || open() < before + 60);
 }
 
@@ -275,8 +274,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
         let victim = listener.accept(LONG).expect("the hostile one's other end");
         let (socket, memory) = ring(ring_address);
         let len = std::fs::File::from(memory.file().try_clone().unwrap()).metadata().unwrap().len();
-        // First the counters and lengths, then any place: small numbers, large ones, multiples of
-        // 8.
+        // First the counters and lengths, then any place: small numbers, large ones, multiples of 8.
         for step in 0..200_u64 {
             let at = if step % 2 == 0 { random() % 64 * 8 } else { random() % (len / 8) * 8 };
             let value = match random() % 4 {
@@ -286,8 +284,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
                 _ => random(),
             };
             memory.put(at as usize, value);
-            // The outcome may be a message, garbage that the stack drops, or the end of the
-            // connection.
+            // The outcome may be a message, garbage that the stack drops, or the end of the connection.
             let _ = victim.recv(&mut got, Duration::ZERO);
         }
         good.send(&round.to_be_bytes(), LONG).unwrap();

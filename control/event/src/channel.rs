@@ -64,8 +64,7 @@ pub enum PublishError {
         /// The format's size.
         wanted: usize,
     },
-    /// A blocking sink has no room: no sink got the event. The source tries again when there is
-    /// room.
+    /// A blocking sink has no room: no sink got the event. The source tries again when there is room.
     #[error("a sink that blocks its sources has no room; wait, or give it another overflow rule")]
     Blocked(SinkId),
     /// A member is behind, and this event had to wait for it: no sink got it.

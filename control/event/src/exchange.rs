@@ -253,12 +253,11 @@ impl Exchange {
         open.publish(now, event, context)
     }
 
-    /// Sends an event as [`publish`](Self::publish) does, and keeps it until each recipient has
-    /// taken it, or for [`RESUME`](crate::RESUME) after a recipient was lost. A channel keeps at
-    /// most [`HELD_MAX`](crate::HELD_MAX) events. Beyond that the oldest is dropped for the members
-    /// that have not taken it, which is reported to both ends. Deadlines apply all the same; an OUT
-    /// filter's `hold` does not. Returns the number of sinks here, and of hosts to which the event
-    /// is owed.
+    /// Sends an event as [`publish`](Self::publish) does, and keeps it until each recipient has taken it, or
+    /// for [`RESUME`](crate::RESUME) after a recipient was lost. A channel keeps at most
+    /// [`HELD_MAX`](crate::HELD_MAX) events. Beyond that the oldest is dropped for the members that have not
+    /// taken it, which is reported to both ends. Deadlines apply all the same; an OUT filter's `hold` does
+    /// not. Returns the number of sinks here, and of hosts to which the event is owed.
     ///
     /// # Errors
     /// If the sinks here can't take it; then no other host gets it either.
@@ -272,13 +271,11 @@ impl Exchange {
         open.publish_to_log(now, event, context)
     }
 
-    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all
-    /// members: not while [a member is behind](Self::lags). So no event is dropped for members that
-    /// are present.
+    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all members: not
+    /// while [a member is behind](Self::lags). So no event is dropped for members that are present.
     ///
     /// # Errors
-    /// [`PublishError::Behind`], or if the sinks here can't take it; then no other host gets it
-    /// either.
+    /// [`PublishError::Behind`], or if the sinks here can't take it; then no other host gets it either.
     pub fn publish_paced(
         &mut self,
         now: Instant,
@@ -332,8 +329,7 @@ impl Exchange {
         }
     }
 
-    /// Handles a report of the transport about a host; a reachable host gets the announcements of
-    /// this one.
+    /// Handles a report of the transport about a host; a reachable host gets the announcements of this one.
     pub fn handle_news(&mut self, now: Instant, news: TransportEvent) {
         self.each(|open, context| match news {
             TransportEvent::Up(host) => context.send(host, &open.announce_channel(true)),

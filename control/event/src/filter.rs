@@ -17,9 +17,8 @@
 //! choice  { char sink[128]; long hold; };           // written by a channel filter; begins as 1, and 0
 //! ```
 //!
-//! With `choice.hold` an OUT filter holds an event back for this number of nanoseconds. It is
-//! suppressed if another host's event comes first that answers the same question: see
-//! [`ANSWERS`](crate::ANSWERS).
+//! With `choice.hold` an OUT filter holds an event back for this number of nanoseconds. It is suppressed if
+//! another host's event comes first that answers the same question: see [`ANSWERS`](crate::ANSWERS).
 
 use std::sync::Arc;
 

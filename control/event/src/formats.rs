@@ -95,9 +95,8 @@ impl FormatReceiver {
     /// Learns a format. A known format is not learnt again.
     ///
     /// # Errors
-    /// If the description is invalid, states a wrong identity, is one too many, or is of records
-    /// that can't be converted. The last error is kept, so that each such record is refused with
-    /// the same reason.
+    /// If the description is invalid, states a wrong identity, is one too many, or is of records that can't
+    /// be converted. The last error is kept, so that each such record is refused with the same reason.
     pub fn accept_description(
         &mut self,
         stated: FormatId,

@@ -31,8 +31,7 @@ pub(crate) enum Frame<'a> {
     /// The sender has taken all up to this number, and has room for `room` more; with `again` the
     /// other host retransmits from there.
     Credit { channel: &'a str, through: u64, room: u64, again: bool },
-    /// The receiver must continue after this number; `dropped` is the total of events dropped for
-    /// it.
+    /// The receiver must continue after this number; `dropped` is the total of events dropped for it.
     Skip { channel: &'a str, to: u64, dropped: u64 },
     /// A message between the hosts' managers.
     Control {

@@ -1,5 +1,4 @@
-//! The messages between two members of a channel: a format's description, a request for one, an
-//! event.
+//! The messages between two members of a channel: a format's description, a request for one, an event.
 
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};

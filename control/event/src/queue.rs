@@ -28,8 +28,7 @@ pub(crate) struct QueuedEvent {
 }
 
 impl QueuedEvent {
-    /// The order of delivery. Events without a deadline come last; equal ones in the order of being
-    /// sent.
+    /// The order of delivery. Events without a deadline come last; equal ones in the order of being sent.
     pub(crate) fn rank(self) -> (Instant, u64) {
         (self.deadline.unwrap_or(Instant(u64::MAX)), self.sequence)
     }

@@ -13,8 +13,7 @@ use selvedge_units::{Duration, Instant};
 use crate::attribute::Attributes;
 use crate::event::Event;
 
-/// The largest number of reliable events of a channel that are kept for members that have not taken
-/// them.
+/// The largest number of reliable events of a channel that are kept for members that have not taken them.
 pub const HELD_MAX: usize = 4096;
 /// The largest number of their bytes.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
@@ -197,10 +196,9 @@ impl SendWindow {
         Some((number, before))
     }
 
-    /// Handles a credit: the member has taken all events up to a number, has room for `room` more,
-    /// and may have missed the ones sent since. `settle` is called for each event that is no longer
-    /// owed. Returns true if the member is behind the dropped events, and must be notified to
-    /// continue.
+    /// Handles a credit: the member has taken all events up to a number, has room for `room` more, and may
+    /// have missed the ones sent since. `settle` is called for each event that is no longer owed. Returns
+    /// true if the member is behind the dropped events, and must be notified to continue.
     pub(crate) fn credit(
         &mut self,
         now: Instant,
@@ -222,8 +220,7 @@ impl SendWindow {
         through < self.settled
     }
 
-    /// Handles a missing answer; returns how many events to retransmit, at least one, whatever the
-    /// room is.
+    /// Handles a missing answer; returns how many events to retransmit, at least one, whatever the room is.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         if self.retry_at.is_none_or(|at| at > now) || self.events.is_empty() {
             return 0;

@@ -45,9 +45,8 @@ pub enum Destination<'a> {
 pub enum Class {
     /// At once, after every frame that was sent to the host before.
     Control,
-    /// An event, which may wait a moment for others to the same host. If the transport has no room
-    /// for it, the event is lost, and [`Exchange::handle_refused`](crate::Exchange::handle_refused)
-    /// counts it.
+    /// An event, which may wait a moment for others to the same host. If the transport has no room for it,
+    /// the event is lost, and [`Exchange::handle_refused`](crate::Exchange::handle_refused) counts it.
     Event(ChannelId),
     /// As [`Class::Event`], but the exchange keeps the event and retransmits it if it is lost.
     Reliable,

@@ -298,8 +298,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every event that was offered to a sink has one fate, and none is delivered after its
-    /// deadline.
+    /// Every event that was offered to a sink has one fate, and none is delivered after its deadline.
     #[test]
     fn each_event_has_one_fate(steps in steps(), one in any::<bool>()) {
         let wake = if one { Wake::One } else { Wake::All };

@@ -186,8 +186,7 @@ pub fn assign(
     best.ok_or_else(|| search.refusal())
 }
 
-/// Finds a configuration that is better for `who` than its present one by the goal, if there is
-/// one.
+/// Finds a configuration that is better for `who` than its present one by the goal, if there is one.
 #[must_use]
 pub fn improve(
     machine: &Machine,

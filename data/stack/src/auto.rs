@@ -1,11 +1,10 @@
 //! On-line auto-configuration (sections 2 and 4.3): adapting connections while they live.
 //!
-//! [`Monitor`]s count the traffic of streams. Once in each sampling period [`Manager`] compares it
-//! with what was granted. A violation that lasts for the activation delay leads to a new decision
-//! by the heuristic of [`assign`](crate::assign), with the traffic as it is. If nothing fits, the
-//! [`Policer`] holds the stream to its contract, and the application is notified. The share of a
-//! closed connection goes to those that got less than they requested. [`ManagerSettings`] controls
-//! all this, and may change at any time.
+//! [`Monitor`]s count the traffic of streams. Once in each sampling period [`Manager`] compares it with what
+//! was granted. A violation that lasts for the activation delay leads to a new decision by the heuristic of
+//! [`assign`](crate::assign), with the traffic as it is. If nothing fits, the [`Policer`] holds the stream
+//! to its contract, and the application is notified. The share of a closed connection goes to those that got
+//! less than they requested. [`ManagerSettings`] controls all this, and may change at any time.
 
 mod event;
 mod manager;

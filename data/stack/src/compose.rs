@@ -269,9 +269,8 @@ impl Composition {
         Bytes((NET_PAYLOAD_MAX - headers) as u64)
     }
 
-    /// The sizes of messages that fit into datagrams of at most `datagram` bytes, without the
-    /// headers of IP and UDP, and into the size of `frag`, so that nothing is fragmented.
-    /// O(modules).
+    /// The sizes of messages that fit into datagrams of at most `datagram` bytes, without the headers of IP
+    /// and UDP, and into the size of `frag`, so that nothing is fragmented. O(modules).
     #[must_use]
     pub fn fit(&self, datagram: Bytes) -> Fit {
         let datagram = datagram.0 as usize;

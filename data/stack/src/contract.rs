@@ -1,5 +1,4 @@
-//! The contract of a connection: the traffic that the application will send, and the service it
-//! needs.
+//! The contract of a connection: the traffic that the application will send, and the service it needs.
 //!
 //! Section 4.1, after the Tenet suite: one contract per direction.
 

@@ -1,5 +1,4 @@
-//! Protocol stacks with modules that are spread over processors, and moved while a connection
-//! lives.
+//! Protocol stacks with modules that are spread over processors, and moved while a connection lives.
 //!
 //! After COMM-adapt (Ivan-Rosu and Schwan, 1996). [`model`] predicts the performance of a spread of
 //! modules, [`assign`] chooses one when a connection is made, and [`auto`] keeps choosing while it

@@ -60,10 +60,9 @@ impl Message {
         Self { bytes, ..Self::default() }
     }
 
-    /// A large message from the network whose headers were read into one buffer and the rest into
-    /// another, so that the rest can be passed on without a copy. Only for stacks whose modules do
-    /// nothing but remove these headers
-    /// ([`Composition::headers`](crate::compose::Composition::headers)).
+    /// A large message from the network whose headers were read into one buffer and the rest into another,
+    /// so that the rest can be passed on without a copy. Only for stacks whose modules do nothing but remove
+    /// these headers ([`Composition::headers`](crate::compose::Composition::headers)).
     #[must_use]
     pub fn apart<C: Concurrency>(headers: &[u8], body: Vec<u8>, buffers: &Buffers<C>) -> Self {
         Self { body, ..Self::copy_of(headers, buffers) }
@@ -119,8 +118,7 @@ impl Message {
         Self { ticket, name, arrived, control, ..self }
     }
 
-    /// The bytes. Of a message that came apart these are the headers, and once they are removed the
-    /// body.
+    /// The bytes. Of a message that came apart these are the headers, and once they are removed the body.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         if self.is_body() { &self.body } else { &self.bytes[self.start..] }

@@ -10,10 +10,9 @@
 //! - `Wait_max(i, j)`, "the waiting time incurred on a message in stream i by some message of
 //!   stream j", is printed with `Exec*(C, p, i)`, i's own time. But i waits for j's execution, so
 //!   it is `Exec*(C, p, j)`; the same in `Wait_avg`.
-//! - `prob(i, j)` is printed as `1 / ceil(X_avg(i) / X_avg(j))`: then a message would hardly ever
-//!   wait for a stream that is busier than its own, and always for one that hardly sends. With the
-//!   indices exchanged it is right: a message of j comes in one of `ceil(X_avg(j) / X_avg(i))` of
-//!   i's inter-arrival times.
+//! - `prob(i, j)` is printed as `1 / ceil(X_avg(i) / X_avg(j))`: then a message would hardly ever wait for a
+//!   stream that is busier than its own, and always for one that hardly sends. With the indices exchanged it
+//!   is right: a message of j comes in one of `ceil(X_avg(j) / X_avg(i))` of i's inter-arrival times.
 //! - `omega(i, k)` is printed with j on its right side: it is i. Its `X(i)` has no subscript: it is
 //!   `X_max` for the worst case and `X_avg` for the average, and so are `Lambda` and `L`.
 //! - `Lambda` sums over `Calc(C, i)`, which is nowhere defined: it is `Proc(C, i)`.

@@ -212,8 +212,7 @@ impl Stack {
 
     /// Takes a datagram from the network.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
-        // A reliable transport must receive acknowledgements even if the application takes no
-        // messages.
+        // A reliable transport must receive acknowledgements even if the application takes no messages.
         let full = self.delivery.len() >= QUEUE_MAX;
         self.line.connection.set_full(full);
         let full = full && !self.line.composition.has("reliable");

@@ -1,5 +1,4 @@
-//! Two hosts' rings. The test carries their messages over the engine: late, lost, and from the
-//! wrong host.
+//! Two hosts' rings. The test carries their messages over the engine: late, lost, and from the wrong host.
 
 use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::HostId;

@@ -109,8 +109,7 @@ impl Watch {
     /// changes that the kernel could not make (no such thread, no room for another).
     ///
     /// # Errors
-    /// If the change is invalid, or the kernel has not read the many posted before: then nothing is
-    /// posted.
+    /// If the change is invalid, or the kernel has not read the many posted before: then nothing is posted.
     pub fn post(&mut self, change: Change) -> Result<(), ServiceError> {
         self.check(change)?;
         let Some(change_ring) = &mut self.change_ring else { return self.make(change) };
@@ -132,8 +131,7 @@ impl Watch {
         self.make(change)
     }
 
-    /// The threads with a deadline in the kernel now, by number. Takes a system call or two for
-    /// each.
+    /// The threads with a deadline in the kernel now, by number. Takes a system call or two for each.
     ///
     /// # Errors
     /// The system's error, or that the service is another one.

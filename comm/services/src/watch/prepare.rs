@@ -1,5 +1,4 @@
-//! Preparing a service before it is loaded: the choice of programs, the settings, and the meaning
-//! of names.
+//! Preparing a service before it is loaded: the choice of programs, the settings, and the meaning of names.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

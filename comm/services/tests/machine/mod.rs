@@ -1,5 +1,4 @@
-//! What the tests require of the machine: the right to load programs, a network namespace, a
-//! control group.
+//! What the tests require of the machine: the right to load programs, a network namespace, a control group.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::path::PathBuf;

@@ -17,8 +17,7 @@ pub(super) struct QueuedMessage<M> {
     pub(super) message: M,
 }
 
-/// The messages that resulted from one, in order. Most often there is one, which needs no
-/// allocation.
+/// The messages that resulted from one, in order. Most often there is one, which needs no allocation.
 #[derive(Debug)]
 pub(super) struct Outcome<M> {
     first: Option<QueuedMessage<M>>,

@@ -12,8 +12,7 @@ use selvedge_tests_wait::until;
 
 const PLACES: usize = 4;
 
-/// Four modules that pass messages on and count them; the second turns each message going down into
-/// three.
+/// Four modules that pass messages on and count them; the second turns each message going down into three.
 #[derive(Debug, Default)]
 struct Numbers {
     left: [Mutex<Vec<u64>>; 2],
@@ -180,8 +179,7 @@ fn ten_thousand_reassignments_on_threads() {
                 }
             })
         });
-        // The modules are re-assigned in the middle of the traffic, once for every few messages
-        // that left.
+        // The modules are re-assigned in the middle of the traffic, once for every few messages that left.
         for n in 0..reassignments {
             spread(&pipeline, ELEMENTS, &mut state);
             let goal = count * 10 * n / reassignments;

@@ -33,8 +33,7 @@ pub trait ModuleChain: Send + Sync + core::fmt::Debug {
         let _ = (place, now, out);
     }
 
-    /// Takes a message that is past the first or the last module. Messages of one direction arrive
-    /// in order.
+    /// Takes a message that is past the first or the last module. Messages of one direction arrive in order.
     fn emit(&self, direction: Direction, message: Self::Message, now: Instant);
 
     /// Sends messages that left and were held back for batching; with `idle` no more are in sight,

@@ -1,8 +1,7 @@
 //! A connection as the application has it: send, receive, flush; blocking, and as futures.
 //!
-//! Sent messages go into the pipeline's first pipe, and elements take them further. Received
-//! messages are those that elements delivered; a thread that waits for one reads the endpoint's
-//! socket meanwhile.
+//! Sent messages go into the pipeline's first pipe, and elements take them further. Received messages are
+//! those that elements delivered; a thread that waits for one reads the endpoint's socket meanwhile.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -105,8 +104,7 @@ impl Connection {
         lock(&self.news).drain(..).collect()
     }
 
-    /// The modules and the elements that serve them, a line for each: name, down, up, waiting
-    /// messages.
+    /// The modules and the elements that serve them, a line for each: name, down, up, waiting messages.
     pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
         let steps = self.pipeline.work().line.composition().steps();
         let waiting = self.pipeline.waiting();
@@ -185,8 +183,7 @@ impl Connection {
         if let Some(error) = self.check_send(payload.len(), port.1, tag, now) {
             return Err(error);
         }
-        // A sender that runs ahead of the modules evicts the waiting messages from the processor's
-        // cache.
+        // A sender that runs ahead of the modules evicts the waiting messages from the processor's cache.
         if port.0.waiting() * payload.len() as u64 > AHEAD || work.has_backpressure() {
             return Err(SendError::Full);
         }
@@ -362,8 +359,7 @@ impl Connection {
         shared.elements.notify_or_run(&self.pipeline, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
-            // This thread counts twice, so that a count of 1 always means a thread that reads by
-            // itself.
+            // This thread counts twice, so that a count of 1 always means a thread that reads by itself.
             shared.receiving.fetch_add(1, Ordering::AcqRel);
             let message = work.pop(wait.min(ROUND));
             shared.receiving.fetch_sub(1, Ordering::AcqRel);
@@ -375,16 +371,14 @@ impl Connection {
             drop(socket_reader);
             self.pop_from_elements()
         } else {
-            // The endpoint's thread releases the socket soon, and then expects this thread to read
-            // it.
+            // The endpoint's thread releases the socket soon, and then expects this thread to read it.
             work.pop(wait.min(HANDOVER))
         };
         shared.receiving.fetch_sub(1, Ordering::AcqRel);
         message
     }
 
-    /// Waits until all sent messages have arrived, as far as the stack can know; returns whether
-    /// they have.
+    /// Waits until all sent messages have arrived, as far as the stack can know; returns whether they have.
     pub fn flush(&self, patience: Duration) -> bool {
         let mut until = self.shared.clock.now() + patience;
         let (work, mut waits, mut closed) = (self.pipeline.work(), 0, false);

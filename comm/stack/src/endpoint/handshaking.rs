@@ -1,5 +1,4 @@
-//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, and the tasks that wait for an
-//! outcome.
+//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, and the tasks that wait for an outcome.
 //!
 //! `hellos.rs` drives them and handles their events.
 
@@ -17,8 +16,7 @@ use super::options::Options;
 use crate::sync::lock;
 use crate::wire;
 
-/// The state of a connection that another host makes, until that host has shown that it has the
-/// keys.
+/// The state of a connection that another host makes, until that host has shown that it has the keys.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     pub(super) composition: Composition,

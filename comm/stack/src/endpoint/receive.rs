@@ -73,9 +73,8 @@ pub(super) fn process_input_for(
             && process_input(socket_reader, shared))
 }
 
-/// The endpoint's thread. A sole thread that waits in `recv` reads the socket itself, which is
-/// cheaper than a wake-up for each message. Meanwhile this thread only checks the connections now
-/// and then.
+/// The endpoint's thread. A sole thread that waits in `recv` reads the socket itself, which is cheaper than
+/// a wake-up for each message. Meanwhile this thread only checks the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
     let mut last_input = 0;
     while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
@@ -95,8 +94,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
                 wait = Duration::ZERO;
             }
         } else {
-            // A thread that waits for room reads the socket. Queueing for the lock could take for
-            // ever.
+            // A thread that waits for room reads the socket. Queueing for the lock could take for ever.
             thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();

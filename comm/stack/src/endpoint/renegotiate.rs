@@ -1,10 +1,9 @@
 //! New contracts for a live connection: both hosts agree on them, as they did when it was made.
 //!
-//! The requester checks whether the contract would fit here, sends a request to the other end, and
-//! applies the contract once the answer is yes. If no answer arrives, or the contract no longer
-//! fits here, it requests the old contract from the other end again. The endpoint's thread
-//! retransmits requests until they are answered. It answers those of the other end one at a time,
-//! each once.
+//! The requester checks whether the contract would fit here, sends a request to the other end, and applies
+//! the contract once the answer is yes. If no answer arrives, or the contract no longer fits here, it
+//! requests the old contract from the other end again. The endpoint's thread retransmits requests until they
+//! are answered. It answers those of the other end one at a time, each once.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -239,8 +238,7 @@ impl Connection {
         task::block_on(self.renegotiate_async(direction, contract))
     }
 
-    /// [`Connection::renegotiate`] for a task. If it is dropped before it is ready, the old
-    /// contract holds.
+    /// [`Connection::renegotiate`] for a task. If it is dropped before it is ready, the old contract holds.
     pub const fn renegotiate_async(
         &self,
         direction: Direction,

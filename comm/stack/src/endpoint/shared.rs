@@ -182,8 +182,7 @@ impl Shared {
         };
         open.insert(id, entry);
         drop(open);
-        // The ring may have gone before the connection existed. The lock of the rings must not be
-        // held here.
+        // The ring may have gone before the connection existed. The lock of the rings must not be held here.
         if ring.is_some_and(|ring| self.rings.is_gone(ring))
             && let Some(connection) = lock(&self.open).get_mut(&id)
         {

@@ -65,8 +65,7 @@ impl SocketReader {
         }
     }
 
-    /// Passes on the datagrams that have arrived, and notes their pipelines; returns whether there
-    /// were any.
+    /// Passes on the datagrams that have arrived, and notes their pipelines; returns whether there were any.
     pub(super) fn read(
         &mut self,
         rings: &Rings,

@@ -82,8 +82,7 @@ fn reassigned_while_messages_flow() {
         scope.spawn(|| (0..count).for_each(|n| here.send(&n.to_be_bytes(), LONG).unwrap()));
         let mut got = Vec::new();
         for n in 0..count {
-            // The test assigns directly, once per message, which is more often than a manager
-            // would.
+            // The test assigns directly, once per message, which is more often than a manager would.
             for connection in [&here, &there] {
                 let places = connection.pipeline.module_count();
                 let set = selvedge_data_stack::elements::ElementSet(1 + u64::from(n) % 3);
@@ -129,8 +128,7 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
     assert!(ours[0].from_end_to_end() > both);
     drop((here, there));
-    // A contract that one host alone could keep, but both together can't, is refused, with the
-    // excess.
+    // A contract that one host alone could keep, but both together can't, is refused, with the excess.
     let mut firm = easy;
     firm.quality.promise = Promise::Firm;
     firm.quality.delay = Duration(both.0 - 1);

@@ -42,8 +42,7 @@ pub struct EndpointView {
 pub struct ElementView {
     /// The modules that it serves, of all connections and in both directions.
     pub modules: u64,
-    /// Messages that it dequeued. A message that passes several modules on the same element counts
-    /// once.
+    /// Messages that it dequeued. A message that passes several modules on the same element counts once.
     pub messages: u64,
 }
 

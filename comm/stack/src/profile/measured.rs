@@ -31,8 +31,7 @@ pub struct ModuleProfile {
     pub down: [f64; 2],
     /// The same going up.
     pub up: [f64; 2],
-    /// An upper bound of the part that only one element at a time can do, of an empty message, down
-    /// and up.
+    /// An upper bound of the part that only one element at a time can do, of an empty message, down and up.
     pub critical: [f64; 2],
 }
 

@@ -87,8 +87,7 @@ impl Profile {
         Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
     }
 
-    /// The same with this number of worker threads. Those without a processor of their own are no
-    /// help.
+    /// The same with this number of worker threads. Those without a processor of their own are no help.
     #[must_use]
     pub fn machine_with(&self, count: usize, slaves: u8) -> Machine {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -5,8 +5,7 @@
 pub(crate) enum Datagram<'a> {
     /// The bytes are in a buffer with others.
     SharedBuffer(&'a [u8]),
-    /// The bytes have a buffer of their own, of the largest datagram's size; it may be swapped for
-    /// another.
+    /// The bytes have a buffer of their own, of the largest datagram's size; it may be swapped for another.
     OwnBuffer(&'a mut Vec<u8>),
     /// The payload has a buffer of its own, and the headers were read into another.
     SplitHeaders(&'a [u8], &'a mut Vec<u8>),

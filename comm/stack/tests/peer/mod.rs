@@ -40,9 +40,8 @@ impl Drop for Peer {
     }
 }
 
-/// The body of the test `peer`: nothing, except in the other process. In mode `echo` it returns the
-/// messages of one caller. If the mode is an address, it connects there and sends; otherwise it
-/// only receives.
+/// The body of the test `peer`: nothing, except in the other process. In mode `echo` it returns the messages
+/// of one caller. If the mode is an address, it connects there and sends; otherwise it only receives.
 pub(crate) fn be(endpoint: impl FnOnce() -> Endpoint, patience: Duration) {
     let Some(mode) = std::env::var_os(MODE) else { return };
     let endpoint = endpoint();

@@ -1,5 +1,4 @@
-//! The state that the channels of one exchange share: outgoing frames, timers, and the filters'
-//! memory.
+//! The state that the channels of one exchange share: outgoing frames, timers, and the filters' memory.
 
 use std::collections::VecDeque;
 
@@ -19,8 +18,7 @@ use crate::transmit::{HostId, Outbox};
 pub(super) struct Burst {
     pub(super) channel: ChannelId,
     pub(super) host: HostId,
-    /// The number to be retransmitted, whatever the member's room is; `None` for as many as it has
-    /// room for.
+    /// The number to be retransmitted, whatever the member's room is; `None` for as many as it has room for.
     pub(super) again: Option<usize>,
 }
 

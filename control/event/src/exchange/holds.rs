@@ -43,8 +43,7 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// The number of events that were never sent: another host had answered, or there were too
-    /// many.
+    /// The number of events that were never sent: another host had answered, or there were too many.
     pub(super) fn suppressed(&self) -> u64 {
         self.suppressed
     }
@@ -54,8 +53,7 @@ impl Holds {
         self.events.iter().map(|held| held.at).min()
     }
 
-    /// Holds an event back for a while; if there are too many, the one that is due next is dropped
-    /// unsent.
+    /// Holds an event back for a while; if there are too many, the one that is due next is dropped unsent.
     pub(super) fn push(
         &mut self,
         now: Instant,

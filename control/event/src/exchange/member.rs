@@ -20,8 +20,7 @@ pub(super) struct Member {
     pub(super) has_sinks: bool,
     pub(super) format_sender: FormatSender,
     pub(super) format_receiver: FormatReceiver,
-    /// The format that the member was requested to describe, and when, to limit the rate of
-    /// requests.
+    /// The format that the member was requested to describe, and when, to limit the rate of requests.
     pub(super) requested: Option<(FormatId, Instant)>,
     pub(super) state: SinkState,
     pub(super) backlog: SendWindow,

@@ -1,5 +1,4 @@
-//! Notices about a host's channels and their members, the rights of other hosts, and errors of
-//! opening.
+//! Notices about a host's channels and their members, the rights of other hosts, and errors of opening.
 
 use super::{CHANNEL_NAME_MAX, CHANNELS_MAX};
 use crate::event::ChannelId;
@@ -34,8 +33,7 @@ pub enum NoticeKind {
     Unreadable(ReadError),
     /// The member did something without the right; reported once for each right.
     Refused(Right),
-    /// This number of reliable events was dropped for the member: it had not taken them, and others
-    /// came.
+    /// This number of reliable events was dropped for the member: it had not taken them, and others came.
     Undelivered(u64),
     /// This number of reliable events of the member was dropped before they were taken here.
     Missed(u64),

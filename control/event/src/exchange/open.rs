@@ -95,8 +95,7 @@ impl Open {
         }
     }
 
-    /// Notes an announcement of a member; returns true if it is new. Above the limit no member is
-    /// added.
+    /// Notes an announcement of a member; returns true if it is new. Above the limit no member is added.
     fn handle_heartbeat(&mut self, now: Instant, host: HostId, wants: bool) -> bool {
         if let Some(member) = self.member(host) {
             (member.last_heard, member.has_sinks) = (now, wants);
@@ -393,8 +392,7 @@ impl Open {
         true
     }
 
-    /// Retransmits unacknowledged events, acknowledges, and sends events that were held back long
-    /// enough.
+    /// Retransmits unacknowledged events, acknowledges, and sends events that were held back long enough.
     pub(super) fn in_time(&mut self, now: Instant, context: &mut Context) {
         while let Some(held) = self.holds.pop(now) {
             self.send_event(now, held.event(), held.chosen, context);
@@ -463,8 +461,7 @@ impl Open {
         }
     }
 
-    /// Handles an announcement: the host has the channel open, and may want its events and an
-    /// answer.
+    /// Handles an announcement: the host has the channel open, and may want its events and an answer.
     fn greeted(
         &mut self,
         now: Instant,
@@ -513,8 +510,7 @@ impl Open {
         }
     }
 
-    /// Gives an event to the sinks here; returns whether they had room; `None` if it can't be read
-    /// yet.
+    /// Gives an event to the sinks here; returns whether they had room; `None` if it can't be read yet.
     fn event(
         &mut self,
         now: Instant,
@@ -568,8 +564,7 @@ impl Open {
         match self.members[place].taken.classify(number, before) {
             Arrival::Next => {
                 let from = self.members[place].host;
-                // An event without the right counts as taken; otherwise it would be retransmitted
-                // for ever.
+                // An event without the right counts as taken; otherwise it would be retransmitted for ever.
                 let given = if self.has_right(from, Right::Publish, context) {
                     self.event(now, place, message, context)
                 } else {

@@ -18,8 +18,7 @@ pub struct MemberView {
     pub lost: u64,
     /// The number of events received from it.
     pub received: u64,
-    /// The number of its events that found a blocking sink here full; reliable ones are
-    /// retransmitted.
+    /// The number of its events that found a blocking sink here full; reliable ones are retransmitted.
     pub refused: u64,
     /// The number of reliable events that it has not taken yet.
     pub owed: u64,

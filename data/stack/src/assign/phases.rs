@@ -36,9 +36,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The refusal that is nearest to acceptance, of all tried configurations of the whole stack.
-    /// Phase 1 may give up in the middle of a stack, so the whole stack on each single element is
-    /// tried as well.
+    /// The refusal that is nearest to acceptance, of all tried configurations of the whole stack. Phase 1
+    /// may give up in the middle of a stack, so the whole stack on each single element is tried as well.
     pub(super) fn refusal(&mut self) -> Refusal {
         let mut streams = self.streams.clone();
         for element in self.by_load(&streams) {

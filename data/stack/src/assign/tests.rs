@@ -60,8 +60,7 @@ fn table_2_is_decided_as_in_the_paper() {
         (Phase::Pipelined, vec!["PE.0".into(), "PE.1".into(), "PE.0".into()])
     );
 
-    // The stream doubles its messages: it is spread over both elements, and the second stream with
-    // it.
+    // The stream doubles its messages: it is spread over both elements, and the second stream with it.
     streams = third.streams;
     streams[2].contract.traffic.largest = Bytes(2048);
     let found = Evaluation::new(&machine, &streams, Formulas::Corrected);

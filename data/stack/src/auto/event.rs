@@ -1,5 +1,4 @@
-//! The manager's grants, observations and decisions, for elements to apply and applications to
-//! read.
+//! The manager's grants, observations and decisions, for elements to apply and applications to read.
 
 use selvedge_units::{Bytes, Duration};
 

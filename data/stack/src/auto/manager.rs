@@ -87,8 +87,7 @@ impl Manager {
         self.redistribute(events);
     }
 
-    /// Requests a new contract for a stream. It holds if it fits; otherwise the old one still
-    /// holds.
+    /// Requests a new contract for a stream. It holds if it fits; otherwise the old one still holds.
     pub fn renegotiate(
         &mut self,
         id: StreamId,
@@ -191,8 +190,7 @@ impl Manager {
         Some(Granted { remote_delay, ..book.granted })
     }
 
-    /// Sets the part of a stream's delay that the other host and the network take, as the peer
-    /// reported it.
+    /// Sets the part of a stream's delay that the other host and the network take, as the peer reported it.
     pub fn answered(&mut self, id: StreamId, remote_delay: Duration) {
         if self.records.get(id.0).is_some_and(|book| book.open) {
             self.streams[id.0].remote_delay = remote_delay;
@@ -252,8 +250,7 @@ impl Manager {
         }
     }
 
-    /// Improves streams that got less than they requested: first those that are policed, then by
-    /// number.
+    /// Improves streams that got less than they requested: first those that are policed, then by number.
     fn redistribute(&mut self, events: &mut Vec<Event>) {
         let mut short: Vec<(bool, StreamId)> = Vec::new();
         for (n, book) in self.records.iter().enumerate().filter(|(_, book)| book.open) {

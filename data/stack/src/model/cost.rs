@@ -92,8 +92,7 @@ impl Interface {
     }
 }
 
-/// The worker threads that share the work on large messages with elements (the paper's Encrypt
-/// Slaves).
+/// The worker threads that share the work on large messages with elements (the paper's Encrypt Slaves).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slaves {
     /// Their number, each with a processor of its own.

@@ -183,8 +183,7 @@ impl<'a> Evaluation<'a> {
         self.share(i).fold(Duration::ZERO, |sum, j| sum + self.wait(which, i, j))
     }
 
-    /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between the departures of two messages of
-    /// i.
+    /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between the departures of two messages of i.
     #[must_use]
     pub fn departure_interval(&self, which: Latency, i: StreamId) -> Duration {
         let slowest = self.elements().iter().map(|p| self.exec_star(p, i)).max();

@@ -197,8 +197,7 @@ fn slaves_shorten_what_a_large_message_takes_and_no_more_than_there_are() {
     let parallel = [stream(100, ElementSet::first(2))];
     let found = Evaluation::new(&machine, &parallel, Formulas::Corrected);
     assert_eq!(found.exec(p, i), us(22));
-    // More than the worker threads give is no valid configuration: 48 us of work each 15 us is 3.2
-    // of 3.
+    // More than the worker threads give is no valid configuration: 48 us of work each 15 us is 3.2 of 3.
     let fast = [stream(15, ElementSet::only(p))];
     let found = Evaluation::new(&machine, &fast, Formulas::Corrected);
     assert!(!found.fits());

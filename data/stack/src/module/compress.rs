@@ -1,5 +1,4 @@
-//! Compression of each message by itself (LZ4 blocks); a message that does not shrink is sent as it
-//! is.
+//! Compression of each message by itself (LZ4 blocks); a message that does not shrink is sent as it is.
 //!
 //! The header is the uncompressed length, `u32`, big-endian; 0 for a message that is sent as it is.
 

@@ -1,5 +1,4 @@
-//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by `ring`, with keys of an earlier key
-//! exchange.
+//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by `ring`, with keys of an earlier key exchange.
 //!
 //! | offset | what |
 //! |---|---|

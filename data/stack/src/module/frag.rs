@@ -7,9 +7,8 @@
 //! | 8 | bytes of the whole message, `u32` |
 //! | 12 | the unit: bytes of each fragment but the last, `u16` |
 //!
-//! A retransmission completes the fragments that arrived before, so under loss each round needs
-//! only the missing ones. Memory is bounded: the message that has waited longest without a new
-//! fragment is dropped.
+//! A retransmission completes the fragments that arrived before, so under loss each round needs only the
+//! missing ones. Memory is bounded: the message that has waited longest without a new fragment is dropped.
 
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use crate::concurrency::{Concurrency, SingleThreaded, State};

@@ -21,8 +21,7 @@ pub trait Module<C: Concurrency>: fmt::Debug {
     /// Its name in the line of text.
     fn name(&self) -> &'static str;
 
-    /// Handles one message of one direction, and puts the resulting messages into `out`. Bounded
-    /// work.
+    /// Handles one message of one direction, and puts the resulting messages into `out`. Bounded work.
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_, C>, out: &mut Outputs);
 
     /// Prepends to `header` what [`Module::handle`] would prepend to a message of the header's

@@ -7,9 +7,8 @@
 //! | 1 | the message's number, `u64`, big-endian | the next number wanted, `u64` |
 //! | 9 | the message | the received ones of the 256 numbers from that one on, a bit each |
 //!
-//! As in the paper the window does not adapt: it is the room of the receiver. A loss is detected by
-//! messages that overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out
-//! after RFC 6298.
+//! As in the paper the window does not adapt: it is the room of the receiver. A loss is detected by messages
+//! that overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out after RFC 6298.
 
 mod ack;
 mod format;

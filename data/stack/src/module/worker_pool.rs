@@ -1,6 +1,5 @@
-//! Data-parallel work on one large message: the master, which has the message, and worker threads
-//! that work on other chunks of it at the same time. Nothing is copied: each changes a part of the
-//! message in place.
+//! Data-parallel work on one large message: the master, which has the message, and worker threads that work
+//! on other chunks of it at the same time. Nothing is copied: each changes a part of the message in place.
 
 use core::fmt;
 
@@ -18,8 +17,7 @@ pub struct Chunk<'m> {
 /// The work on a part, by its index.
 pub type Task<'a> = &'a (dyn Fn(usize, &mut Chunk<'_>) + Sync);
 
-/// Worker threads. The master waits for all parts, so messages leave in the order in which they
-/// came.
+/// Worker threads. The master waits for all parts, so messages leave in the order in which they came.
 pub trait WorkerPool: Send + Sync + fmt::Debug {
     /// Runs the task once for each part, on several threads, the caller's among them; returns when
     /// all is done.

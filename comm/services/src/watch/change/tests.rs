@@ -270,8 +270,7 @@ fn an_interval_that_is_posted_is_kept_by_the_timer() {
     }
 }
 
-/// Prints the cost of a change by each path, in one run: `cargo test --release -- --ignored
-/// --nocapture`.
+/// Prints the cost of a change by each path, in one run: `cargo test --release -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn what_a_posted_change_costs() {

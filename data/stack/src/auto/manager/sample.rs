@@ -91,8 +91,7 @@ impl Manager {
         }
     }
 
-    /// Handles a stream that exceeds its grant: by the heuristic with the traffic as it is, or by
-    /// policing.
+    /// Handles a stream that exceeds its grant: by the heuristic with the traffic as it is, or by policing.
     fn handle_excess(
         &mut self,
         id: StreamId,

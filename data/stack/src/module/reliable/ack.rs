@@ -9,8 +9,7 @@ use super::format::{ACK, BITS, WINDOW, WINDOW_BYTES};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// An acknowledgement is sent at once after this number of messages, or of bytes: a quarter of the
-/// window;
+/// An acknowledgement is sent at once after this number of messages, or of bytes: a quarter of the window;
 const EVERY: u32 = WINDOW as u32 / 4;
 const EVERY_BYTES: usize = WINDOW_BYTES / 4;
 /// or this long after the first message that waits for one.
