@@ -63,7 +63,7 @@ pub enum Event {
         /// The streams whose assignment changed.
         moved: Vec<StreamId>,
     },
-    /// A stream deviates from its grant, for the first time or again after a decision.
+    /// A stream deviates from its grant; reported once, and again after the deviation has ended.
     Violated {
         /// The stream.
         stream: StreamId,

@@ -19,7 +19,7 @@ struct StreamRecord {
     accepted: Traffic,
     granted: Granted,
     poor_since: Option<Instant>,
-    /// Whether the present violation was reported; it is reported once.
+    /// Whether the present deviation was reported; it is reported once.
     reported: bool,
     good_since: Option<Instant>,
     policer: Option<Policer>,
