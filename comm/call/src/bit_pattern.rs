@@ -1,14 +1,14 @@
-//! The bit pattern: a bit for each entry of the data part says that there is something new in it (Q-Fabric,
-//! 3.2.3). An entry is the next that is free, or its place says its priority or its type; then what was not
-//! read is replaced. Entries are read lowest first.
+//! The bit pattern: a bit for each entry of the data part marks new content (Q-Fabric, 3.2.3). The
+//! writer uses the next free entry, or an entry whose number is a priority or a type; then unread
+//! content is replaced. Entries are read lowest first.
 //!
 //! | offset from the body | what | written by |
 //! |---|---|---|
 //! | 0 | u64 for each 64 entries: bits | writer sets, reader clears |
-//! | then, at a multiple of 8 | for each entry: u32 length, u32 turn (odd while it is written); u64 tag; the data | writer |
+//! | then, at a multiple of 8 | entries: u32 length, u32 turn (odd during a write), u64 tag, data | writer |
 //!
-//! The reader clears a bit, copies the entry, and looks at its turn again: what changed meanwhile is passed
-//! over, since its bit will be set again.
+//! The reader clears a bit, copies the entry, and checks its turn again. An entry that changed
+//! meanwhile is skipped, since its bit will be set again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use selvedge_data_memory::Bell;
 use selvedge_os::memory::Memfd;
 
-/// Where the body begins, and where the bell lies before it.
+/// The offset of the body, and of the bell before it.
 pub(crate) const BODY: usize = 512;
 const BELL: usize = 384;
 
-/// How many entries, and how large.
+/// The number of entries, and their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BitPatternSpec {
     pub(crate) entries: u32,
@@ -37,7 +37,7 @@ impl BitPatternSpec {
         16 + self.size as usize
     }
 
-    /// Bytes of memory, all included.
+    /// The total size of the memory, in bytes.
     pub(crate) const fn len(self) -> usize {
         BODY + self.words() * 8 + self.entries as usize * self.entry_stride()
     }
@@ -50,9 +50,9 @@ impl BitPatternSpec {
 /// Why an entry was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BitPatternError {
-    /// All have something that was not read.
+    /// All entries have unread content.
     Full,
-    /// It is too long, or there is no such entry.
+    /// The content is too long, or there is no such entry.
     Outside,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum BitPatternError {
 pub(crate) struct BitPatternWriter {
     memory: Arc<Memfd>,
     shape: BitPatternSpec,
-    /// Of each entry; the reader's view of them is not believed.
+    /// The turn of each entry; the reader's view of them is not trusted.
     versions: Vec<u32>,
 }
 
@@ -70,7 +70,7 @@ impl BitPatternWriter {
         Self { memory, shape, versions }
     }
 
-    /// Writes an entry - the first that is free, if none is named - and sets its bit.
+    /// Writes an entry (the first free one, if none is named) and sets its bit.
     pub(crate) fn put(
         &mut self,
         entry: Option<u32>,
@@ -90,7 +90,7 @@ impl BitPatternWriter {
         let head = |turn: u32| bytes.len() as u64 | u64::from(turn) << 32;
         *turn = turn.wrapping_add(1) | 1;
         self.memory.atomic(at).store(head(*turn), Ordering::Relaxed);
-        // Whoever sees anything of what follows sees the odd turn when it looks again.
+        // A reader that sees any of the following writes sees the odd turn when it checks again.
         fence(Ordering::Release);
         self.memory.atomic(at + 8).store(tag, Ordering::Relaxed);
         self.memory.write(at + 16, bytes);
@@ -112,7 +112,7 @@ impl BitPatternWriter {
         })
     }
 
-    /// True: the reader sleeps, and this caller owes it the call.
+    /// Returns true if the reader sleeps: then this caller must wake it.
     #[must_use = "the reader waits for the call"]
     pub(crate) fn flush(&self) -> bool {
         self.bell().notify_sleeper()
@@ -127,7 +127,7 @@ impl BitPatternWriter {
 pub(crate) struct BitPatternReader {
     memory: Arc<Memfd>,
     shape: BitPatternSpec,
-    /// The turn of each entry that was taken last.
+    /// The turn of each entry when it was last taken.
     versions: Vec<u32>,
     buffer: Vec<u8>,
 }
@@ -138,7 +138,7 @@ impl BitPatternReader {
         Self { memory, shape, versions, buffer: Vec::with_capacity(shape.size as usize) }
     }
 
-    /// Takes the lowest entry that has something new: its number and tag; its bytes are
+    /// Takes the lowest entry with new content; returns its number and tag. Its content is
     /// [`bytes`](Self::bytes).
     pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
         for word in 0..self.shape.words() {

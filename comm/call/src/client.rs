@@ -15,43 +15,43 @@ use crate::service::DATA_MAX;
 /// How long a service may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a service was not called.
+/// Why a call of a service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is none of this name.
+    /// There is no service of this name.
     #[error(
         "no service \"{name}\" in \"{directory}\": {why}; start its host, or look for its name there"
     )]
     Unknown {
         /// Its name.
         name: String,
-        /// Where it was looked for.
+        /// The directory that was searched.
         directory: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// It refuses, or gives no answer.
+    /// The service refuses, or gives no answer.
     #[error("the service: {0}")]
     Control(#[from] ControlError),
-    /// Too long.
+    /// The call is too long.
     #[error("a call has at most {DATA_MAX} bytes, this one {0}")]
     TooLong(usize),
-    /// Its memory will not do.
+    /// The service's memory is invalid.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// Something of this system's.
+    /// Another error of the system.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
 
-/// What a service says of itself.
+/// A service's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// What it does.
+    /// The purpose of the service.
     pub about: String,
     /// The format of its calls; empty if they are bytes.
     pub calls: String,
-    /// The format of its events, likewise.
+    /// The format of its events; empty if they are bytes.
     pub events: String,
 }
 
@@ -81,7 +81,7 @@ impl Client {
         Ok(Self { connection })
     }
 
-    /// Calls it and waits for the reply: the generic call.
+    /// Calls the service and waits for the reply: the generic call.
     pub fn call(&mut self, data: &[u8]) -> Result<Vec<u8>, ClientError> {
         if data.len() > DATA_MAX {
             return Err(ClientError::TooLong(data.len()));
@@ -89,7 +89,7 @@ impl Client {
         Ok(self.ask::<Called>(&Request::Call {}, data, &[])?.data)
     }
 
-    /// What it says of itself.
+    /// Requests the service's description.
     pub fn describe(&mut self) -> Result<Description, ClientError> {
         Ok(self.ask(&Request::Describe {}, &[], &[])?.body)
     }

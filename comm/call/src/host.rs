@@ -1,6 +1,6 @@
-//! A host of services: one thread that hands calls in, runs services when they are due, and hands their events
-//! out, earliest deadline first. Each service has a socket of its own name: the list of services is
-//! the directory.
+//! A host of services: one thread that delivers calls, runs services when they are due, and
+//! delivers their events, earliest deadline first. Each service has a socket of its own name: the
+//! directory is the list of services.
 
 mod registered;
 mod thread;
@@ -21,17 +21,16 @@ use self::thread::HostThread;
 use crate::registered::{Registered, ServiceCounts};
 use crate::service::{NAME_MAX, Service};
 
-/// The most services of a host.
+/// The largest number of services of a host.
 const SERVICES_MAX: usize = 64;
 
-/// Where services are found if nothing else is said: beside the channels.
+/// The default directory of services, beside that of the channels.
 #[must_use]
 pub fn directory() -> PathBuf {
     selvedge_comm_local::directory().join("services")
 }
 
-/// The services of a directory; those whose host was killed are among them until their name is used
-/// again.
+/// The services of a directory. Those of a killed host are listed until their name is used again.
 #[must_use]
 pub fn services(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -44,26 +43,26 @@ pub fn services(directory: &Path) -> Vec<String> {
 /// Why a service can't be registered, or a host not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// Its name will not do.
+    /// The name is invalid.
     #[error(
         "a service's name has 1 to {NAME_MAX} of a-z 0-9 - _ . and does not begin with \".\": \"{0}\""
     )]
     Name(String),
-    /// Somebody has it.
+    /// The name is taken.
     #[error("a service \"{0}\" is there already; end its host, or take another name")]
     Taken(String),
-    /// Too many.
+    /// The host has too many services.
     #[error("a host has at most {SERVICES_MAX} services; start another")]
     Full,
     /// The directory or socket can't be made.
     #[error("services can't be found in \"{path}\": {why}; give another directory")]
     Directory {
-        /// Which.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// Something of this system's.
+    /// Another error of the system.
     #[error("{0}")]
     System(#[source] std::io::Error),
 }
@@ -89,8 +88,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts one whose services are found in a directory, which is made. With a dispatcher, subscribers may
-    /// be preferred by the scheduler of its processor.
+    /// Starts a host whose services are found in a directory, which is created. With a dispatcher,
+    /// the scheduler of its processor may prefer subscribers.
     pub fn start(
         directory: &Path,
         dispatcher: Option<Arc<Dispatcher>>,
@@ -109,10 +108,10 @@ impl Host {
         Ok(Self { directory: directory.to_owned(), shared, thread })
     }
 
-    /// Registers a service: from now on programs find it by its name.
+    /// Registers a service: from now on programs can find it by its name.
     ///
     /// # Errors
-    /// [`RegisterError`]; nothing is changed then.
+    /// [`RegisterError`]; then nothing is changed.
     pub fn register(&self, service: Box<dyn Service>) -> Result<(), RegisterError> {
         let name = service.name().to_owned();
         let fits =
@@ -149,7 +148,7 @@ impl Host {
         Ok(())
     }
 
-    /// What became of a service's calls and events, as of the host's last turn.
+    /// The counts of a service's calls and events, as of the host's last turn.
     #[must_use]
     pub fn counts(&self, name: &str) -> Option<ServiceCounts> {
         let control = self.shared.control.lock();
@@ -166,7 +165,7 @@ impl Drop for Host {
         self.shared.control.lock().stop = true;
         self.wake_thread();
         if let Some(thread) = self.thread.take() {
-            // It panics only by a bug, which its message has told already.
+            // The thread panics only by a bug, and its message was printed then.
             let _ = thread.join();
         }
     }

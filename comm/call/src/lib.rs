@@ -1,13 +1,14 @@
-//! ECalls: calls from programs to system services and events back, over memory that both share, after
+//! ECalls: calls from programs to system services, and events back, over shared memory, after
 //! Q-Fabric's chapter 3.
 //!
-//! A [`Host`] has [`Service`]s, which programs find by name ([`services`]); a [`Client`] calls one, or
-//! subscribes: then there is memory each way, as a ring or as a bit pattern ([`Layout`]). Calls are **fast** (nobody is
-//! woken), **deferred** (until the next call, a time, or the next dispatch; they come together), direct, or **generic** (by
-//! name, with a reply). Events have deadlines and are handed out earliest first; a service may ask the processor's
-//! scheduler to prefer who gets one, by the event-aware rules of `selvedge-data-cpu`.
+//! A [`Host`] has [`Service`]s, which programs find by name ([`services`]). A [`Client`] calls one,
+//! or subscribes: then there is memory in each direction, as a ring or as a bit pattern
+//! ([`Layout`]). Calls are **fast** (no wake-up), **deferred** (until the next call, a time, or the
+//! next dispatch; they come together), direct, or **generic** (by name, with a reply). Events have
+//! deadlines and are delivered earliest first. A service may request that the processor's scheduler
+//! prefer an event's subscriber, by the event-aware rules of `selvedge-data-cpu`.
 //!
-//! Whoever shares memory with us may write anything into it: it is copied, then checked.
+//! The other process may write anything into shared memory: the content is copied, then checked.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The messages of programs and services to each other over the service's control socket, beside shared memory.
+//! The messages of programs and services over the service's control socket, beside shared memory.
 //! `docs/ecalls.md` has examples.
 
 use selvedge_comm_local::WakeMethod;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::segment::Layout;
 
-/// What a program asks.
+/// A request of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// "What are you?" Answered with a [`Description`](crate::Description).
+    /// Requests a [`Description`](crate::Description).
     Describe {},
-    /// A generic call: the bytes behind it; its reply is the bytes behind the answer.
+    /// A generic call: its bytes follow the message, and its reply follows the answer.
     Call {},
-    /// "I want your events", in the memory that comes with it, called so; an eventfd comes with it, too, if
-    /// it is called by that.
+    /// Subscribes to the events, in the memory that comes with it, with this wake-up method. An
+    /// eventfd comes with it, too, if the program is woken by one.
     Subscribe {
         up: Layout,
         #[serde(rename = "waking")]
@@ -25,45 +25,45 @@ pub(crate) enum Request {
     },
 }
 
-/// The answer to a call, whose reply lies behind it.
+/// The answer to a call, followed by its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Called {}
 
-/// The answer to a subscription, with the memory for calls, and the eventfd that calls the service.
+/// The answer to a subscription, with the memory for calls, and the eventfd that wakes the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Subscribed {
-    /// Whether the processor's scheduler will prefer the program for events, as it wished.
+    /// Whether the processor's scheduler will prefer the program for events, as requested.
     pub(crate) preferred: bool,
 }
 
-/// Processor time that a subscriber wants for its events: the scheduler prefers it while it has some.
+/// Processor time that a subscriber requests for its events: the scheduler prefers it while events wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {
-    /// Its period, in nanoseconds.
+    /// The period, in nanoseconds.
     pub period_ns: u64,
     /// Processor time in each period, in nanoseconds.
     pub service_ns: u64,
-    /// It may miss `x` of any `y` periods.
+    /// The window: it may miss `x` of any `y` periods.
     pub window: (u16, u16),
 }
 
-/// When a call that came through memory is to be made: the tags of a call.
+/// When a call through memory must be made: the tags of calls.
 pub(crate) mod tag {
-    /// When the service next runs.
+    /// When the service runs next.
     pub(crate) const FAST: u64 = u64::MAX;
-    /// Before anything is dispatched to anybody.
+    /// Before any event is dispatched.
     pub(crate) const BEFORE_DISPATCH: u64 = u64::MAX - 1;
     /// With the caller's next call.
     pub(crate) const NEXT_CALL: u64 = u64::MAX - 2;
     /// At once.
     pub(crate) const DIRECT: u64 = u64::MAX - 3;
-    /// Smaller ones are instants of `CLOCK_MONOTONIC`.
+    /// Smaller tags are instants of `CLOCK_MONOTONIC`.
     pub(crate) const FIRST: u64 = DIRECT;
 }
 
-/// Reads bytes as a service does, for fuzzing: whether they are a message. What is one comes back from
-/// its own text as it was.
+/// Parses bytes as a service does, for fuzzing; returns whether they are a message. A valid message
+/// survives being encoded and parsed again.
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {
@@ -94,7 +94,7 @@ mod tests {
             for end in 0..bytes.len() {
                 assert!(!is_message(&bytes[..end]));
             }
-            // One bit is wrong: refused, or another message; never more than that.
+            // With one wrong bit the message is refused, or is another valid message.
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);

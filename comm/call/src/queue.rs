@@ -1,5 +1,5 @@
-//! Events that were raised and wait to be handed out: earliest deadline first, then as they were raised. And calls
-//! that wait for their time. Pure: time is an argument.
+//! Raised events that wait for delivery: earliest deadline first, then in the order of raising. And
+//! calls that wait for their time. Pure: time is an argument.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,13 +8,13 @@ use selvedge_units::Instant;
 
 use crate::service::{DATA_MAX, EventSink, EventTarget, ServiceEventDraft};
 
-/// The most events that wait.
+/// The largest number of waiting events.
 pub(crate) const EVENTS_MAX: usize = 4096;
 
 /// An event that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Which service's.
+    /// The index of its service.
     pub(crate) service: usize,
     pub(crate) target: EventTarget,
     pub(crate) entry: Option<u32>,
@@ -23,7 +23,7 @@ pub(crate) struct Event {
     pub(crate) data: Vec<u8>,
 }
 
-/// What waits for its time.
+/// An entry that waits for its time.
 #[derive(Debug)]
 struct Waiting<T> {
     at: Instant,
@@ -51,7 +51,7 @@ impl<T> Ord for Waiting<T> {
     }
 }
 
-/// Things in the order of their instants; equal ones as they came.
+/// Entries in the order of their instants; equal ones in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct TimeQueue<T> {
     heap: BinaryHeap<Reverse<Waiting<T>>>,
@@ -64,7 +64,7 @@ impl<T> TimeQueue<T> {
         Self { heap: BinaryHeap::new(), number: 0, most }
     }
 
-    /// Adds one; gives it back if there is no room.
+    /// Adds an entry; returns it if there is no room.
     pub(crate) fn push(&mut self, at: Instant, what: T) -> Result<(), T> {
         if self.heap.len() >= self.most {
             return Err(what);
@@ -75,7 +75,7 @@ impl<T> TimeQueue<T> {
         Ok(())
     }
 
-    /// When the first is due.
+    /// When the first entry is due.
     pub(crate) fn first(&self) -> Option<Instant> {
         self.heap.peek().map(|first| first.0.at)
     }
@@ -84,19 +84,19 @@ impl<T> TimeQueue<T> {
         self.heap.pop().map(|first| first.0.what)
     }
 
-    /// The first, if it is due.
+    /// The first entry, if it is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         if self.first()? <= now { self.pop() } else { None }
     }
 }
 
-/// Where a service raises its events into.
+/// Collects the events that a service raises.
 pub(crate) struct EventCollector<'q> {
     pub(crate) queue: &'q mut TimeQueue<Event>,
     pub(crate) service: usize,
     pub(crate) subscribers: usize,
     pub(crate) raised: u64,
-    /// Too long, or too many.
+    /// The number of events that were too long, or too many.
     pub(crate) dropped: u64,
 }
 

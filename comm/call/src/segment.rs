@@ -1,4 +1,4 @@
-//! A shared-memory segment of a subscription: one way, its reader lays it out. The paper has two of them, one
+//! A shared-memory segment of a subscription, for one direction; its reader creates it. The paper has one
 //! for each direction, "to minimize the need for synchronization"; and two layouts, bit pattern and ring.
 //!
 //! | offset | what | written by |
@@ -7,8 +7,8 @@
 //! | 24 | u64: ring: capacity in bytes; bit pattern: entries | its maker, once |
 //! | 32 | u64: ring: bound; bit pattern: bytes of an entry | its maker, once |
 //! | 128 | u64 `flag`: counts what was written | writer |
-//! | 256 | u64 `wakes_at`: when the reader will look at the latest, by `CLOCK_MONOTONIC`; 0: it is awake | reader |
-//! | 384 | u32: the [`Bell`] of a bit pattern's reader: 0 awake, 1 asleep, 2 called | both |
+//! | 256 | u64 `wakes_at`: when the reader looks at the latest, by `CLOCK_MONOTONIC`; 0: awake | reader |
+//! | 384 | u32: the [`Bell`] of a bit pattern's reader: 0 awake, 1 asleep, 2 notified | both |
 //! | 512 | the ring (a mailbox, with a bell of its own), or bits and entries | |
 
 use std::os::fd::OwnedFd;
@@ -29,32 +29,32 @@ use crate::bit_pattern::{
 
 const MAGIC: [u8; 8] = *b"SLVGECAL";
 const VERSION: u32 = 2;
-/// Where the two numbers of the data part's layout stand.
+/// The offsets of the two numbers of the data part's layout.
 const FIRST: usize = 24;
 const SECOND: usize = 32;
 const FLAG: usize = 128;
 const WAKES_AT: usize = 256;
-/// The most entries of a bit pattern, and bytes of a segment.
+/// The largest number of entries of a bit pattern, and of bytes of a segment.
 const ENTRIES_MAX: u32 = 65_536;
 const LEN_MAX: usize = 16 << 20;
 
-/// How a segment's data part is laid out.
+/// The layout of a segment's data part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Layout {
-    /// One after the other; the writer is told when it is full.
+    /// Messages one after the other; a write to a full ring returns an error.
     Ring {
-        /// Bytes, each message with 24 beside its own; up to a power of two.
+        /// Bytes, with 24 for each message beside its own; rounded up to a power of two.
         room: u32,
-        /// The most messages that wait.
+        /// The largest number of waiting messages.
         bound: u32,
     },
-    /// Entries with a bit each: for the next that is free, or for a place that says priority or type. A
-    /// named entry is replaced if it was not read.
+    /// Entries with a bit each: the writer uses the next free one, or one whose number is a
+    /// priority or type. A named entry is replaced if it was not read.
     Bits {
-        /// How many, 1 to 65536.
+        /// The number of entries, 1 to 65536.
         entries: u32,
-        /// Bytes of each.
+        /// Bytes of each entry.
         size: u32,
     },
 }
@@ -65,33 +65,33 @@ impl Default for Layout {
     }
 }
 
-/// Why a segment can't be had.
+/// Why a segment can't be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The memory can't be had, or is not what it should be.
+    /// The memory can't be created, or is invalid.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// It is too large, or has no entries.
+    /// The segment is too large, or has no entries.
     #[error("a segment has 1 to {ENTRIES_MAX} entries and at most {LEN_MAX} bytes; ask for less")]
     Size,
-    /// Its header makes no sense.
+    /// The header is invalid.
     #[error("the segment's header is corrupt; pass the memory that was handed out")]
     Header,
-    /// Its ring makes no sense.
+    /// The ring is invalid.
     #[error(transparent)]
     Ring(#[from] RegionError),
 }
 
-/// Why something was not put into a segment.
+/// Why a message was not put into a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
     /// There is no room.
     #[error("there is no room; come again when some was read")]
     Full,
-    /// It is too long, or names an entry that does not exist.
+    /// The message is too long, or names an entry that does not exist.
     #[error("it is too long for the segment, or there is no such entry; subscribe with more room")]
     Outside,
-    /// The reader broke the segment.
+    /// The reader corrupted the segment.
     #[error("the other side broke the segment; subscribe anew")]
     Broken,
 }
@@ -130,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// Its kind, and the two numbers behind the header.
+    /// The kind, and the two numbers after the header.
     fn numbers(self) -> (u32, [u64; 2]) {
         match self {
             Self::Ring { room, bound } => (0, [room.into(), bound.into()]),
@@ -145,7 +145,7 @@ enum Read {
     Bits(BitPatternReader),
 }
 
-/// The reading end, whose memory it is.
+/// The reading end, which owns the memory.
 #[derive(Debug)]
 pub(crate) struct Reader {
     memory: Arc<Memfd>,
@@ -179,7 +179,8 @@ impl Reader {
         self.memory.file()
     }
 
-    /// Takes the next: its entry, if it has one, and its tag; its bytes are [`bytes`](Self::bytes).
+    /// Takes the next message; returns its entry, if it has one, and its tag. Its content is
+    /// [`bytes`](Self::bytes).
     pub(crate) fn take(&mut self) -> Result<Option<(Option<u32>, u64)>, MailboxError> {
         match &mut self.body {
             Read::Ring(ring) => Ok(ring.take()?.map(|mail| (None, mail.tag))),
@@ -201,7 +202,7 @@ impl Reader {
         }
     }
 
-    /// About to sleep until then at the latest; false if there is something.
+    /// Prepares to sleep until `until` at the latest; false if there is a message.
     pub(crate) fn prepare_sleep(&self, until: Instant) -> bool {
         self.memory.put(WAKES_AT, until.0);
         let quiet = match &self.body {
@@ -250,7 +251,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Takes memory that the reader has laid out; its header is read once.
+    /// Opens memory that the reader has created; its header is read once.
     pub(crate) fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let memory = Arc::new(Memfd::open(file, BODY + 8..=LEN_MAX)?);
         let header = memory.header(MAGIC, VERSION, 2).map_err(MemoryError::from)?;
@@ -281,7 +282,8 @@ impl Writer {
         Ok(Self { memory, body, flag: 0 })
     }
 
-    /// Writes; the reader is not called. What lies in a ring is not shown before [`show`](Self::publish_silently).
+    /// Writes a message without waking the reader. A ring's reader sees it only after
+    /// [`publish_silently`](Self::publish_silently).
     pub(crate) fn put(
         &mut self,
         entry: Option<u32>,
@@ -303,7 +305,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Shows what was written, and calls nobody.
+    /// Publishes the written messages without a wake-up.
     pub(crate) fn publish_silently(&mut self) {
         self.memory.put(FLAG, self.flag);
         if let Write::Ring(ring) = &mut self.body {
@@ -311,7 +313,7 @@ impl Writer {
         }
     }
 
-    /// Shows it; true: the reader sleeps, and this caller owes it the call.
+    /// Publishes the written messages; returns true if the reader sleeps: then this caller must wake it.
     #[must_use = "the reader waits for the call"]
     pub(crate) fn flush(&mut self) -> bool {
         self.memory.put(FLAG, self.flag);
@@ -328,9 +330,9 @@ impl Writer {
         }
     }
 
-    /// Whether the reader will look until then without being called.
+    /// Whether the reader will look before `due` without being woken.
     pub(crate) fn polls_before(&self, due: Instant) -> bool {
-        // What was shown is seen by a reader that lies down now, or its time is seen here.
+        // A reader that is about to sleep sees the published messages, or its wake-up time is seen here.
         fence(Ordering::SeqCst);
         self.memory.atomic(WAKES_AT).load(Ordering::Acquire) <= due.0
     }

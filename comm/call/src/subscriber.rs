@@ -1,4 +1,4 @@
-//! A program's connection to a service: what it asks by the socket, and its memory if it has subscribed.
+//! A program's connection to a service: its requests by the socket, and its memory if it has subscribed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,10 +19,10 @@ use crate::registered::Registered;
 use crate::segment::{Layout, Reader, SegmentError, Writer};
 use crate::service::{Call, CallKind, DATA_MAX};
 
-/// After how many calls of one program the others have their turn.
+/// After this number of calls of one program the others have their turn.
 const TURN_MAX: usize = 256;
 
-/// What came by the socket.
+/// The outcome of a message from the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandledMessage {
     Nothing,
@@ -30,7 +30,7 @@ pub(crate) enum HandledMessage {
     End,
 }
 
-/// Why a program is not subscribed.
+/// Why a subscription is refused.
 #[derive(Debug, thiserror::Error)]
 enum SubscribeError {
     #[error("no memory came with it; send a descriptor of the memory for events")]
@@ -62,7 +62,7 @@ impl DeferredCall {
     }
 }
 
-/// Hands a call in that nobody waits for.
+/// Delivers a call that needs no reply.
 fn call(now: Instant, registered: &mut Registered, who: (u32, u32), kind: CallKind, data: &[u8]) {
     let (pid, uid) = who;
     let call = Call { pid, uid, kind, wants_reply: false, data };
@@ -83,13 +83,14 @@ pub(crate) struct Connection {
     control: control::Connection,
     pid: Pid,
     uid: u32,
-    /// What the program writes to when the host sleeps: one for each, so that none can take another's call.
+    /// The eventfd by which the program wakes the host: one for each program, so that none can take
+    /// another's wake-up.
     event: EventFd,
     subscription: Option<Box<Subscription>>,
 }
 
 impl Connection {
-    /// A connection of a program that may call: of this user, or root's.
+    /// A connection of a program that may call: one of this user, or of root.
     pub(crate) fn new(control: control::Connection) -> Option<Self> {
         let who = control.peer().ok()?;
         let event = EventFd::new().ok()?;
@@ -113,7 +114,7 @@ impl Connection {
         self.subscription.as_ref()?.task
     }
 
-    /// Whether nothing lies in its memory, so that the host may sleep until then.
+    /// Whether the memory holds no call, so that the host may sleep until `until`.
     pub(crate) fn prepare_sleep(&self, until: Instant) -> bool {
         self.subscription.as_ref().is_none_or(|one| one.calls.prepare_sleep(until))
     }
@@ -124,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Hands in what lies in its memory, up to a turn's worth; how many calls there were.
+    /// Delivers the calls in the memory, up to a turn's worth; returns their number.
     pub(crate) fn take_calls(
         &mut self,
         now: Instant,
@@ -133,7 +134,7 @@ impl Connection {
     ) -> Result<usize, ()> {
         let (pid, uid) = (self.pid(), self.uid);
         let Some(subscription) = &mut self.subscription else { return Ok(0) };
-        // Emptied, so that it does not end the next sleep.
+        // Cleared, so that it does not end the next sleep.
         self.event.clear();
         for count in 0..TURN_MAX {
             let Some((_, tag)) = subscription.calls.take().map_err(|_| ())? else {
@@ -155,7 +156,7 @@ impl Connection {
                 let service = registered.name.clone();
                 let waits = DeferredCall { service, pid, uid, data: data.to_vec() };
                 if let Err(waits) = held.push(Instant(tag), waits) {
-                    // Too many wait: rather early than never.
+                    // Too many calls wait: early delivery is better than none.
                     waits.deliver_call(now, registered);
                 }
                 continue;
@@ -165,7 +166,7 @@ impl Connection {
         Ok(TURN_MAX)
     }
 
-    /// Puts an event into its memory; false if there is no room.
+    /// Puts an event into the program's memory; false if there is no room.
     pub(crate) fn enqueue_event(&mut self, event: &Event) -> bool {
         let Some(subscription) = &mut self.subscription else { return false };
         let tag = event.deadline.map_or(u64::MAX, |deadline| deadline.0);
@@ -181,7 +182,7 @@ impl Connection {
         given
     }
 
-    /// Shows it what it was given, and calls it if it sleeps.
+    /// Publishes the program's events, and wakes it if it sleeps.
     pub(crate) fn flush(&mut self) {
         if let Some(subscription) = &mut self.subscription
             && std::mem::take(&mut subscription.is_dirty)
@@ -191,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// It is gone, or is to go.
+    /// Ends the connection of a program that is gone or must go.
     pub(crate) fn leave(&mut self, registered: &mut Registered, dispatcher: Option<&Dispatcher>) {
         let Some(subscription) = self.subscription.take() else { return };
         registered.counts.subscribers -= 1;
@@ -201,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Takes a message and answers it.
+    /// Handles a message and answers it.
     pub(crate) fn handle_message(
         &mut self,
         now: Instant,
@@ -271,7 +272,7 @@ impl Connection {
         Ok(HandledMessage::Call)
     }
 
-    /// Whether it will be preferred.
+    /// Handles a subscription; returns whether the program will be preferred.
     fn subscribe(
         &mut self,
         up: Layout,

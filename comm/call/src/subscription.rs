@@ -17,57 +17,57 @@ use crate::message::{Preference, Request, Subscribed, tag};
 use crate::segment::{Layout, PutError, Reader, Writer};
 use crate::service::DATA_MAX;
 
-/// How a program wants a service's events, and makes its calls.
+/// A program's options for a service's events, and for its calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SubscribeOptions {
     /// The memory for its calls.
     pub calls: Layout,
     /// The memory for events.
     pub events: Layout,
-    /// How it is called when it sleeps.
+    /// How the program is woken when it sleeps.
     pub wake_method: WakeMethod,
     /// Processor time for its events.
     pub preference: Option<Preference>,
 }
 
-/// When a deferred call is made, at the latest.
+/// When a deferred call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deferral {
     /// With this program's next direct or generic call.
     NextCall,
     /// After this time, and not before.
     After(Duration),
-    /// Before the service's host hands out any event.
+    /// Before the service's host delivers any event.
     BeforeDispatch,
 }
 
 /// An event of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceEvent<'a> {
-    /// Its entry, if the memory is a bit pattern.
+    /// The entry, if the memory is a bit pattern.
     pub entry: Option<u32>,
-    /// When it is of no more use.
+    /// The deadline.
     pub deadline: Option<Instant>,
-    /// What it says.
+    /// The payload.
     pub data: &'a [u8],
 }
 
-/// A subscription: calls through memory, and events. Ends when dropped.
+/// A subscription: calls through memory, and events. Dropping it ends it.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
     calls: Writer,
     events: Reader,
-    /// What calls us, if we are called by an eventfd.
+    /// The eventfd that wakes this program, if it is woken by one.
     our_event: Option<EventFd>,
-    /// What calls the host.
+    /// The eventfd that wakes the host.
     service_event: EventFd,
     preferred: bool,
     clock: Clock,
 }
 
 impl Client {
-    /// Subscribes: memory both ways, which the two share from now on.
+    /// Subscribes: memory in both directions, shared with the service from now on.
     pub fn subscribe(mut self, wish: SubscribeOptions) -> Result<Subscription, ClientError> {
         let events = Reader::create(wish.events)?;
         let own = match wish.wake_method {
@@ -99,21 +99,22 @@ impl Client {
 }
 
 impl Subscription {
-    /// Whether the scheduler prefers this program for events, as it wished.
+    /// Whether the scheduler prefers this program for events, as requested.
     #[must_use]
     pub const fn is_preferred(&self) -> bool {
         self.preferred
     }
 
-    /// A fast call: written where the service looks when it next runs; nobody is woken. No system
-    /// call. In a bit pattern it goes to `entry`, or to the first that is free.
+    /// A fast call: written where the service looks when it next runs, without a wake-up or a
+    /// system call. In a bit pattern it goes to `entry`, or to the first free one.
     pub fn call_fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::FAST, data)?;
         self.calls.publish_silently();
         Ok(())
     }
 
-    /// A deferred call. Many cost the service one wake-up at most, and none if it looks in time anyway.
+    /// A deferred call. Many of them cost the service at most one wake-up, and none if it looks in
+    /// time anyway.
     pub fn call_deferred(
         &mut self,
         when: Deferral,
@@ -121,9 +122,9 @@ impl Subscription {
         data: &[u8],
     ) -> Result<(), PutError> {
         match when {
-            // Not shown yet.
+            // Not published yet.
             Deferral::NextCall => self.put(entry, tag::NEXT_CALL, data),
-            // The host looks at all calls before it hands out anything.
+            // The host reads all calls before it delivers any event.
             Deferral::BeforeDispatch => {
                 self.put(entry, tag::BEFORE_DISPATCH, data)?;
                 self.calls.publish_silently();
@@ -141,7 +142,7 @@ impl Subscription {
         }
     }
 
-    /// A call that is made at once; with it all that waited for the next one. A sleeping host is woken.
+    /// A call that is made at once, with all that waited for the next one. A sleeping host is woken.
     pub fn call_direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::DIRECT, data)?;
         self.wake();
@@ -161,19 +162,19 @@ impl Subscription {
         self.calls.put(entry, tag, data)
     }
 
-    /// Shows what was written, and wakes the host if it sleeps.
+    /// Publishes the written calls, and wakes the host if it sleeps.
     fn wake(&mut self) {
         if self.calls.flush() {
             self.service_event.ring();
         }
     }
 
-    /// Takes the next event, without a system call; late ones are passed over.
+    /// Takes the next event, without a system call; late ones are skipped.
     ///
     /// # Errors
-    /// [`ClientError::Control`] if the service's memory makes no sense.
+    /// [`ClientError::Control`] if the service's memory is invalid.
     pub fn take(&mut self) -> Result<Option<ServiceEvent<'_>>, ClientError> {
-        /// So that one who raises faster than this takes does not keep it here.
+        /// A bound, so that a source that raises faster than this takes does not keep the thread here.
         const LATE_MAX: usize = 65_536;
         for _ in 0..LATE_MAX {
             let taken = self.events.take();
@@ -188,7 +189,7 @@ impl Subscription {
         Ok(None)
     }
 
-    /// The paper's `flag`: how many events were written so far, by a look at the memory.
+    /// The paper's `flag`: the number of events written so far, by a look at the memory.
     #[must_use]
     pub fn flag(&self) -> u64 {
         self.events.flag()
@@ -200,14 +201,14 @@ impl Subscription {
         self.events.has_message()
     }
 
-    /// Readable when events have come ([`WakeMethod::Event`]), for a loop of the program's own, which calls
-    /// [`arm`](Self::arm) before it waits.
+    /// Readable when events have come ([`WakeMethod::Event`]), for a loop of the program's own,
+    /// which calls [`arm`](Self::arm) before it waits.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.our_event.as_ref().map(AsFd::as_fd)
     }
 
-    /// About to wait to be called; false if there are events to take first.
+    /// Prepares to wait for a wake-up; false if there are events to take first.
     #[must_use]
     pub fn prepare_wait(&mut self) -> bool {
         if let Some(own) = &self.our_event {
@@ -216,10 +217,10 @@ impl Subscription {
         self.events.prepare_sleep(Instant::MAX)
     }
 
-    /// Waits for an event, until an instant of [`Clock::shared`]; false if none came, or the service
-    /// is gone.
+    /// Waits for an event, until an instant of [`Clock::shared`]; false if none came, or the
+    /// service is gone.
     pub fn wait(&mut self, until: Instant) -> bool {
-        /// The connection is looked at now and then, since a futex does not tell of its end.
+        /// The connection is checked now and then, since a futex does not signal its end.
         const POLL_EVERY: Duration = Duration::from_millis(100);
         exact_timers();
         while !self.has_events() {

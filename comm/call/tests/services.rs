@@ -1,5 +1,5 @@
-//! Services, their callers and subscribers, in two threads of one process as in two processes: nothing is shared
-//! but sockets and memory.
+//! Services, their callers and subscribers, in two threads of one process as in two processes: they
+//! share only sockets and memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,10 +42,10 @@ fn patience() -> Instant {
     Clock::shared().now() + Duration::from_secs(30)
 }
 
-/// Whom for, what, how long it is of use, and where it goes.
+/// The recipient, the data, the time to the deadline, and the entry.
 type ToRaise = (char, Vec<u8>, Option<Duration>, Option<u32>);
 
-/// What the service below was called with, and what it is to raise when it runs.
+/// The calls that the service below received, and the events that it raises when it runs.
 #[derive(Default)]
 struct Notes {
     calls: Vec<(CallKind, Vec<u8>)>,
@@ -142,7 +142,7 @@ fn fast_calls_wake_nobody_and_are_seen_with_the_next() {
     for n in 0..10 {
         caller.call_fast(None, &[n]).unwrap();
     }
-    // It may still have been awake from the subscription; from now on it sleeps.
+    // The host may still be awake from the subscription; from now on it sleeps.
     std::thread::yield_now();
     caller.call_direct(None, b"now").unwrap();
     until("all were seen", || calls(&notes).len() == 11);
@@ -162,7 +162,7 @@ fn deferred_calls_come_when_they_are_to_and_together() {
     }
     let due = clock.now() + Duration::from_millis(30);
     caller.call_deferred(Deferral::After(Duration::from_millis(30)), None, b"late").unwrap();
-    // What was deferred until the next call is not shown by that.
+    // That call does not publish those that were deferred until the next call.
     until("the next call brings them", || {
         caller.call(b"x").unwrap();
         calls(&notes).iter().filter(|call| call.0 == CallKind::Deferred).count() >= 5
@@ -171,7 +171,7 @@ fn deferred_calls_come_when_they_are_to_and_together() {
     assert!(clock.now() >= due, "and not before");
     caller.call_deferred(Deferral::BeforeDispatch, None, b"before").unwrap();
     notes.lock().unwrap().raise.push(('a', b"event".to_vec(), None, None));
-    // A generic call makes it run and raise.
+    // A generic call makes the service run and raise.
     caller.call(b"run").unwrap();
     assert!(caller.wait(patience()));
     assert_eq!(caller.take().unwrap().unwrap().data, b"event");
@@ -242,7 +242,7 @@ fn bit_patterns_hold_the_newest_of_each_entry() {
         ('a', b"new".to_vec(), None, Some(5)),
         ('a', b"first".to_vec(), None, Some(0)),
     ]);
-    // Values that are of interest as they are when somebody looks.
+    // Values of which only the current one matters when the subscriber looks.
     for rate in [10_u64, 20, 30] {
         program.call_deferred(Deferral::BeforeDispatch, Some(2), &rate.to_ne_bytes()).unwrap();
     }
@@ -329,7 +329,7 @@ fn who_ended_and_who_is_silent_are_told_apart() {
     let mut waiting = Client::open(&place.0, "mute").unwrap();
     let other = seqpacket::accept(&listener).unwrap().unwrap();
     assert!(matches!(waiting.call(b""), Err(ClientError::Control(ControlError::TimedOut(_)))));
-    // What it says too late is not taken for the next answer.
+    // A late reply is not taken for the next answer.
     let _ = seqpacket::send(&other, b"late", &[]);
     assert!(matches!(waiting.call(b""), Err(ClientError::Control(ControlError::Closed))));
 }

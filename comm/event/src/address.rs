@@ -3,20 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a host listens, or is connected to.
+/// The address at which a host listens, or to which a process connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     host: String,
     port: u16,
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no address; write HOST:PORT, as 192.168.1.5:7451 or [::1]:7451")]
 pub struct AddressError(String);
 
 impl Address {
-    /// On the loopback.
+    /// An address on the loopback.
     pub fn loopback(port: u16) -> Self {
         Self { host: "127.0.0.1".to_owned(), port }
     }

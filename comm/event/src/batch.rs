@@ -1,44 +1,44 @@
-//! Events that go together: while a source is ahead of the engine, what it sends waits a moment and goes
-//! as one message of the engine's, which costs as much as one event would. A lone event never waits: only
-//! who has come again at once for [`AHEAD`] times in a row is ahead.
+//! Batches of events: while a source is ahead of the engine, its events wait a moment and go as one
+//! message of the engine, which costs as much as one event would. A lone event never waits. A
+//! source is ahead only after it has sent its next event at once [`AHEAD`] times in a row.
 //!
-//! On the wire: the byte [`MARK`], where a single frame has its kind, and then each frame behind its
-//! length as a varint.
+//! On the wire a batch is the byte [`MARK`], where a single frame has its kind, and then each frame
+//! after its length as a varint.
 
 use selvedge_control_event::HostId;
 use selvedge_units::{Duration, Instant};
 
-/// Stands where a single frame says which kind it is.
+/// Stands where a single frame has its kind.
 const MARK: u8 = 7;
-/// A source that comes again within this has come at once.
+/// A source whose next event follows within this time has sent it at once.
 const BATCH_GAP: Duration = Duration::from_micros(20);
-/// How often in a row it does so before its events wait.
+/// How often in a row a source does so before its events wait.
 const AHEAD: u32 = 16;
-/// How long events wait at most.
+/// The longest wait of an event.
 pub(crate) const WAIT: Duration = Duration::from_micros(200);
-/// The bytes that go together: beyond, the engine's cost for each byte counts, not that for a message.
+/// The size of a full batch, in bytes: beyond it the engine's cost per byte dominates that per message.
 const FULL: usize = 16 << 10;
-/// Longer frames go by themselves.
+/// Longer frames are sent alone.
 const FRAME_MAX: usize = 4 << 10;
-/// The most receivers, or channels, for which events wait.
+/// The largest number of receivers, or channels, for which events wait.
 const PENDING_MAX: usize = 16;
 
-/// Where events go.
+/// The destination of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchTarget<'a> {
-    /// To one host.
+    /// One host.
     Participant(HostId),
-    /// To all that want a channel's.
+    /// All members that want a channel's events.
     Channel(&'a str),
 }
 
-/// Events that wait to go together.
+/// Events that wait to be sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The channel, or else the host.
+    /// The channel, if `host` is `None`.
     channel: String,
     host: Option<HostId>,
-    /// With the mark in front.
+    /// The frames, with the mark in front.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -48,18 +48,18 @@ impl Batch {
     }
 }
 
-/// What waits at a source.
+/// The waiting batches of a source.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// A source that comes again within this has come at once: [`BATCH_GAP`], and longer in tests that
-    /// must not depend on how fast this machine is.
+    /// A source whose next event follows within this time has sent it at once: [`BATCH_GAP`], and
+    /// longer in tests that must not depend on the speed of this machine.
     pub(crate) at_once: Duration,
     pending: Vec<Batch>,
     spare: Vec<Batch>,
-    /// When the last event was done with.
+    /// When the last event was sent or added to a batch.
     last: Option<Instant>,
     in_a_row: u32,
-    /// When the first that waits has waited long enough.
+    /// When the batches are due, by the first event that waits.
     due: Option<Instant>,
 }
 
@@ -77,19 +77,19 @@ impl Default for Batches {
 }
 
 impl Batches {
-    /// Whether an event that is sent now is to [wait](Self::add).
+    /// Whether an event that is sent now should [wait](Self::add).
     pub(crate) fn should_batch(&mut self, now: Instant, size: usize) -> bool {
         let at_once = self.last.is_some_and(|last| now.since(last) <= self.at_once);
         self.in_a_row = if at_once { self.in_a_row.saturating_add(1) } else { 0 };
         self.in_a_row >= AHEAD && size <= FRAME_MAX
     }
 
-    /// An event is done with: it was sent, or waits.
+    /// Records that an event was sent or added to a batch.
     pub(crate) fn done(&mut self, now: Instant) {
         self.last = Some(now);
     }
 
-    /// Whether what waits has to go before this does, lest this overtake it.
+    /// Whether the waiting batches must be sent before this event, so that it does not overtake them.
     pub(crate) fn must_flush_before(&self, to: BatchTarget<'_>) -> bool {
         let is_other =
             |one: &Batch| one.host.is_some() != matches!(to, BatchTarget::Participant(_));
@@ -97,7 +97,7 @@ impl Batches {
             || (self.pending.len() >= PENDING_MAX && !self.pending.iter().any(|one| one.to() == to))
     }
 
-    /// Has an event wait; what is full comes back, to be sent and [given back](Self::give_back).
+    /// Adds an event to a batch; returns the batch if it is full, to be sent and [recycled](Self::recycle).
     pub(crate) fn add(&mut self, now: Instant, to: BatchTarget<'_>, frame: &[u8]) -> Option<Batch> {
         let at = self.pending.iter().position(|one| one.to() == to).unwrap_or_else(|| {
             let mut batch = self.spare.pop().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Batches {
         is_full.then(|| self.take(at))
     }
 
-    /// The next that waits; all of it goes now.
+    /// Takes the next waiting batch; the caller sends all of them now.
     pub(crate) fn pop(&mut self) -> Option<Batch> {
         (!self.pending.is_empty()).then(|| self.take(0))
     }
@@ -135,20 +135,20 @@ impl Batches {
         batch
     }
 
-    /// Its memory is used again.
+    /// Keeps a batch's memory for reuse.
     pub(crate) fn recycle(&mut self, batch: Batch) {
         if self.spare.len() < PENDING_MAX {
             self.spare.push(batch);
         }
     }
 
-    /// When what waits has to go; `None` if nothing waits.
+    /// When the waiting batches must be sent; `None` if there are none.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 }
 
-/// Appends a length: seven bits a byte, the lowest first, as postcard's varints.
+/// Appends a length: seven bits a byte, the lowest first, as in postcard's varints.
 fn put_length(mut length: usize, to: &mut Vec<u8>) {
     while length >= 0x80 {
         to.push(length as u8 | 0x80);
@@ -160,25 +160,25 @@ fn put_length(mut length: usize, to: &mut Vec<u8>) {
 /// The frames of a message, one after the other.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// How far they were taken.
+    /// The offset of the next frame.
     at: usize,
 }
 
 impl Default for Frames {
-    /// Of no message yet.
+    /// No message yet.
     fn default() -> Self {
         Self { at: usize::MAX }
     }
 }
 
 impl Frames {
-    /// Begins with a message.
+    /// Starts with a message.
     pub(crate) fn begin(&mut self) {
         self.at = 0;
     }
 
-    /// Where the next frame lies. If what is left is none, all of it is the frame: its reader
-    /// counts it.
+    /// The range of the next frame. If the rest is not a valid frame, all of it is returned as one:
+    /// its reader counts the error.
     pub(crate) fn next(&mut self, message: &[u8]) -> Option<std::ops::Range<usize>> {
         if self.at == 0 && message.first() != Some(&MARK) {
             self.at = message.len().max(1);
@@ -197,7 +197,7 @@ impl Frames {
     }
 }
 
-/// How many bytes a length takes, and the length.
+/// The size of a length's encoding, and the length.
 fn length(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut length = 0;
     for (at, byte) in bytes.iter().take(4).enumerate() {
@@ -284,7 +284,7 @@ mod tests {
         }
         assert_eq!(frames(&[MARK]), Vec::<Vec<u8>>::new());
         assert_eq!(frames(&[MARK, 2, 5, 6, 1, 8]), [vec![5, 6], vec![8]]);
-        // It says that it is longer, of no length, or of an endless one.
+        // Frames with a length beyond the message, without a length, or with an endless one.
         assert_eq!(frames(&[MARK, 1, 5, 9, 1]), [vec![5], vec![9, 1]]);
         assert_eq!(frames(&[MARK, 0, 5]), [vec![0, 5]]);
         assert_eq!(frames(&[MARK, 255, 255, 255, 255, 0]), [vec![255, 255, 255, 255, 0]]);

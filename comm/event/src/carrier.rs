@@ -1,4 +1,4 @@
-//! The transport between hosts, over a Zenoh session; and over rings to those of this machine.
+//! The transport between hosts, over a Zenoh session, and over rings to hosts on this machine.
 
 mod session;
 
@@ -21,65 +21,65 @@ use crate::message::MARK;
 use crate::ring_transport::RingTransport;
 use session::{ZenohSession, publisher, put, subscribe};
 
-/// After so many frames the exchange's sinks get their turn, before it takes more.
+/// After this number of frames the exchange's sinks have their turn.
 const TURN_MAX: usize = 1024;
-/// The most publishers that are kept ready for hosts; more are made when they are needed.
+/// The largest number of publishers that are kept for hosts; others are made when they are needed.
 const READY_MAX: usize = 512;
-/// How long closing a session may take.
+/// The longest time for closing a session.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
-/// Beside hosts that rings reach, so many others are sent an event one by one; more by the channel's key,
-/// which the former then pass over.
+/// If some members have rings, at most this number of others are sent an event one by one. With
+/// more, the event goes by the channel's key, and members with rings ignore that copy.
 const FEW: usize = 4;
-/// How many messages in a row come from rings before the engine's have their turn.
+/// Messages in a row from rings before the engine's messages have their turn.
 const RINGS_TURN: u32 = 64;
-/// How often it is waited for what a host that is gone had put into its ring.
+/// How often the carrier waits for the rest of the ring of a host that is gone.
 const GONE_ROUNDS_MAX: u32 = 64;
 
-/// What the engine's threads call when the inbox has something; it must not wait.
+/// The engine's threads call it when the inbox has something; it must not block.
 pub(crate) type Arrived = Arc<dyn Fn() + Send + Sync>;
 
-/// How often the engine is looked at, and how long it may be alone before it is started again: at
-/// first, and at most.
+/// How often the engine is checked. How long it may be without connections before it is restarted:
+/// at first, and at most.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 const RECONNECT_AFTER: Duration = Duration::from_secs(5);
 const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// One process's session.
 pub(crate) struct Carrier {
-    /// `None` when it is over.
+    /// `None` once it is closed.
     opened: Option<ZenohSession>,
     keys: Keys,
     inbox: Arc<Inbox>,
     arrived: Arrived,
-    /// The message that is taken apart, and from whom it is.
+    /// The message that is being split into frames, and its sender.
     current: Vec<u8>,
     sender: HostId,
     frames: Frames,
-    /// How many frames are taken before sinks get their turn.
+    /// The number of frames that may be taken before the sinks have their turn.
     left: usize,
     clock: Clock,
     batches: Batches,
-    /// Whether somebody will look when what waits is due.
+    /// Whether a thread will check when the batches are due.
     has_timer: bool,
-    /// The channels whose events are wanted here.
+    /// The channels for which this process wants events.
     wanted: HashMap<String, Option<Subscriber<()>>>,
-    /// Rings to the hosts of this machine, if they are wanted and can be had.
+    /// Rings to the hosts of this machine, if they are enabled and available.
     ring_transport: Option<RingTransport>,
     from_rings: u32,
-    /// A host that is gone, of whose ring something is unread, and how often that is waited for.
+    /// A host that is gone with messages unread in its ring, and how often to wait for them.
     gone: Option<(HostId, u32)>,
-    /// Those whom no ring reaches, and those whose ring had no room for the last event.
+    /// Members without a ring, and those whose ring had no room for the last event.
     peers_without_ring: Vec<HostId>,
     full: Vec<HostId>,
-    /// Since when nobody is connected, and how long that is borne.
+    /// Since when no host is connected, and how long the carrier tolerates it.
     disconnected_since: Option<Instant>,
     patience: Duration,
 }
 
 impl Carrier {
-    /// Opens a session by the engine's own configuration, says that this host is there, and hears of
-    /// the others.
+    /// Opens a session with the engine's own configuration, announces this host, and subscribes to
+    /// announcements of the others.
     pub(crate) fn new(
         configuration: &str,
         domain: &str,
@@ -114,7 +114,7 @@ impl Carrier {
         })
     }
 
-    /// Gives the exchange what has come, has it do what is due, and sends what it sends.
+    /// Passes received frames to the exchange, runs its timeouts, and sends its frames.
     pub(crate) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
         self.begin_round(now);
         while let Some(news) = self.poll_transport_event() {
@@ -129,7 +129,7 @@ impl Carrier {
         self.transmit(now, exchange);
     }
 
-    /// Sends what the exchange has to send; to be called after each call of the exchange.
+    /// Sends the frames of the exchange; called after each call of the exchange.
     pub(crate) fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
         while let Some(Interest { channel, wants }) = exchange.poll_interest() {
             self.set_interest(&channel, wants);
@@ -161,20 +161,20 @@ impl Carrier {
         }
     }
 
-    /// Lets the exchange take more: its sinks had their turn.
+    /// Allows the exchange to take more frames, since its sinks had their turn.
     fn begin_round(&mut self, now: Instant) {
         self.left = TURN_MAX;
         self.read_late_rings(now);
     }
 
-    /// Whether somebody has to be told that events wait here, who [lets them go](Self::let_go) in time.
+    /// Whether a thread must be notified that events wait here; it [sends them](Self::flush_due) in time.
     pub(crate) fn needs_timer(&mut self) -> bool {
         let is_new = !self.has_timer && self.batches.due().is_some();
         self.has_timer |= is_new;
         is_new
     }
 
-    /// Sends what has waited long enough; when to come again, if at all.
+    /// Sends batches that have waited long enough; returns when to call again, if at all.
     pub(crate) fn flush_due(&mut self, now: Instant) -> Option<Instant> {
         if self.batches.due().is_some_and(|due| due <= now) {
             self.flush();
@@ -191,7 +191,7 @@ impl Carrier {
         due.into_iter().chain(early).min()
     }
 
-    /// Reads rings that have waited too long for the word that they may be.
+    /// Reads rings that have waited too long for the message that permits it.
     fn read_late_rings(&mut self, now: Instant) {
         if let Some(ring_transport) = &mut self.ring_transport {
             for host in ring_transport.late_switches(now) {
@@ -206,7 +206,7 @@ impl Carrier {
         self.ring_transport.as_mut()
     }
 
-    /// Says over the engine what has to be said of rings.
+    /// Sends the waiting messages about rings over the engine.
     fn send_pending(&mut self) {
         while let Some((host, message)) =
             self.ring_transport.as_mut().and_then(RingTransport::poll_message)
@@ -216,7 +216,7 @@ impl Carrier {
         }
     }
 
-    /// Takes note of rings that are ready or gone.
+    /// Handles rings that became ready or are gone.
     fn settle(&mut self, now: Instant) {
         if let Some(ring_transport) = &mut self.ring_transport {
             ring_transport.settle(now);
@@ -244,7 +244,7 @@ impl Carrier {
         self.batches.due().is_some()
     }
 
-    /// Sends all that waits.
+    /// Sends all batches.
     fn flush(&mut self) {
         while let Some(batch) = self.batches.pop() {
             self.put(batch.to(), &batch.bytes);
@@ -252,7 +252,7 @@ impl Carrier {
         }
     }
 
-    /// Sends an event, or has it wait for others while its source is ahead.
+    /// Sends an event, or adds it to a batch while its source is ahead.
     fn event(&mut self, now: Instant, to: BatchTarget<'_>, bytes: &[u8]) {
         let should_batch = self.batches.should_batch(now, bytes.len());
         if !should_batch || self.batches.must_flush_before(to) {
@@ -269,7 +269,7 @@ impl Carrier {
         self.batches.done(self.clock.now());
     }
 
-    /// Gives a message to the engine, by a publisher that is kept.
+    /// Passes a message to the engine, through a publisher that is kept.
     fn put(&mut self, to: BatchTarget<'_>, bytes: &[u8]) {
         let Some(ZenohSession { session, hosts, channels, .. }) = &mut self.opened else { return };
         match to {
@@ -298,7 +298,7 @@ impl Carrier {
         }
     }
 
-    /// Sends a frame at once, behind what waits for the host.
+    /// Sends a frame at once, after the batches for the host.
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
         if self.send_by_ring(now, to, bytes) == PutOutcome::Gone {
             self.flush();
@@ -325,7 +325,7 @@ impl Carrier {
             }
             return;
         }
-        // Some who get it by a ring still hear the engine.
+        // Some members with rings still read the engine's messages.
         for (host, _) in self.inbox.hosts() {
             if !self
                 .ring_transport
@@ -337,14 +337,14 @@ impl Carrier {
         }
     }
 
-    /// The next message that has come.
+    /// The next received frame.
     fn poll(&mut self, now: Instant) -> Option<(HostId, &[u8])> {
         loop {
             if let Some(frame) = self.frames.next(&self.current) {
                 self.left = self.left.saturating_sub(1);
                 return Some((self.sender, &self.current[frame]));
             }
-            // Between messages, so that what is left waits in the inbox.
+            // Only between messages, so that the rest waits in the inbox.
             if self.left == 0 {
                 return None;
             }
@@ -378,7 +378,7 @@ impl Carrier {
         }
     }
 
-    /// Sends an event, which may wait for others, to a host.
+    /// Sends an event to a host; it may wait in a batch.
     fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
         match self.send_by_ring(now, to, bytes) {
             PutOutcome::Done => return,
@@ -392,7 +392,7 @@ impl Carrier {
         self.event(now, BatchTarget::Participant(to), bytes);
     }
 
-    /// Sends one event to hosts that are all that want the channel's events.
+    /// Sends one event to hosts, which are all that want the channel's events.
     fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
         self.settle(now);
         let Some(ring_transport) = &mut self.ring_transport else {
@@ -423,7 +423,7 @@ impl Carrier {
         }
     }
 
-    /// Events of a channel are wanted here from now on, or no more.
+    /// Starts or stops receiving events of a channel.
     fn set_interest(&mut self, channel: &str, wants: bool) {
         if !wants {
             self.wanted.remove(channel);
@@ -440,7 +440,7 @@ impl Carrier {
         }
     }
 
-    /// Whether what goes to a host, and what comes from it, goes through memory that both share.
+    /// Whether messages to a host, and messages from it, go through shared memory.
     pub(crate) fn shares_memory(&self, host: HostId) -> (bool, bool) {
         let ring_transport = self.ring_transport.as_ref();
         ring_transport.map_or((false, false), |ring_transport| {
@@ -448,14 +448,14 @@ impl Carrier {
         })
     }
 
-    /// How many messages have come and were never taken, since this process was behind.
+    /// The number of messages that arrived and were dropped, since this process was behind.
     pub(crate) fn missed(&self) -> u64 {
         let rings =
             self.ring_transport.as_ref().map_or(0, |ring_transport| ring_transport.view().missed);
         rings + self.inbox.dropped().0
     }
 
-    /// The next host that has come or gone.
+    /// The next host that appeared or went away.
     fn poll_transport_event(&mut self) -> Option<TransportEvent> {
         let (news, tries) = match self.gone.take() {
             Some((host, tries)) => {
@@ -465,7 +465,7 @@ impl Carrier {
             None => (self.inbox.pop_news()?, GONE_ROUNDS_MAX),
         };
         let TransportEvent::Down(host) = news else { return Some(news) };
-        // What it put into its ring before it went is taken first.
+        // The rest of a host's ring is read before the host is gone.
         if let Some(ring_transport) = &mut self.ring_transport {
             if tries > 0 && ring_transport.has_unread_of(host) {
                 self.gone = Some((host, tries - 1));
@@ -480,8 +480,8 @@ impl Carrier {
         Some(news)
     }
 
-    /// Whether nobody has been connected for so long that the session should be opened again: the engine
-    /// gives up an address for good if the connection breaks while it is being made.
+    /// Whether no host has been connected for so long that the session should be reopened: the
+    /// engine gives up an address for good if a connection breaks while it is being made.
     pub(crate) fn is_disconnected(&mut self, now: Instant) -> bool {
         let Some(opened) = &self.opened else { return false };
         let info = opened.session.info();
@@ -513,7 +513,7 @@ impl Carrier {
         }
     }
 
-    /// Ends the session. Waits for it, but not for ever: a thread of the engine's may be held up.
+    /// Closes the session. It waits, but not for ever: a thread of the engine may be blocked.
     pub(crate) fn close(&mut self) {
         self.flush();
         let Some(opened) = self.opened.take() else { return };

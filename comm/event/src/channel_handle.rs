@@ -1,4 +1,4 @@
-//! A channel that this process has opened: where events are sent and sinks subscribed.
+//! A channel that this process has opened: it publishes events and subscribes sinks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ use selvedge_control_event::{
 };
 use selvedge_units::Duration;
 
-/// How often a source looks whether a sink of its own process has room.
+/// How often a source checks whether a sink of its own process has room.
 const POLL_EVERY: Duration = Duration::from_millis(1);
 
-/// A channel that is open here. All clones are one; the channel is left when the last handle and
-/// the last sink of this process are gone.
+/// A channel that is open here. All clones are one handle. The process leaves the channel when its
+/// last handle and its last sink are gone.
 pub struct ChannelHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) channel: ChannelId,
@@ -54,36 +54,36 @@ impl Drop for ChannelHandle {
 }
 
 impl ChannelHandle {
-    /// What its records hold here.
+    /// The format of its records here.
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// Sends an event to the sinks here and to the hosts that want it, and returns at once; how many
-    /// both are. It may be lost on its way, if the network or a host is overloaded.
+    /// Sends an event to the sinks here and to the hosts that want it, and returns at once; returns
+    /// both numbers. The event may be lost on its way, if the network or a host is overloaded.
     ///
     /// # Errors
-    /// If the sinks here can't have it; then nobody gets it.
+    /// If the sinks here can't take the event; then no other host gets it either.
     pub fn publish(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
         self.shared.with(|core, now| core.exchange.publish(now, self.channel, event))
     }
 
-    /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken it;
-    /// see [`Exchange::publish_reliably`](selvedge_control_event::Exchange::publish_reliably) for the bounds.
+    /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken it; see
+    /// [`Exchange::publish_reliably`](selvedge_control_event::Exchange::publish_reliably) for the bounds.
     ///
     /// # Errors
-    /// If the sinks here can't have it; then nobody gets it.
+    /// If the sinks here can't take the event; then no other host gets it either.
     pub fn publish_reliably(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
         self.shared.with(|core, now| core.exchange.publish_reliably(now, self.channel, event))
     }
 
-    /// As [`publish_reliably`](Self::publish_reliably), at the pace of the slowest member that is there: waits
-    /// until all have taken enough, at most so long, or for ever. So a source may go as fast as it can
-    /// and nobody misses anything. A member that is lost is not waited for.
+    /// As [`publish_reliably`](Self::publish_reliably), at the pace of the slowest member. It waits
+    /// until all members have taken enough, at most `patience`, or for ever. So a source may go as
+    /// fast as it can, and no member misses an event. It does not wait for a member that is lost.
     ///
     /// # Errors
-    /// [`PublishError::Behind`] or [`PublishError::Blocked`] if a member, or a sink here, is too slow for
-    /// that time; nobody has got the event then.
+    /// [`PublishError::Behind`] or [`PublishError::Blocked`] if a member, or a sink here, was too
+    /// slow for that time; then no sink has got the event.
     pub fn publish_paced(
         &self,
         event: Event<'_>,
@@ -102,7 +102,7 @@ impl ChannelHandle {
             signal.listen(None);
             let sent = self.shared.with(send);
             let look = match sent {
-                // Sinks here ring for nobody.
+                // Sinks here do not raise the signal, so the source polls.
                 Err(PublishError::Blocked(_)) => Some(StdInstant::now() + POLL_EVERY.to_std()),
                 Err(PublishError::Behind) => None,
                 done => break done,
@@ -120,7 +120,7 @@ impl ChannelHandle {
     /// Subscribes a sink.
     ///
     /// # Errors
-    /// If the channel has no room for one.
+    /// If the channel has no room for another sink.
     pub fn subscribe(&self, wish: Subscription) -> Result<Sink, SubscribeError> {
         let signal = Arc::new(SinkSignal::default());
         let sink = self.shared.with(|core, _| {
@@ -131,9 +131,9 @@ impl ChannelHandle {
         Ok(Sink::new(Arc::clone(&self.shared), self.channel, sink, signal))
     }
 
-    /// Calls a function with each event, on the thread that brings it: at once, without a wake-up. It
-    /// must be short, since the engine and sources wait for it meanwhile; it may publish. It ends when
-    /// what comes back is dropped.
+    /// Calls a function with each event, on the thread that brings it: at once, without a wake-up.
+    /// The function must be short, since the engine and sources wait for it; it may publish.
+    /// Dropping the result ends the calls.
     ///
     /// # Errors
     /// If the channel has no room for a sink.
@@ -152,8 +152,8 @@ impl ChannelHandle {
         Ok(DirectCallback { shared: Arc::clone(&self.shared), direct })
     }
 
-    /// Calls a function with each event, on a thread of its own, the earliest deadline first. It ends
-    /// when what comes back is dropped.
+    /// Calls a function with each event, on a thread of its own, the earliest deadline first.
+    /// Dropping the result ends the calls.
     ///
     /// # Errors
     /// If the channel has no room for a sink.
@@ -178,10 +178,10 @@ impl ChannelHandle {
         Ok(Callback { is_over, signal, thread: Some(thread) })
     }
 
-    /// A filter in E-code for this channel, as machine code.
+    /// Compiles a filter in E-code for this channel to machine code.
     ///
     /// # Errors
-    /// What is wrong with the source, or why it can't be run.
+    /// The error in the source, or why it can't run.
     pub fn filter(&self, name: &str, source: &str) -> Result<Filter, FilterError> {
         let program = selvedge_control_event::program(name, source, &self.format)?;
         let (handler, _) = handler::ready(program)?;
@@ -191,7 +191,7 @@ impl ChannelHandle {
     /// Checks a filter for this channel.
     ///
     /// # Errors
-    /// What is wrong with the source.
+    /// The error in the source.
     pub fn check(&self, name: &str, source: &str) -> Result<(), CodeError> {
         selvedge_control_event::program(name, source, &self.format).map(drop)
     }
@@ -208,13 +208,13 @@ impl ChannelHandle {
         hosts.into_iter().filter_map(|host| self.shared.inbox.name(host)).collect()
     }
 
-    /// Looks at the channel.
+    /// Calls `look` with a view of the channel.
     pub fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
         self.shared.with(|core, _| core.exchange.view(self.channel).map(|view| look(&view)))
     }
 }
 
-/// A function that is called at once; not called any more when dropped.
+/// A function that is called at once, until this is dropped.
 pub struct DirectCallback {
     shared: Arc<Shared>,
     direct: Arc<DirectSink>,
@@ -227,7 +227,7 @@ impl std::fmt::Debug for DirectCallback {
 }
 
 impl DirectCallback {
-    /// What became of its events.
+    /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
         let (channel, sink) = (self.direct.channel, self.direct.sink);
         let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
@@ -246,7 +246,7 @@ impl Drop for DirectCallback {
     }
 }
 
-/// A function that is called with events; ends when dropped.
+/// A function that is called with events, until this is dropped.
 #[derive(Debug)]
 pub struct Callback {
     is_over: Arc<AtomicBool>,

@@ -1,6 +1,6 @@
-//! What all handles of a process share: the exchange, behind a lock that is held for one step at a time.
-//! The engine's threads never wait for it: they leave what has come in the inbox, and whoever has the
-//! lock takes it out before and after its own step.
+//! The state that all handles of a process share: the exchange, behind a lock that is held for one
+//! step at a time. The engine's threads never wait for the lock: they leave messages in the inbox.
+//! The thread that has the lock takes them out before and after its own step.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,17 +20,17 @@ use crate::manage::Manager;
 use crate::received::Received;
 use crate::sink_signal::SinkSignal;
 
-/// A sink whose events a function gets at once, on the thread that brought them.
+/// A sink with a function that gets its events at once, on the thread that brought them.
 pub(crate) struct DirectSink {
     pub(crate) channel: ChannelId,
     pub(crate) sink: SinkId,
-    /// With the memory for its events.
+    /// The function, with the memory for its events.
     pub(crate) call: Mutex<(Received, Call)>,
 }
 
 pub(crate) type Call = Box<dyn FnMut(&Received) + Send>;
 
-/// A sink that somebody may wait for.
+/// A sink that a thread or task may wait for.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) channel: ChannelId,
@@ -40,24 +40,24 @@ pub(crate) struct Waiting {
 
 pub(crate) type Configure = Box<dyn Fn() -> Option<String> + Send>;
 
-/// What is behind the lock.
+/// The state behind the lock.
 pub(crate) struct Core {
     pub(crate) exchange: Exchange,
     pub(crate) carrier: Box<Carrier>,
-    /// Gives the engine's configuration as it should be now; `None` if there is nobody to connect to.
+    /// Returns the engine's current configuration; `None` if there is no host to connect to.
     pub(crate) configure: Configure,
     pub(crate) next_look: Instant,
     pub(crate) waiting: Vec<Waiting>,
-    /// Those who wait until members of a channel have caught up.
+    /// Sources that wait until members of a channel have caught up.
     pub(crate) waiting_publishers: Vec<(ChannelId, Arc<SinkSignal>)>,
     pub(crate) direct: Vec<Arc<DirectSink>>,
-    /// How many handles have a channel open.
+    /// The number of handles that have a channel open.
     pub(crate) handle_counts: HashMap<ChannelId, usize>,
     pub(crate) listeners: Vec<flume::Sender<Notice>>,
     pub(crate) manager: Manager,
 }
 
-/// What handles hold.
+/// The state that handles refer to.
 pub(crate) struct Shared {
     core: Mutex<Core>,
     pub(crate) inbox: Arc<Inbox>,
@@ -74,7 +74,7 @@ impl Shared {
         Self { core: Mutex::new(core), inbox, clock, me, ticker, is_over }
     }
 
-    /// Does one step with the exchange, and what came before and meanwhile.
+    /// Does one step with the exchange, and handles messages that arrived before and meanwhile.
     pub(crate) fn with<R>(&self, step: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let (result, due) = {
             let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,13 +94,13 @@ impl Shared {
         result
     }
 
-    /// Takes what has come, unless somebody is at it already, who does it then.
+    /// Handles arrived messages, unless another thread is doing so: then that one takes them.
     pub(crate) fn turn(&self) {
         loop {
             let mut core = match self.core.try_lock() {
                 Ok(core) => core,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Whoever has the lock looks again when it has let go.
+                // The thread that has the lock checks again after it has released it.
                 Err(TryLockError::WouldBlock) => return,
             };
             let next = core.exchange.poll_timeout();
@@ -114,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// Gives functions their events. One that is running already finds them itself.
+    /// Calls functions with their events. A function that is running finds them itself.
     fn call(&self, due: Vec<Arc<DirectSink>>) {
         for direct in due {
             loop {
@@ -124,7 +124,7 @@ impl Shared {
                     function(event);
                 }
                 drop(call);
-                // What came between the last look and now found it locked.
+                // For events between the last check and now another thread found the function locked.
                 let core = &mut *self.core.lock().unwrap_or_else(PoisonError::into_inner);
                 let open = core.exchange.channel_mut(direct.channel);
                 if !open.is_some_and(|open| open.has_event(direct.sink)) {
@@ -158,7 +158,7 @@ impl Shared {
         core.transmit(now);
     }
 
-    /// Tells those who wait of what is there for them; those who are to be called come back.
+    /// Notifies waiters of their events; returns the sinks whose functions must be called.
     fn after(&self, core: &mut Core, next: Option<Instant>) -> Vec<Arc<DirectSink>> {
         while let Some(notice) = core.exchange.poll_notice() {
             core.listeners.retain(|listener| {
@@ -195,7 +195,7 @@ impl Shared {
         due
     }
 
-    /// The thread of the rings: takes what comes by them. `stop` is readable when it is over.
+    /// The thread of the rings: reads them. `stop` becomes readable at the end.
     pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &EventFd) {
         let wait = timespec(POLL_EVERY.0);
         while !self.is_over.load(Ordering::SeqCst) {
@@ -204,7 +204,7 @@ impl Shared {
                 core.carrier.ring_transport().is_none_or(|near| near.links().prepare_wait())
             });
             if !is_quiet {
-                // Others of the same priority have their turn.
+                // Lets other threads of the same priority run.
                 std::thread::yield_now();
                 continue;
             }
@@ -214,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// The owner thread: calls the exchange when it wants to be called.
+    /// The owner thread: calls the exchange at its timeouts.
     pub(crate) fn run_timer(&self) {
         while !self.is_over.load(Ordering::SeqCst) {
             self.ticker.listen(None);
@@ -238,18 +238,18 @@ impl Shared {
     }
 }
 
-/// Whether a time comes before another, which may be never.
+/// Whether an instant is before another, which may be never.
 fn is_sooner(at: Option<Instant>, other: Option<Instant>) -> bool {
     at.is_some_and(|at| other.is_none_or(|other| at < other))
 }
 
 impl Core {
-    /// Sends what the exchange has to send.
+    /// Sends the frames of the exchange.
     fn transmit(&mut self, now: Instant) {
         self.carrier.transmit(now, &mut self.exchange);
     }
 
-    /// Looks whether the engine is stuck.
+    /// Checks whether the engine is stuck.
     fn look(&mut self, now: Instant) {
         if now < self.next_look {
             return;
@@ -267,7 +267,7 @@ impl Core {
         self.exchange.channel_mut(channel)
     }
 
-    /// What handlers have opened and left is counted, and their sinks are listened to.
+    /// Counts the channels that handlers opened and left, and watches the handlers' sinks.
     fn settle(&mut self, ticker: &Arc<SinkSignal>) {
         if !std::mem::take(&mut self.manager.is_changed) {
             return;
@@ -276,7 +276,7 @@ impl Core {
             *self.handle_counts.entry(channel).or_default() += 1;
         }
         for channel in std::mem::take(&mut self.manager.closed) {
-            // A channel that was only listened to has no use counted.
+            // A channel that a handler only receives from has no count.
             if let Some(handle_counts) = self.handle_counts.get_mut(&channel) {
                 *handle_counts = handle_counts.saturating_sub(1);
             }
@@ -293,7 +293,7 @@ impl Core {
         }
     }
 
-    /// Leaves a channel that nobody here has open and that has no sinks.
+    /// Leaves a channel that has no handles and no sinks here.
     pub(crate) fn close_if_unused(&mut self, channel: ChannelId) {
         let is_used =
             self.handle_counts.get(&channel).is_some_and(|handle_counts| *handle_counts > 0);

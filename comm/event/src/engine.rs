@@ -1,6 +1,6 @@
-//! The engine's configuration. What was measured of Zenoh decides: never its blocking congestion
-//! control, where one slow sink stalls all for five seconds; a lease of a second; scouting only if
-//! asked for; gossip, so that who knows one learns of all; no shared memory.
+//! The engine's configuration, which follows from measurements of Zenoh. It never uses blocking congestion
+//! control, where one slow sink stalls all for five seconds. It sets a lease of a second, and scouts only on
+//! request. It uses gossip, so that a host that knows one host learns of all, and no shared memory.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::address::Address;
 use crate::keys::escaped;
 use crate::settings::{MemberRights, Role, Settings};
 
-/// How long a silent host is believed to be there, in milliseconds.
+/// How long a silent host counts as present, in milliseconds.
 const LEASE_MS: u64 = 1000;
-/// The longest message that is taken, in bytes; ours are shorter.
+/// The longest message that is accepted, in bytes; ours are shorter.
 const MESSAGE_MAX: u64 = 256 << 10;
 /// How long to wait for room before a message is dropped, in microseconds.
 const WAIT_BEFORE_DROP_US: u64 = 200;
 
-/// The configuration of a session, in the engine's own words.
+/// The configuration of a session, in the engine's own syntax.
 pub(crate) fn configuration(
     settings: &Settings,
     id: &str,
@@ -82,7 +82,7 @@ pub(crate) fn configuration(
     configuration
 }
 
-/// Each member may send under its own name, and get what it has a right to; nobody else anything.
+/// Each member may send under its own name, and receive what it has rights to; others may do nothing.
 fn access(settings: &Settings) -> Value {
     let root = format!("selvedge/{}", settings.domain);
     let mut rules = vec![json!({
@@ -125,7 +125,7 @@ fn access(settings: &Settings) -> Value {
             "messages": ["put", "declare_subscriber"],
             "flows": ["egress"],
             "permission": "allow",
-            // What this process wants is no secret; what it sends goes where it is wanted.
+            // The interests of this process are no secret; its events go where they are wanted.
             "key_exprs": [format!("{root}/**")],
         }));
         let subject = format!("member-{number}");
@@ -144,7 +144,7 @@ fn access(settings: &Settings) -> Value {
     })
 }
 
-/// The keys of the channels that a member may get events of.
+/// The keys of the channels whose events a member may receive.
 fn channels<'a>(root: &'a str, member: &'a MemberRights) -> impl Iterator<Item = String> + 'a {
     member.subscribe.iter().map(move |channel| {
         let part = match channel.strip_suffix('*') {
@@ -156,7 +156,7 @@ fn channels<'a>(root: &'a str, member: &'a MemberRights) -> impl Iterator<Item =
     })
 }
 
-/// Whether a pattern, a name or its beginning and a star, means a channel.
+/// Whether a pattern (a name, or its beginning and a star) matches a channel.
 pub(crate) fn means(pattern: &str, channel: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => channel.starts_with(begin),

@@ -1,4 +1,4 @@
-//! Filters and handlers as machine code, with what they cost.
+//! Filters and handlers as machine code, with their cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,26 +10,26 @@ use selvedge_os::clock::Clock;
 use selvedge_os_jit::{Native, PrepareError};
 use selvedge_units::Duration;
 
-/// One in so many calls is timed, so that timing costs next to nothing.
+/// One call in this number is timed, so that timing costs next to nothing.
 const TIMED_OF: u64 = 16;
-/// How long a share of a processor is reckoned over.
+/// The interval over which a share of a processor is measured.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Why a filter can't be had.
+/// Why a filter can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// Its source is wrong.
+    /// The source has an error.
     #[error(transparent)]
     Code(#[from] CodeError),
-    /// It can't be made ready on this machine.
+    /// The filter can't be compiled on this machine.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// It shares a record that another filter has differently.
+    /// The filter shares a record that another filter declares differently.
     #[error(transparent)]
     Shared(#[from] SharedMismatch),
 }
 
-/// What a handler has cost.
+/// The cost of a handler.
 #[derive(Debug, Default)]
 pub struct Meter {
     calls: AtomicU64,
@@ -39,29 +39,29 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// How often it was called.
+    /// The number of calls.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// What a call takes on average, by samples.
+    /// The average time of a call, by samples.
     pub fn cost(&self) -> Duration {
         let timed = self.timed.load(Ordering::Relaxed).max(1);
         Duration(self.nanos.load(Ordering::Relaxed) / timed)
     }
 
-    /// How often it was not called because it had used up its share.
+    /// How often it was not called, since it had used up its share.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// A handler that is measured, and kept to a share of a processor.
+/// A handler that is measured, and limited to a share of a processor.
 struct MeteredHandler {
     handler: Native,
     meter: Arc<Meter>,
     clock: Clock,
-    /// Nanoseconds of each window that it may take; `None` for all.
+    /// Nanoseconds that it may take of each window; `None` for all.
     allowance: Option<u64>,
     window: u64,
     used: u64,
@@ -70,14 +70,14 @@ struct MeteredHandler {
 /// A program as machine code, with its meter.
 ///
 /// # Errors
-/// If this machine can't run it.
+/// If this machine can't run the program.
 pub(crate) fn ready(
     program: Program,
 ) -> Result<(Box<dyn Handler + Send>, Arc<Meter>), PrepareError> {
     limited(program, None)
 }
 
-/// As [`ready`]; of each second it gets a share, 0 to 1, and is ended by a fault beyond.
+/// As [`ready`], with a share (0 to 1) of each second; a fault ends the handler if it exceeds it.
 pub(crate) fn limited(
     program: Program,
     share: Option<f64>,
@@ -126,7 +126,7 @@ impl Handler for MeteredHandler {
                 self.handler.call(host)
             };
         };
-        // Each call of a stranger's is timed: it is believed in nothing.
+        // Each call of a foreign handler is timed, since nothing about it is trusted.
         let window = self.clock.now().0 / WINDOW.0;
         if window != self.window {
             (self.window, self.used) = (window, 0);

@@ -1,5 +1,5 @@
-//! What has come from the engine's threads and waits for the exchange: bounded as a whole and for each
-//! host, so that one that floods can't crowd out the others. Hosts are numbered here.
+//! Messages from the engine's threads that wait for the exchange. They are bounded as a whole and
+//! for each host, so that a flooding host can't crowd out the others. Hosts get their numbers here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -11,21 +11,21 @@ use zenoh::bytes::ZBytes;
 use crate::keys::{ParticipantName, parse_sender, sender};
 use crate::message::{MARK, RingMessage};
 
-/// The most hosts that are known at a time.
+/// The largest number of hosts that are known at a time.
 const HOSTS_MAX: usize = 4096;
-/// The most messages of a host that wait, and their bytes.
+/// The limit of one host's waiting messages, and of their bytes.
 const OF_ONE_MAX: usize = 8192;
 const OF_ONE_BYTES_MAX: usize = 16 << 20;
-/// The most bytes that wait, of all hosts.
+/// The limit of waiting bytes of all hosts.
 const BYTES_MAX: usize = 64 << 20;
-/// The most news that wait: each host comes and goes.
+/// The limit of waiting announcements: each host comes and goes.
 const NEWS_MAX: usize = 4 * HOSTS_MAX;
 
 #[derive(Debug)]
 struct KnownPeer {
     name: ParticipantName,
     is_present: bool,
-    /// Whether what it sends comes by a ring as well, so that it is not taken from here.
+    /// Whether the host's messages come by a ring, so that those in the inbox are ignored.
     by_ring: bool,
     waiting: usize,
     bytes: usize,
@@ -45,7 +45,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// How much waits, so that nobody has to take the lock to see that nothing does.
+    /// The number of waiting messages, so that a thread sees without the lock that there are none.
     waiting: AtomicUsize,
     dropped: AtomicU64,
     from_strangers: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing that is done under the lock can fail half-way.
+        // No operation under the lock can fail half-way.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -61,25 +61,26 @@ impl Inbox {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// How many messages were dropped because too many waited, and how many came from nobody known.
+    /// The messages that were dropped since too many waited, and those of unknown senders.
     pub(crate) fn dropped(&self) -> (u64, u64) {
         (self.dropped.load(Ordering::Relaxed), self.from_strangers.load(Ordering::Relaxed))
     }
 
-    /// A message has come under a key.
+    /// Receives a message under a key.
     pub(crate) fn push(&self, key: &str, payload: ZBytes) {
         let mut state = self.state();
         let state = &mut *state;
         let number = sender(key).and_then(|sender| state.numbers.get(sender));
         let known = number.and_then(|number| Some((*number, state.known.get_mut(number)?)));
-        // Who has not said that it is there can't be noticed to be gone: when it says so, it is asked.
+        // The end of a host that has not announced itself would go unnoticed. The host is queried
+        // once it has.
         let Some((number, known)) = known.filter(|(_, known)| known.is_present) else {
             self.from_strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let size = payload.len();
         if payload.slices().next().and_then(|first| first.first()) == Some(&MARK) {
-            // In its order among the messages, so that none is taken twice and none passed over.
+            // Switched in message order, so that no message is taken twice or skipped.
             match RingMessage::decode(&payload.to_bytes()) {
                 Some(RingMessage::SwitchToRing) => known.by_ring = true,
                 Some(RingMessage::SwitchBack) => known.by_ring = false,
@@ -100,7 +101,7 @@ impl Inbox {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A host has said that it is there, or the engine that it is gone.
+    /// A host has announced itself, or the engine has reported it gone.
     pub(crate) fn handle_presence(&self, key: &str, is_present: bool) {
         let mut state = self.state();
         let state = &mut *state;
@@ -134,7 +135,7 @@ impl Inbox {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The next message; it replaces what is in `into`.
+    /// The next message; it replaces the content of `into`.
     pub(crate) fn pop(&self, into: &mut Vec<u8>) -> Option<HostId> {
         if self.is_empty() {
             return None;
@@ -158,14 +159,14 @@ impl Inbox {
         Some(from)
     }
 
-    /// What a host sends comes by a ring from now on, or by the engine.
+    /// Switches a host's messages to its ring, or back to the engine.
     pub(crate) fn set_by_ring(&self, host: HostId, by_ring: bool) {
         if let Some(known) = self.state().known.get_mut(&host) {
             known.by_ring = known.is_present && by_ring;
         }
     }
 
-    /// Has [`is_empty`](Self::is_empty) say no, or yes again, for what waits elsewhere.
+    /// Makes [`is_empty`](Self::is_empty) return false, for messages that wait elsewhere; or ends this.
     pub(crate) fn hold_open(&self, holds: bool) {
         if holds {
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -187,7 +188,7 @@ impl Inbox {
         self.state().known.get(&host).map(|known| known.name.clone())
     }
 
-    /// All that are there now.
+    /// All hosts that are present now.
     pub(crate) fn hosts(&self) -> Vec<(HostId, ParticipantName)> {
         let state = self.state();
         let there = state.known.iter().filter(|(_, known)| known.is_present);
@@ -199,7 +200,7 @@ impl Inbox {
 }
 
 impl State {
-    /// Room for one more host: of those that are gone, the oldest is forgotten.
+    /// Makes room for one more host: the oldest of those that are gone is forgotten.
     fn has_room(&mut self) -> bool {
         if self.known.len() < HOSTS_MAX {
             return true;
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(1))));
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Down(HostId(0))));
         assert!(inbox.is_empty());
-        // It is itself when it is back.
+        // A host that returns keeps its number.
         inbox.handle_presence(&format!("{one}/up"), true);
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(0))));
     }

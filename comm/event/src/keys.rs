@@ -1,5 +1,5 @@
-//! Names within the engine. What a host sends stands under its own name, so that access by
-//! certificate's name binds the two:
+//! Keys within the engine. A host sends under its own name, so that access by the certificate's
+//! name binds the two:
 //!
 //! ```text
 //! selvedge/DOMAIN/NAME/PID-ID/up            it is there
@@ -22,7 +22,7 @@ pub struct ParticipantName {
     pub name: String,
     /// The process.
     pub pid: u32,
-    /// What tells it from one that had the same name and number before.
+    /// Distinguishes the process from an earlier one with the same name and number.
     pub(crate) id: String,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for ParticipantName {
 }
 
 impl ParticipantName {
-    /// Whether `NAME` or `NAME/PID` means it.
+    /// Whether `NAME` or `NAME/PID` matches this participant.
     pub fn matches(&self, target: &str) -> bool {
         match target.split_once('/') {
             Some((name, pid)) => name == self.name && pid.parse() == Ok(self.pid),
@@ -58,8 +58,8 @@ impl ParticipantName {
     }
 }
 
-/// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
-/// are none.
+/// Distinguishes this process, and its participants, from others: 128 random bits, or a count if
+/// there is no randomness.
 pub(crate) fn id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let mut bytes = [0_u8; 16];
@@ -68,25 +68,25 @@ pub(crate) fn id() -> String {
         bytes[..8].copy_from_slice(&count.to_le_bytes());
         bytes[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
     }
-    // The engine wants no zero in front.
+    // The engine does not accept a leading zero.
     bytes[0] |= 0x80;
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The part of a key that says who sent: `NAME/PID-ID`.
+/// The part of a key that names the sender: `NAME/PID-ID`.
 pub(crate) fn sender(key: &str) -> Option<&str> {
     let mut slashes = key.match_indices('/').map(|(at, _)| at);
     let (from, to) = (slashes.nth(1)? + 1, slashes.nth(1)?);
     Some(&key[from..to])
 }
 
-/// What [`sender`] found, taken apart.
+/// Parses the result of [`sender`].
 pub(crate) fn parse_sender(parts: &str) -> Option<ParticipantName> {
     let (name, process) = parts.split_once('/')?;
     ParticipantName::parse(name, process)
 }
 
-/// Keys under which one host sends, or gets.
+/// The keys under which one host sends and receives.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     domain: String,
@@ -139,7 +139,7 @@ impl Keys {
     }
 }
 
-/// A channel's name as one part of a key: letters, digits, `-`, `_` and `.` are themselves.
+/// A channel's name as one part of a key: letters, digits, `-`, `_` and `.` stay as they are.
 pub(crate) fn escaped(channel: &str) -> String {
     let mut part = String::new();
     for byte in channel.bytes() {

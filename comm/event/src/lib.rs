@@ -18,10 +18,12 @@
 //! ```
 //!
 //! Programs of one user and machine meet by themselves; others by [`Settings`]. Handles are `Clone` and
-//! `Send`; events come by [`Sink::take`] with a deadline, by `Sink` as a stream for any runtime, or by
-//! [`ChannelHandle::on_event`], or without a wake-up by [`ChannelHandle::on_event_direct`]. Publishing runs on the caller's thread and never waits for a sink.
+//! `Send`. Events arrive by [`Sink::take`] with a deadline, by `Sink` as a stream for any runtime, by
+//! [`ChannelHandle::on_event`], or without a wake-up by [`ChannelHandle::on_event_direct`]. Publishing runs
+//! on the caller's thread and never waits for a sink.
 //!
-//! docs/events.md has the settings file, the wire and the limits. After Q-Fabric's sections 3.4 and 4.2.
+//! docs/events.md has the settings file, the wire format and the limits. After Q-Fabric's sections
+//! 3.4 and 4.2.
 
 mod address;
 mod batch;

@@ -1,4 +1,4 @@
-//! What hosts tell each other of their channels, and ask of each other: the words of their managers.
+//! The messages of hosts' managers: lists of channels, and requests to each other.
 
 use selvedge_control_event::{ChannelId, Exchange, HostId, MESSAGE_MAX, SinkCounts, View};
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use crate::keys::ParticipantName;
 
 use crate::carrier::Carrier;
 
-/// The longest text of a format that is told with a list.
+/// The longest text of a format that a list includes.
 const TEXT_MAX: usize = 32 << 10;
 
 selvedge_units::named! {
-    /// Where a handler runs.
+    /// The place where a handler runs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Place {
@@ -20,13 +20,13 @@ selvedge_units::named! {
         In = "in",
         /// As the filter that chooses among the other hosts.
         Out = "out",
-        /// Beside the sinks: called with each event, it may send others on.
+        /// Beside the sinks: called with each event, it may publish others.
         Handler = "handler",
     }
 }
 
 selvedge_units::named! {
-    /// What carries messages.
+    /// The carrier of messages.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum CarriedBy {
@@ -42,24 +42,24 @@ selvedge_units::named! {
 pub struct MemberListing {
     /// Its host and process.
     pub host: String,
-    /// What carries events to it. A ring is there after the first.
+    /// The carrier of events to the member. A ring exists after the first event.
     pub sent_by: CarriedBy,
-    /// What carries events from it.
+    /// The carrier of events from the member.
     pub received_by: CarriedBy,
     /// Whether it has sinks.
     pub wants: bool,
-    /// How many events it was sent.
+    /// The number of events sent to it.
     pub sent: u64,
-    /// How many of them, not the reliable ones, found no room in its ring and are lost. What the engine
-    /// drops it does not tell.
+    /// The number of these (without reliable ones) that found no room in its ring and were lost.
+    /// The engine does not report its own drops.
     pub lost: u64,
-    /// How many came from it.
+    /// The number of events received from it.
     pub received: u64,
-    /// How many of its events found a blocking sink full.
+    /// The number of its events that found a blocking sink full.
     pub refused: u64,
-    /// How many reliable events it has not taken yet.
+    /// The number of reliable events that it has not taken yet.
     pub owed: u64,
-    /// How many reliable events were dropped for it.
+    /// The number of reliable events that were dropped for it.
     pub dropped: u64,
 }
 
@@ -68,19 +68,19 @@ pub struct MemberListing {
 pub struct DeployedListing {
     /// Its name.
     pub name: String,
-    /// Where it runs.
+    /// The place where it runs.
     pub place: Place,
-    /// Who deployed it.
+    /// The participant that deployed it.
     pub by: String,
-    /// The channel that it sends to.
+    /// The channel on which it publishes.
     pub to: Option<String>,
-    /// How often it was called.
+    /// The number of its calls.
     pub calls: u64,
-    /// What a call takes, in nanoseconds.
+    /// The time of a call, in nanoseconds.
     pub cost_ns: u64,
     /// How often it had used up its share.
     pub refused: u64,
-    /// How often it was ended by a fault, that included.
+    /// How often it was ended by a fault, including the above.
     pub faults: u64,
 }
 
@@ -97,27 +97,27 @@ pub struct Listing {
     pub sinks: Vec<SinkCounts>,
     /// The members on other hosts.
     pub members: Vec<MemberListing>,
-    /// How many events were published there.
+    /// The number of events that were published there.
     pub published: u64,
-    /// How many came to the sinks there, from there and elsewhere.
+    /// The number of events that came to the sinks there, from there and elsewhere.
     pub events: u64,
-    /// How many of them its IN filter let nobody have.
+    /// The number of these that its IN filter kept from all sinks.
     #[serde(rename = "turned_away")]
     pub rejected: u64,
-    /// How many answers were held back until another's made them needless.
+    /// The number of answers that were held back until another host's answer made them needless.
     pub suppressed: u64,
-    /// How many reliable events are kept for members that have not taken them.
+    /// The number of reliable events that are kept for members that have not taken them.
     pub held: u64,
-    /// How many messages of others, on whatever channel, the process never saw: it was behind, and its
-    /// rings or its inbox full.
+    /// The number of messages of other hosts, on any channel, that the process lost since it was
+    /// behind and its rings or its inbox were full.
     pub missed: u64,
-    /// How often its IN and OUT filters were ended by a fault; `None` without one.
+    /// How often its IN and OUT filters were ended by a fault; `None` without a filter.
     pub faults: [Option<u64>; 2],
-    /// What was deployed there.
+    /// The handlers that were deployed there.
     pub deployed: Vec<DeployedListing>,
 }
 
-/// Channels as all hosts see them, as a list in JSON: each listing with its host's name.
+/// The channels as all hosts see them, as a list in JSON: each listing with its host's name.
 #[must_use]
 pub fn listed(all: &[(ParticipantName, Listing)]) -> Value {
     let value = |(host, listing): &(ParticipantName, Listing)| {
@@ -176,44 +176,44 @@ impl Listing {
 /// A handler to be deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The channel that it is for; open on the target.
+    /// Its channel, which must be open on the target.
     pub channel: String,
-    /// Where it runs.
+    /// The place where it runs.
     pub place: Place,
-    /// Its name, for lists and to remove it.
+    /// Its name, for lists and for its removal.
     pub name: String,
     /// Its text.
     pub source: String,
-    /// For a handler: the channel that its `output`, or the event itself, is sent on.
+    /// For a handler: the channel on which its `output`, or the event itself, is published.
     pub to: Option<String>,
 }
 
-/// What a manager asks another.
+/// A request of one manager to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// All channels.
+    /// Requests all channels.
     List { number: u64 },
-    /// Something to prove a secret with.
+    /// Requests a nonce for a proof of the secret.
     Nonce { number: u64 },
-    /// Deploy this.
+    /// Requests to deploy a handler.
     Deploy { number: u64, deployment: Deployment, proof: Option<[u8; 32]> },
-    /// Remove what has this name.
+    /// Requests to remove the handler of this name.
     Remove { number: u64, channel: String, name: String, proof: Option<[u8; 32]> },
     /// An answer.
     Reply { number: u64, reply: Reply },
 }
 
-/// What it answers.
+/// The content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Channel(Box<Listing>),
-    /// There are no more.
+    /// The end of a list.
     End,
     Nonce([u8; 16]),
     Done(Outcome),
 }
 
-/// What became of a request, as text for people.
+/// The outcome of a request, as text for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done(String),
@@ -221,13 +221,13 @@ pub(crate) enum Outcome {
 }
 
 impl Request {
-    /// As it travels; `None` if it is too long.
+    /// The encoded message; `None` if it is too long.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let bytes = postcard::to_allocvec(self).ok()?;
         (bytes.len() <= MESSAGE_MAX).then_some(bytes)
     }
 
-    /// From another host: no more memory than the bytes can fill.
+    /// Decodes a message of another host; it takes no more memory than the bytes can fill.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (request, rest) = postcard::take_from_bytes(bytes).ok()?;
         (rest.is_empty() && bytes.len() <= MESSAGE_MAX).then_some(request)

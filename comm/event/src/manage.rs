@@ -1,5 +1,5 @@
-//! A process's manager: answers lists, lets in what may be deployed here, runs it within its share, and
-//! hears the answers to its own questions.
+//! A process's manager: it answers list requests, checks deployments, runs deployed handlers within
+//! their share, and receives the answers to its own requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::proof::is_proof;
 use crate::received::Received;
 use crate::settings::{DeployRights, NameError, check_name};
 
-/// How long a nonce is good for.
+/// The lifetime of a nonce.
 const NONCE_LIFE: Duration = Duration::from_secs(10);
-/// The most nonces that are out.
+/// The largest number of valid nonces.
 const NONCES_MAX: usize = 64;
-/// The most events that a handler gets in a turn, so that the others get theirs.
+/// The largest number of events that a handler gets in a turn, so that the others get theirs.
 const TURN_MAX: usize = 64;
-/// The most events that wait for a handler.
+/// The largest number of events that wait for a handler.
 const WAITING_MAX: usize = 1024;
-/// The longest source.
+/// The longest source, in bytes.
 const SOURCE_MAX: usize = 64 << 10;
 
 /// Why another host may not deploy or remove handlers here.
@@ -86,7 +86,7 @@ enum RemoveError {
     Nothing { name: String, on: String },
 }
 
-/// Something that was deployed here.
+/// A handler or filter that was deployed here.
 struct Deployed {
     channel: ChannelId,
     name: String,
@@ -115,7 +115,7 @@ pub(crate) struct Manager {
     /// Channels that were opened or left for handlers, to be counted by the owner.
     pub(crate) opened: Vec<ChannelId>,
     pub(crate) closed: Vec<ChannelId>,
-    /// Whether the owner has to look.
+    /// Whether the owner has to check for changes.
     pub(crate) is_changed: bool,
 }
 
@@ -136,9 +136,9 @@ impl Manager {
         }
     }
 
-    /// A number for a question, whose answers go to a listener.
+    /// A number for a request, whose answers go to a listener.
     pub(crate) fn register_request(&mut self, listener: flume::Sender<(HostId, Reply)>) -> u64 {
-        // Questions nobody waits for any more.
+        // Drops requests without a listener.
         self.pending_requests.retain(|_, listener| !listener.is_disconnected());
         self.next += 1;
         self.pending_requests.insert(self.next, listener);
@@ -177,7 +177,7 @@ impl Manager {
         .collect()
     }
 
-    /// A message of another host's manager.
+    /// Handles a message of another host's manager.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -312,7 +312,7 @@ impl Manager {
                 let (bound, overflow) = (WAITING_MAX, Overflow::DropOldest);
                 let wish = Subscription { bound, overflow, filter: None };
                 let sink = exchange.subscribe(channel, wish).inspect_err(|_| {
-                    // What was opened for it is left again.
+                    // Channels that were opened for this handler are left again.
                     self.closed.extend(to.iter().map(|(channel, _)| *channel));
                     self.is_changed = true;
                 })?;
@@ -390,13 +390,13 @@ impl Manager {
         }
     }
 
-    /// A channel was left: what was deployed on it is gone.
+    /// Removes the handlers of a channel that was left.
     pub(crate) fn forget(&mut self, channel: ChannelId) {
         self.deployed.retain(|one| one.channel != channel);
     }
 
-    /// Gives handlers the events that wait for them, and has each event that they send on go at once:
-    /// true if more wait.
+    /// Calls handlers with the events that wait for them, and publishes their output at once;
+    /// returns true if more wait.
     pub(crate) fn run(
         &mut self,
         now: Instant,
@@ -419,7 +419,7 @@ impl Manager {
                     if let Some((_, output)) = running.filter.record("output") {
                         sent.record = output;
                     }
-                    // A sink there that blocks misses it: a handler waits for nobody.
+                    // A blocking sink there misses the event: a handler never waits.
                     let _ = exchange.publish(now, *to, sent);
                     transmit(exchange);
                 }
@@ -430,7 +430,7 @@ impl Manager {
     }
 }
 
-/// Answers what became of a request.
+/// Answers a request with its outcome.
 fn send_done<E: std::error::Error>(
     to: HostId,
     number: u64,

@@ -1,6 +1,6 @@
-//! Where programs of one user and machine meet that know nothing of each other but a channel's name:
-//! a folder in which each leaves a file with its address, locked while it lives. The kernel lets go of
-//! the lock however a program ends, so files of the dead are known and removed.
+//! A meeting place for programs of one user and machine that share only a channel's name: a folder
+//! in which each leaves a file with its address, locked while the program lives. The kernel
+//! releases the lock however a program ends, so files of dead programs are recognized and removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,9 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::address::Address;
 
-/// The most programs that are met; gossip tells of the others.
+/// The largest number of programs that are contacted; gossip reports the others.
 const MET_MAX: usize = 64;
-/// The most files that are looked at.
+/// The largest number of files that are read.
 const FILES_MAX: usize = 1024;
 
 /// Why programs can't meet in a folder.
@@ -22,9 +22,9 @@ pub enum MeetingError {
     /// The folder or a file in it can't be used.
     #[error("{path}: {why}")]
     System {
-        /// Which.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
     /// Another user could put addresses there.
@@ -54,10 +54,10 @@ impl Drop for MeetingFile {
 }
 
 impl MeetingFile {
-    /// Leaves this program's address in the folder of a domain.
+    /// Puts this program's address into the folder of a domain.
     ///
     /// # Errors
-    /// If the folder can't be used, or is another user's.
+    /// If the folder can't be used, or belongs to another user.
     pub(crate) fn new(
         domain: &str,
         id: &str,
@@ -75,14 +75,14 @@ impl MeetingFile {
             .map_err(|why| MeetingError::system(&unready, why))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|why| MeetingError::system(&unready, why))?;
-        // Others see it only when it is locked and whole.
+        // Other programs see the file only once it is locked and complete.
         let written = file.write_all(mine.to_string().as_bytes());
         let written = written.and_then(|()| fs::rename(&unready, &path));
         written.map_err(|why| MeetingError::system(&path, why))?;
         Ok(Self { folder, path, _file: file })
     }
 
-    /// The addresses of the other programs that are there now.
+    /// The addresses of the other programs that are alive now.
     pub(crate) fn others(&self) -> Vec<Address> {
         let mut others = Vec::new();
         let Ok(entries) = fs::read_dir(&self.folder) else { return others };
@@ -96,7 +96,7 @@ impl MeetingFile {
     }
 }
 
-/// The address in a living program's file; a dead one's is removed.
+/// The address in a living program's file; removes a dead program's file.
 fn other(path: &Path) -> Option<Address> {
     let file = File::open(path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {

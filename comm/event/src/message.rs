@@ -1,4 +1,4 @@
-//! What two hosts say to each other, over the engine, to send by rings from then on.
+//! The messages of two hosts, over the engine, by which they switch to rings.
 //!
 //! ```text
 //! source                              sink
@@ -12,13 +12,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Stands where a frame has its kind, in what is not for the exchange.
+/// Stands where a frame has its kind, in messages that are not for the exchange.
 pub(crate) const MARK: u8 = 8;
-/// The longest of these messages.
+/// The longest of these messages, in bytes.
 const RING_MESSAGE_MAX: usize = 256;
 
-/// A machine, as far as its memory can be shared: what the kernel says since it was started, and the
-/// network namespace, since hosts that are kept apart there are to stay apart.
+/// The identity of a machine, as far as its memory can be shared: the kernel's boot identity, and
+/// the network namespace, since hosts that are separated there must stay apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) boot: u128,
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one; `None` if it does not say which it is.
+    /// This machine; `None` if it does not state its identity.
     pub(crate) fn this() -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -39,17 +39,17 @@ impl Machine {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RingMessage<'a> {
-    /// "I have events for you; are you here?"
+    /// The sender has events for the receiver, and states its machine.
     Request(Machine),
-    /// "Connect to this name, with this word."
+    /// The receiver may connect to this name, with this token.
     Offer { name: &'a str, token: &'a str },
-    /// "I am not, or have no room."
+    /// The sender is not on this machine, or has no room.
     Refuse,
-    /// "What I send from now on comes by the ring."
+    /// From now on the sender's messages come by the ring.
     SwitchToRing,
-    /// "I have read so."
+    /// The sender reads the ring.
     SwitchSeen,
-    /// "It comes by the engine again."
+    /// From now on the sender's messages come by the engine again.
     SwitchBack,
 }
 
@@ -58,7 +58,7 @@ impl<'a> RingMessage<'a> {
         postcard::to_extend(self, vec![MARK]).unwrap_or_default()
     }
 
-    /// `None` for what is none.
+    /// Decodes a message; `None` if it is not one.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (mark, rest) = bytes.split_first()?;
         if *mark != MARK || bytes.len() > RING_MESSAGE_MAX {

@@ -1,5 +1,5 @@
-//! A process's way to channels on any host: starts the engine, keeps the exchange going, and gives out
-//! handles.
+//! A process's access to channels on any host: it starts the engine, drives the exchange, and gives
+//! out handles.
 
 mod request;
 
@@ -28,22 +28,22 @@ use crate::settings::{NameError, Settings, check_name};
 
 pub use request::RequestError;
 
-/// The most notices that wait for a listener; newer ones are dropped.
+/// The largest number of notices that wait for a listener; newer ones are dropped.
 const NOTICES_MAX: usize = 4096;
 
-/// Why channels can't be had.
+/// Why a participant can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The engine says no: an address is taken, a certificate wrong.
+    /// The engine refuses, for example since an address is taken or a certificate is invalid.
     #[error("can't take part: {0}")]
     Engine(String),
     /// The folder where programs meet can't be used.
     #[error("can't meet the programs of this machine: {0}")]
     Meeting(#[from] MeetingError),
-    /// No thread can be had.
+    /// A thread can't be started.
     #[error("no thread can be started: {0}")]
     Thread(std::io::Error),
-    /// There is no name for this host.
+    /// This host has no name.
     #[error("{0}; give it one as host.name")]
     Name(NameError),
 }
@@ -59,7 +59,7 @@ pub struct NamedNotice {
     pub kind: NoticeKind,
 }
 
-/// This process among the others. Clones are one; it ends when the last handle is gone.
+/// This process among the others. Clones are one participant; it ends with the last handle.
 #[derive(Clone)]
 pub struct Participant {
     pub(crate) shared: Arc<Shared>,
@@ -78,7 +78,7 @@ struct OwnedThreads {
     threads: Vec<JoinHandle<()>>,
     /// Ends the wait of the rings' thread.
     stop: Option<EventFd>,
-    /// Where it listens.
+    /// The addresses where it listens.
     listen: Vec<Address>,
 }
 
@@ -90,7 +90,7 @@ impl Drop for OwnedThreads {
             stop.ring();
         }
         for thread in self.threads.drain(..) {
-            // The last handle may go in a function that this thread calls.
+            // The last handle may be dropped in a function that this thread calls.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -100,7 +100,7 @@ impl Drop for OwnedThreads {
 }
 
 impl OwnedThreads {
-    /// Starts the rings' thread, if there are to be any.
+    /// Starts the rings' thread, if rings are enabled.
     fn read_rings(&mut self) -> Result<(), StartError> {
         let rings = self.shared.with(|core, _| {
             core.carrier.ring_transport().map(|near| near.links().fd().try_clone_to_owned())
@@ -116,17 +116,17 @@ impl OwnedThreads {
     }
 }
 
-/// Rings to the hosts of this machine. Without them all goes by the engine.
+/// Rings to the hosts of this machine. Without them all messages go by the engine.
 fn near() -> Option<RingTransport> {
     let near = RingTransport::new();
     near.inspect_err(|error| tracing::warn!(%error, "no rings inside this machine")).ok().flatten()
 }
 
 impl Participant {
-    /// Takes part. Nothing is sent before a channel is opened but that this process is there.
+    /// Starts a participant. Before a channel is opened it sends only the announcement of this process.
     ///
     /// # Errors
-    /// Why it can't.
+    /// Why it can't start.
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
         let me = ParticipantName {
             name: settings.name.clone().map_or_else(machine, Ok)?,
@@ -141,7 +141,7 @@ impl Participant {
             let met = MeetingFile::new(&settings.domain, &me.id, &mine, is_tls);
             meeting = Some(met?);
         }
-        // Asked again when nobody is connected: others may have come to the meeting since.
+        // Made anew while no host is connected, since others may have come to the meeting place.
         let configured = {
             let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
             move || {
@@ -152,7 +152,7 @@ impl Participant {
             }
         };
         let (inbox, clock) = (Arc::new(Inbox::default()), Clock::new());
-        // The carrier's callbacks want what is made of the carrier.
+        // The carrier's callbacks need the shared state that is made from the carrier.
         let slot: Arc<std::sync::OnceLock<std::sync::Weak<Shared>>> = Arc::default();
         let arrived = {
             let slot = Arc::clone(&slot);
@@ -216,21 +216,21 @@ impl Participant {
         &self.shared.me
     }
 
-    /// Where it listens.
+    /// The addresses where it listens.
     pub fn listen(&self) -> &[Address] {
         &self._alive.listen
     }
 
-    /// The time, as deadlines are in.
+    /// The current time, on the clock of deadlines.
     pub fn now(&self) -> Instant {
         self.shared.clock.now()
     }
 
-    /// Opens a channel, or creates it: there is no difference. Takes microseconds; who else has it open
-    /// becomes a member as soon as both have heard of each other.
+    /// Opens or creates a channel, without a difference. It takes microseconds; other hosts that
+    /// have it open become members as soon as both have received each other's announcement.
     ///
     /// # Errors
-    /// If it can't be.
+    /// If it can't be opened.
     pub fn open(
         &self,
         name: &str,
@@ -246,25 +246,25 @@ impl Participant {
         Ok(ChannelHandle { shared, channel, format })
     }
 
-    /// The other processes that are there.
+    /// The other processes that are present.
     pub fn hosts(&self) -> Vec<ParticipantName> {
         self.shared.inbox.hosts().into_iter().map(|(_, name)| name).collect()
     }
 
-    /// How many messages were dropped because too many came at once, and how many came from processes
-    /// that have not said that they are there.
+    /// The number of messages that were dropped since too many came at once, and of those from
+    /// processes that have not announced themselves.
     pub fn dropped(&self) -> (u64, u64) {
         self.shared.inbox.dropped()
     }
 
-    /// What goes through memory to and from the programs of this machine.
+    /// The traffic through memory to and from the programs of this machine.
     pub fn rings(&self) -> Rings {
         let rings =
             self.shared.with(|core, _| core.carrier.ring_transport().map(|near| near.view()));
         rings.unwrap_or_default()
     }
 
-    /// What happens to members of this process's channels, from now on.
+    /// The events of members of this process's channels, from now on.
     pub fn notices(&self) -> Notices {
         let (sender, receiver) = flume::bounded(NOTICES_MAX);
         self.shared.with(|core, _| core.listeners.push(sender));
@@ -272,14 +272,14 @@ impl Participant {
     }
 }
 
-/// What happens to members, one after the other.
+/// Membership events, one after the other.
 pub struct Notices {
     shared: Arc<Shared>,
     receiver: flume::Receiver<Notice>,
 }
 
 impl Notices {
-    /// The next; waits for it at most so long.
+    /// The next notice; waits for it at most `wait`.
     pub fn take(&self, wait: Duration) -> Option<NamedNotice> {
         let notice = self.receiver.recv_timeout(wait.into()).ok()?;
         let host = self.shared.inbox.name(notice.host);
@@ -290,7 +290,7 @@ impl Notices {
     }
 }
 
-/// The machine's name, as far as it can be one.
+/// The machine's name, as far as it is a valid name.
 fn machine() -> Result<String, StartError> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     check_name(&name).map(|()| name).map_err(StartError::Name)
@@ -300,7 +300,7 @@ fn is_open(address: &Address) -> bool {
     matches!(address.host(), "0.0.0.0" | "::")
 }
 
-/// Where to listen: as the settings say, or the loopback; for port 0, one that is free.
+/// The addresses to listen at: those of the settings, or the loopback; for port 0, a free port.
 fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
     let wanted = match (&settings.listen[..], settings.role) {
         ([], crate::settings::Role::Client) => return Ok(Vec::new()),
@@ -319,8 +319,8 @@ fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
     wanted.iter().map(free).collect()
 }
 
-/// What a host with these settings hands to the engine, in the engine's own words, and where it listens:
-/// for a session of the engine alone, beside which hosts are measured.
+/// The engine's configuration for a host with these settings, in the engine's own syntax, and the
+/// addresses. It allows a session of the engine alone, as a baseline for measurements.
 ///
 /// # Errors
 /// If no port is free.

@@ -1,22 +1,21 @@
-//! That a secret is known, without telling it: a keyed hash over a number that is good once, and what is
-//! asked for.
+//! Proof that a process knows a secret, without sending it: a keyed hash over a nonce and the request.
 
 use ring::hmac;
 
-/// That a secret is known.
+/// Proves that this process knows the secret.
 pub(crate) fn proof(token: &[u8], nonce: &[u8; 16], body: &[u8]) -> [u8; 32] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, token);
     let tag = hmac::sign(&key, &proven(nonce, body));
     tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Whether who sent this knows the secret; takes the same time however wrong it is.
+/// Whether the sender knows the secret; takes constant time.
 pub(crate) fn is_proof(token: &[u8], nonce: &[u8; 16], body: &[u8], proof: &[u8; 32]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, token);
     hmac::verify(&key, &proven(nonce, body), proof).is_ok()
 }
 
-/// What a secret is proven over.
+/// The data over which a secret is proven.
 fn proven(nonce: &[u8; 16], body: &[u8]) -> Vec<u8> {
     [&nonce[..], body].concat()
 }

@@ -1,14 +1,14 @@
-//! An event as its reader gets it: a copy out of the exchange, in memory that can be used again.
+//! An event as its reader gets it: copied out of the exchange, in memory that can be reused.
 
 use selvedge_control_event::{Attributes, Delivery, Event};
 use selvedge_units::Instant;
 
-/// An event as its reader gets it, for itself.
+/// An event that its reader owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// When it is of no more use, by [`Participant::now`](crate::Participant::now).
+    /// The deadline, by [`Participant::now`](crate::Participant::now).
     pub deadline: Option<Instant>,
-    /// Counts the channel's events on this host.
+    /// The number of the event among the channel's events on this host.
     pub sequence: u64,
     /// The record, in the channel's format.
     pub record: Vec<u8>,
@@ -16,12 +16,12 @@ pub struct Received {
 }
 
 impl Received {
-    /// What rides on it.
+    /// The attributes of the event.
     pub fn attributes(&self) -> Attributes<'_> {
         Attributes::parse(&self.attributes).unwrap_or_default()
     }
 
-    /// As an event, to be published again.
+    /// The event in the form in which it can be published again.
     pub fn event(&self) -> Event<'_> {
         Event { deadline: self.deadline, attributes: self.attributes(), record: &self.record }
     }

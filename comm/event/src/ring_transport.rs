@@ -1,7 +1,7 @@
-//! Hosts on this machine: what goes to them goes through rings in shared memory, once both ends are ready,
-//! and through the engine until then and whenever that fails. Nothing is lost, doubled or overtaken at
-//! the change: a source's last message by the engine says that it is, and the sink reads the ring from
-//! there on. A ring is made when there is a first event for it.
+//! Hosts on this machine: messages to them go through rings in shared memory, once both ends are
+//! ready, and through the engine until then and whenever rings fail. The switch loses, duplicates
+//! and reorders nothing: a source marks its last message by the engine, and the sink reads the ring
+//! after it. A ring is made at the first event for it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,47 +12,47 @@ use selvedge_units::{Duration, Instant};
 use crate::keys;
 use crate::message::{Machine, RingMessage};
 
-/// When a host is asked again that did not answer, at first; twice as late each time.
+/// When a request without an answer is repeated, at first; the interval doubles each time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(64);
-/// How long a connection may take.
+/// The longest time for making a connection.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long what came by a ring waits for the word that nothing more comes by the engine.
+/// How long messages in a ring wait for the switch message from the engine.
 pub(crate) const EARLY: Duration = Duration::from_millis(250);
-/// The most of that, in bytes.
+/// The limit of these messages, in bytes.
 const EARLY_MAX: usize = 1 << 20;
-/// The most rings, each way.
+/// The largest number of rings, in each direction.
 const RINGS_MAX: usize = 120;
 
-/// How far a host is that events are sent to.
+/// The state of the ring to a host that events are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RingState {
-    /// It was asked, so often, and this long ago.
+    /// The ring was requested at this time, after this number of earlier requests.
     Requested(Instant, u32),
     /// A connection is being made.
     Connecting(PeerId, Instant),
-    /// All goes through this ring; whether it has said that it hears it.
+    /// All messages go through this ring; the flag states whether the host has confirmed that it reads it.
     Ring(PeerId, bool),
-    /// It is not here.
+    /// The host is on another machine.
     Far,
 }
 
-/// What goes through memory, and not through the engine.
+/// The traffic that goes through memory, and not through the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rings {
-    /// How many hosts are reached so, and how many are heard.
+    /// The number of hosts that are sent to this way, and of hosts that are received from.
     pub hosts: (usize, usize),
     /// Messages put into rings.
     pub sent: u64,
-    /// Not put, since a reader was slow and its ring full.
+    /// Messages that were dropped, since a reader was slow and its ring full.
     pub dropped: u64,
     /// Messages taken out of rings.
     pub taken: u64,
-    /// Not got: this process was slow.
+    /// Messages that were lost, since this process was slow.
     pub missed: u64,
 }
 
-/// A message that has come, and waits.
+/// Messages that arrived and wait.
 type Waiting = VecDeque<(HostId, Vec<u8>)>;
 
 /// The hosts of this machine.
@@ -62,31 +62,31 @@ pub(crate) struct RingTransport {
     name: String,
     machine: Machine,
     out_rings: HashMap<HostId, RingState>,
-    /// How many hosts have not said that they hear their ring, and when they were told last.
+    /// The number of hosts that have not confirmed their ring, and when the switch was last sent to them.
     unacknowledged: usize,
     last_resend: Instant,
-    /// Whose ring each is.
+    /// The host that each incoming ring belongs to.
     in_rings: HashMap<PeerId, HostId>,
     tokens: HashMap<String, HostId>,
-    /// Whose ring is read.
+    /// The hosts whose rings are read.
     active: HashSet<HostId>,
-    /// Those of them whose ring is gone, and since when.
+    /// Those of these hosts whose ring is gone, and since when.
     ended: HashMap<HostId, Instant>,
-    /// What came by rings that are not read yet, and since when.
+    /// Messages of rings that are not read yet, and since when.
     unread: Waiting,
     early_bytes: usize,
     early_since: Option<Instant>,
-    /// What of it may be read now.
+    /// The messages among them that may be read now.
     ready: Waiting,
-    /// What was found last: in a ring, or else here.
+    /// The place of the last found message: in a ring, or else here.
     found: Option<usize>,
     current: (HostId, Vec<u8>),
-    /// To be said over the engine.
+    /// Messages to be sent over the engine.
     outgoing: VecDeque<(HostId, Vec<u8>)>,
 }
 
 impl RingTransport {
-    /// Ready for rings; `None` where a machine can't be told from others.
+    /// Prepares for rings; `None` if this machine can't be distinguished from others.
     pub(crate) fn new() -> Result<Option<Self>, JoinError> {
         let Some(machine) = Machine::this() else { return Ok(None) };
         let name = format!("selvedge-{}", keys::id());
@@ -122,7 +122,7 @@ impl RingTransport {
         Rings { hosts, sent, dropped, taken: came.taken, missed: came.missed }
     }
 
-    /// What is to be said to a host over the engine, before anything else.
+    /// The next message to a host over the engine; it goes before anything else.
     pub(crate) fn poll_message(&mut self) -> Option<(HostId, Vec<u8>)> {
         self.outgoing.pop_front()
     }
@@ -131,7 +131,7 @@ impl RingTransport {
         self.outgoing.push_back((host, say.encode()));
     }
 
-    /// Takes note of rings that are ready or gone.
+    /// Handles rings that became ready or are gone.
     pub(crate) fn settle(&mut self, now: Instant) {
         for news in self.links.news() {
             let (RingEvent::Ready(peer) | RingEvent::Gone(peer)) = news;
@@ -154,7 +154,7 @@ impl RingTransport {
         }
     }
 
-    /// Tells those again who have not said that they hear their ring: one or the other word was lost.
+    /// Resends the switch to hosts that have not confirmed it: it, or the confirmation, was lost.
     fn resend_switch(&mut self, now: Instant) {
         self.last_resend = now;
         let unacknowledged =
@@ -163,7 +163,7 @@ impl RingTransport {
         self.outgoing.extend(outgoing);
     }
 
-    /// A ring to a host is gone: the engine has it again.
+    /// Handles the loss of a ring to a host: the engine carries its messages again.
     fn lost(&mut self, now: Instant, host: HostId) {
         match self.out_rings.insert(host, RingState::Requested(now, 3)) {
             Some(RingState::Ring(_, is_seen)) => {
@@ -177,7 +177,7 @@ impl RingTransport {
         }
     }
 
-    /// There is an event for a host that has no ring: asks it, now and then.
+    /// Requests a ring to a host that has none and an event; repeats the request now and then.
     pub(crate) fn request_ring(&mut self, now: Instant, host: HostId) {
         let times = match self.out_rings.get(&host) {
             None if self.out_rings.len() >= RINGS_MAX && self.rings() >= RINGS_MAX => return,
@@ -209,28 +209,28 @@ impl RingTransport {
         self.out_rings.values().filter(with).count()
     }
 
-    /// Whether all whom rings reach have said that they hear them only.
+    /// Whether all hosts with rings have confirmed that they read only the ring.
     pub(crate) fn is_settled(&self) -> bool {
         self.unacknowledged == 0
     }
 
-    /// Whether a host is reached by a ring.
+    /// Whether messages to a host go by a ring.
     pub(crate) fn has_ring_to(&self, host: HostId) -> bool {
         matches!(self.out_rings.get(&host), Some(RingState::Ring(..)))
     }
 
-    /// Whether what comes from a host comes by a ring.
+    /// Whether messages from a host come by a ring.
     pub(crate) fn reads_ring_of(&self, host: HostId) -> bool {
         self.active.contains(&host)
     }
 
-    /// The hosts that rings reach.
+    /// The hosts that are reached by rings.
     pub(crate) fn ring_peers(&self) -> Vec<HostId> {
         let hosts = self.out_rings.iter().filter(|(_, out)| matches!(out, RingState::Ring(..)));
         hosts.map(|(host, _)| *host).collect()
     }
 
-    /// Puts a message into a host's ring, to be [flushed](Links::flush), if it has one.
+    /// Puts a message into a host's ring, to be [flushed](RingPeers::flush), if the host has one.
     pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> PutOutcome {
         let Some(RingState::Ring(peer, _)) = self.out_rings.get(&host) else {
             return PutOutcome::Gone;
@@ -242,7 +242,7 @@ impl RingTransport {
         put
     }
 
-    /// A host has said something over the engine.
+    /// Handles a message of a host over the engine.
     pub(crate) fn handle_message(&mut self, now: Instant, host: HostId, outgoing: &[u8]) {
         let Some(outgoing) = RingMessage::decode(outgoing) else { return };
         match outgoing {
@@ -251,7 +251,7 @@ impl RingTransport {
                     self.enqueue_message(host, &RingMessage::Refuse);
                     return;
                 }
-                // What was offered before is of no use any more.
+                // Earlier offers are no longer valid.
                 self.tokens.retain(|_, of| *of != host);
                 let links = &self.links;
                 self.in_rings.retain(|peer, of| *of != host || links.token(*peer).is_some());
@@ -297,7 +297,7 @@ impl RingTransport {
         }
     }
 
-    /// A host's ring is read from now on.
+    /// Reads a host's ring from now on.
     fn activate(&mut self, host: HostId) {
         if !self.active.insert(host) {
             return;
@@ -313,7 +313,7 @@ impl RingTransport {
         }
     }
 
-    /// Hosts that are heard by the engine again: their ring ended, and the word of it was lost.
+    /// Hosts that use the engine again: their ring ended, and the message about it was lost.
     pub(crate) fn ended(&mut self, now: Instant) -> Vec<HostId> {
         let links = &self.links;
         let ended = |peer: &PeerId| links.token(*peer).is_none();
@@ -336,8 +336,8 @@ impl RingTransport {
         due
     }
 
-    /// Hosts whose ring has waited too long for the word that was lost on its way: it is read, and
-    /// they are not heard by the engine.
+    /// Hosts whose ring has waited too long for the switch message, which was lost. The ring is
+    /// read from now on, and the engine's messages are ignored.
     pub(crate) fn late_switches(&mut self, now: Instant) -> Vec<HostId> {
         let is_due = self.early_since.is_some_and(|since| now.since(since) >= EARLY);
         if !is_due && self.early_bytes <= EARLY_MAX {
@@ -350,12 +350,12 @@ impl RingTransport {
         hosts
     }
 
-    /// When [`overdue`](Self::overdue) is to be asked.
+    /// When [`late_switches`](Self::late_switches) must be called.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.early_since.map(|since| since + EARLY)
     }
 
-    /// Finds the next message that has come by a ring, for [`mail`](Self::mail).
+    /// Finds the next message of a ring, for [`message`](Self::message).
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         if let Some(one) = self.ready.pop_front() {
             (self.current, self.found) = (one, None);
@@ -388,7 +388,7 @@ impl RingTransport {
         false
     }
 
-    /// What was found.
+    /// The message that was found.
     pub(crate) fn message(&self) -> (HostId, &[u8]) {
         match self.found {
             Some(at) => (self.current.0, self.links.message(at).1),
@@ -396,8 +396,8 @@ impl RingTransport {
         }
     }
 
-    /// Whether something of a host's has come and is not read; nothing more is expected over the
-    /// engine.
+    /// Whether messages of a host have arrived and are not read; if so, its ring is read from now
+    /// on, since nothing more is expected over the engine.
     pub(crate) fn has_unread_of(&mut self, host: HostId) -> bool {
         let links = &mut self.links;
         let has = self.unread.iter().chain(&self.ready).any(|(from, _)| *from == host)
@@ -409,7 +409,7 @@ impl RingTransport {
         has
     }
 
-    /// A host is gone.
+    /// Forgets a host that is gone.
     pub(crate) fn forget(&mut self, host: HostId) {
         match self.out_rings.remove(&host) {
             Some(RingState::Ring(peer, is_seen)) => {

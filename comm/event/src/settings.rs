@@ -1,5 +1,5 @@
-//! Where a process listens, whom it connects to, who may do what: set in code, or read from a small
-//! TOML file whose mistakes are told with file, line, key and remedy.
+//! The settings of a process: its addresses, its peers and the rights of others. They are set in
+//! code, or read from a small TOML file; errors state the file, line, key and remedy.
 //!
 //! ```toml
 //! [host]
@@ -46,16 +46,16 @@ const NAME_MAX: usize = 64;
 const TOKEN_MIN: usize = 16;
 const TOKEN_FILE_MAX: u64 = 4096;
 
-/// What a process is to others.
+/// The role of a process among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Talks to all others directly.
+    /// Connects to all others directly.
     #[default]
     Peer,
-    /// Talks to one router.
+    /// Connects to one router.
     Client,
-    /// Carries what others say, too: for more than about fifty, and where they can't all
+    /// Also forwards messages of others: for more than about fifty hosts, and where they can't all
     /// reach each other.
     Router,
 }
@@ -63,37 +63,37 @@ pub enum Role {
 /// Certificates, as files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// This host's.
+    /// This host's certificate.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authority that all members' certificates are of.
+    /// The authority that signed all members' certificates.
     pub authority: PathBuf,
-    /// Whether a certificate must hold for the address connected to.
+    /// Whether a certificate must be valid for the address that this host connects to.
     pub verify_address: bool,
 }
 
-/// What a member may do, by its certificate's common name.
+/// The rights of a member, by its certificate's common name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRights {
     /// The name.
     pub name: String,
-    /// The channels that it may send events on; `*` at the end stands for anything.
+    /// The channels on which it may send events; `*` at the end stands for any text.
     pub publish: Vec<String>,
-    /// The channels that it may get events of.
+    /// The channels whose events it may receive.
     pub subscribe: Vec<String>,
 }
 
-/// Who may deploy handlers here, and how many.
+/// The parties that may deploy handlers here, and how many handlers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeployRights {
-    /// By certificate; only these names of [`Settings::members`].
+    /// The members that may deploy by certificate; names of [`Settings::members`].
     pub members: Vec<String>,
-    /// By a secret.
+    /// A secret with which any process may deploy.
     pub token: Option<Vec<u8>>,
-    /// The most handlers at a time, of all deployers.
+    /// The largest number of handlers at a time, of all deployers.
     pub quota: usize,
-    /// The most of a processor that each may take, 0 to 1.
+    /// The largest share of a processor that each handler may take, 0 to 1.
     pub share: f64,
 }
 
@@ -106,35 +106,35 @@ impl Default for DeployRights {
 /// How a process takes part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Its host's name; the machine's, if none is given.
+    /// The host's name; the machine's name if `None`.
     pub name: Option<String>,
     /// Hosts of other domains are not seen.
     pub domain: String,
-    /// Where it listens.
+    /// The addresses where it listens.
     pub listen: Vec<Address>,
-    /// Whom it connects to.
+    /// The addresses that it connects to.
     pub connect: Vec<Address>,
     /// Whether it looks for others by multicast.
     pub scout: bool,
-    /// Whether it connects to those of whom it is told by those whom it is connected to.
+    /// Whether it connects to hosts that its peers report.
     pub gossip: bool,
-    /// Whether it meets the programs of this user and machine without being told of them.
+    /// Whether it finds the programs of this user and machine by itself.
     pub meet: bool,
     /// Whether events to processes of this user and machine go through shared memory; the engine
-    /// carries them where that can't be.
+    /// carries them where that is impossible.
     pub rings: bool,
-    /// What it is to others.
+    /// Its role among the others.
     pub role: Role,
     /// Its certificates; without the feature `tls` the engine refuses to start with them.
     pub tls: Option<Tls>,
-    /// Who is let in; anyone, if empty.
+    /// The members that are admitted; if empty, all are.
     pub members: Vec<MemberRights>,
-    /// Who may deploy handlers here.
+    /// The parties that may deploy handlers here.
     pub deploy: DeployRights,
 }
 
 impl Default for Settings {
-    /// Meets the programs of this user and machine, and no one else.
+    /// Meets only the programs of this user and machine.
     fn default() -> Self {
         Self {
             name: None,
@@ -153,7 +153,7 @@ impl Default for Settings {
     }
 }
 
-/// What is wrong with a settings file.
+/// An error in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{place}: {what}")]
 pub struct SettingsError {
@@ -162,7 +162,7 @@ pub struct SettingsError {
     what: String,
 }
 
-/// Why a host, a domain or a handler can't have a name: names are parts of addresses within the engine.
+/// Why a name of a host, a domain or a handler is invalid: names are parts of addresses within the engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no name; 1 to {NAME_MAX} letters, digits, '-', '_' and '.'")]
 pub struct NameError(pub String);
@@ -170,10 +170,10 @@ pub struct NameError(pub String);
 /// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
-    /// What the system said.
+    /// The system's error.
     #[error("{0}")]
     System(#[from] std::io::Error),
-    /// It is long.
+    /// The file is too long.
     #[error("is too long; at most {0} bytes are read")]
     Long(u64),
 }
@@ -181,30 +181,30 @@ enum ReadError {
 /// Why a token's file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("{file}: {why}")]
     System {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// It is long.
+    /// The file is too long.
     #[error("{file}: is too long; at most {most} bytes are read")]
     Long {
         /// The file.
         file: String,
-        /// The most.
+        /// The largest size.
         most: u64,
     },
-    /// Its token is short.
+    /// The token is too short.
     #[error(
         "{file}: a token has at least {TOKEN_MIN} characters, this one has {size}; try: head -c 32 /dev/urandom | base64"
     )]
     Short {
         /// The file.
         file: String,
-        /// How long it is.
+        /// Its size.
         size: usize,
     },
 }
@@ -212,7 +212,7 @@ pub enum TokenError {
 /// The content of a token's file, without white space around it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in the file.
 pub fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
     let file = path.display().to_string();
     let bytes = match limited(path, TOKEN_FILE_MAX) {

@@ -1,5 +1,5 @@
-//! A sink: events that wait for one reader, taken by a thread that may wait for them with a deadline,
-//! or by a task as a stream.
+//! A sink: events that wait for one reader. A thread takes them, waiting with a deadline, or a task
+//! does as a stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::core::Shared;
 use crate::received::Received;
 use crate::sink_signal::SinkSignal;
 
-/// A sink of a channel; leaves it when dropped.
+/// A sink of a channel; dropping it unsubscribes it.
 pub struct Sink {
     shared: Arc<Shared>,
     channel: ChannelId,
@@ -48,7 +48,7 @@ impl Sink {
         self.try_take_into(&mut event).then_some(event)
     }
 
-    /// As [`try_take`](Self::try_take), into memory that is used again: true if there was one.
+    /// As [`try_take`](Self::try_take), into memory that is reused; returns true if there was an event.
     pub fn try_take_into(&mut self, into: &mut Received) -> bool {
         let (channel, sink) = (self.channel, self.sink);
         self.shared.with(|core, now| {
@@ -57,13 +57,13 @@ impl Sink {
         })
     }
 
-    /// The next event; waits for it at most so long, for ever if `None`.
+    /// The next event; waits for it at most `wait`, for ever if `None`.
     pub fn take(&mut self, wait: Option<Duration>) -> Option<Received> {
         let mut event = Received::default();
         self.take_into(&mut event, wait).then_some(event)
     }
 
-    /// As [`take`](Self::take), into memory that is used again: true if there was one.
+    /// As [`take`](Self::take), into memory that is reused; returns true if there was an event.
     pub fn take_into(&mut self, into: &mut Received, wait: Option<Duration>) -> bool {
         let until = wait.and_then(|wait| StdInstant::now().checked_add(wait.into()));
         loop {
@@ -80,7 +80,7 @@ impl Sink {
         }
     }
 
-    /// What became of its events.
+    /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
         let (channel, sink) = (self.channel, self.sink);
         let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
@@ -91,13 +91,13 @@ impl Sink {
 impl Stream for Sink {
     type Item = Received;
 
-    /// Ends never: events may always come.
+    /// Never ends: events may always come.
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Received>> {
         if let Some(event) = self.try_take() {
             return Poll::Ready(Some(event));
         }
         self.signal.listen(Some(context.waker().clone()));
-        // What has come since did not ring.
+        // An event that arrived since then did not raise the signal.
         self.try_take().map_or(Poll::Pending, |event| {
             self.signal.leave();
             Poll::Ready(Some(event))

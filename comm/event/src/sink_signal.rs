@@ -1,14 +1,14 @@
-//! How a sink's owner is woken: a thread that waits, or a task that was polled.
+//! Waking a sink's owner: a thread that waits, or a task that was polled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-/// A sink's bell.
+/// A sink's wake-up signal.
 #[derive(Debug, Default)]
 pub(crate) struct SinkSignal {
-    /// Whether somebody waits for it; who rings looks here first.
+    /// Whether a thread or task waits; a notifier checks this first.
     has_waiter: AtomicBool,
     state: Mutex<State>,
     raised: Condvar,
@@ -17,7 +17,7 @@ pub(crate) struct SinkSignal {
 #[derive(Debug, Default)]
 struct State {
     is_rung: bool,
-    /// Nobody rings any more.
+    /// The signal will not be raised any more.
     is_over: bool,
     waker: Option<Waker>,
 }
@@ -27,19 +27,19 @@ impl SinkSignal {
         self.has_waiter.load(Ordering::SeqCst)
     }
 
-    /// From now on who has something rings. Look for it once more after this.
+    /// Requests a wake-up from now on. The caller checks for events once more after this call.
     pub(crate) fn listen(&self, waker: Option<Waker>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.is_rung, state.waker) = (state.is_over, waker);
         self.has_waiter.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody waits any more.
+    /// Stops waiting.
     pub(crate) fn leave(&self) {
         self.has_waiter.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until it rings or a time has come: true if it rang.
+    /// Waits until the signal is raised or `until` has passed; returns true if it was raised.
     pub(crate) fn wait(&self, until: Option<Instant>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_rung && !state.is_over {
@@ -57,7 +57,7 @@ impl SinkSignal {
         !state.is_over
     }
 
-    /// From now on waiting is in vain.
+    /// Ends all present and future waits.
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
         self.raise();

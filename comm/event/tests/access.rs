@@ -1,5 +1,5 @@
-//! TLS and access by certificate's name: who has no certificate is not let in, who has one may do what
-//! stands beside its name, and under no other name.
+//! TLS and access by certificate's name: a host without a certificate is not admitted. A member has
+//! the rights that are listed with its name, and only under that name.
 
 mod wait;
 
@@ -23,7 +23,7 @@ impl Drop for Certificates {
 }
 
 impl Certificates {
-    /// Makes them; `None` without `openssl`.
+    /// Makes the certificates; `None` without `openssl`.
     fn new(names: &[&str]) -> Option<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(domain());
         std::fs::create_dir_all(&folder).unwrap();
@@ -57,7 +57,7 @@ impl Certificates {
         Some(())
     }
 
-    /// A host's settings, as its file says them.
+    /// A host's settings, from its file.
     fn settings(&self, domain: &str, certificate: &str, name: &str, more: &str) -> Settings {
         let text = format!(
             "[host]\nname = \"{name}\"\ndomain = \"{domain}\"\nmeet = false\n\
@@ -67,7 +67,7 @@ impl Certificates {
     }
 }
 
-/// The desk may do all, the camera sends loads only, the wall gets loads only.
+/// The desk has all rights, the camera only sends loads, the wall only receives loads.
 const MEMBERS: &str = "
 [[member]]
 name = \"desk\"
@@ -95,7 +95,7 @@ fn wants(joined: &ChannelHandle) -> Vec<bool> {
     joined.view(|view| view.members.iter().map(|member| member.wants).collect()).unwrap()
 }
 
-/// Sends what shows who sent it.
+/// Sends an event that identifies its sender.
 fn send(joined: &ChannelHandle, who: u8) {
     let event = Event { deadline: None, attributes: Attributes::default(), record: &[who; 8] };
     joined.publish_reliably(event).unwrap();
@@ -103,7 +103,7 @@ fn send(joined: &ChannelHandle, who: u8) {
 
 const DESK: u8 = 1;
 const CAMERA: u8 = 2;
-/// The guest, and behind it the liar and the plain one.
+/// The first of the outsiders: the guest; after it the liar and the plain host.
 const OUTSIDERS: u8 = 3;
 
 #[test]
@@ -134,14 +134,14 @@ fn certificates_names_say_who_may_do_what() {
     let (guest_load, mut guest_loads) = open(&guest, "load1");
     let (liar_load, mut liar_loads) = open(&liar, "load1");
     let (plain_load, mut plain_loads) = open(&plain, "load1");
-    // The desk sees the two that may be there, and sends loads to the wall only.
+    // The desk sees the two admitted members, and sends loads only to the wall.
     until("two members", || wants(&load).len() == 2 && wants(&other).len() == 2);
     until("one that gets loads", || wants(&load).iter().filter(|wants| **wants).count() == 1);
     until("the camera knows who wants", || wants(&camera_load).iter().filter(|w| **w).count() == 2);
     send(&camera_load, CAMERA);
     assert!(loads.take(Some(TIMEOUT.into())).is_some());
     assert!(wall_loads.take(Some(TIMEOUT.into())).is_some());
-    // What may not be is not: each of these would come before the one that is waited for.
+    // Forbidden events do not arrive: each would come before the event that the test waits for.
     send(&camera_other, CAMERA);
     for (who, liar) in (OUTSIDERS..).zip([&guest_load, &liar_load, &plain_load, &wall_load]) {
         send(liar, who);
@@ -159,7 +159,7 @@ fn certificates_names_say_who_may_do_what() {
         assert_eq!(sink.take(Some(short)), None, "{host} got what nobody may send");
     }
     assert_eq!(wall_others.take(Some(short)), None, "the wall has no right to it");
-    // Those who may not be are no members to these; to each other they may be what they say.
+    // Outsiders are not members to these hosts; to each other they may be what they claim.
     let outsiders =
         [("guest", &mut guest_loads), ("liar", &mut liar_loads), ("plain", &mut plain_loads)];
     for (own, (host, sink)) in (OUTSIDERS..).zip(outsiders) {
@@ -172,7 +172,7 @@ fn certificates_names_say_who_may_do_what() {
         assert!(got.contains(&own), "{host} has its own: {got:?}");
         assert!(got.iter().all(|who| *who >= OUTSIDERS), "{host} got what it may not: {got:?}");
     }
-    // Deploying is a right of its own.
+    // Deploying needs a right of its own.
     let handler = Deployment {
         channel: "load1".to_owned(),
         place: Place::Handler,
@@ -183,7 +183,7 @@ fn certificates_names_say_who_may_do_what() {
     until("the desk sees the camera", || desk.hosts().iter().any(|host| host.name == "camera"));
     let done = desk.deploy("camera", &handler, None, TIMEOUT.into());
     assert!(done.is_ok(), "{done:?}");
-    // Where there is no room for it nothing stays of it.
+    // A deployment without room leaves nothing behind.
     let (full, _) = open(&camera, "load1");
     let wish = || Subscription { bound: 1, overflow: Overflow::Latest, filter: None };
     let sinks: Vec<_> = std::iter::from_fn(|| full.subscribe(wish()).ok()).collect();

@@ -1,4 +1,4 @@
-//! Members that mean harm: a session of the engine's own, without any of our code in between.
+//! Hostile members: a plain session of the engine, without this crate's code in between.
 
 mod wait;
 
@@ -17,7 +17,7 @@ fn sink(joined: &ChannelHandle) -> Sink {
     joined.subscribe(wish).unwrap()
 }
 
-/// A session that knows where a host listens.
+/// A session that knows the address of a host.
 fn stranger(host: &Address) -> zenoh::Session {
     let configuration = format!(
         "{{ mode: \"peer\", listen: {{ endpoints: [] }}, connect: {{ endpoints: [\"tcp/{host}\"] }}, \
@@ -51,7 +51,7 @@ fn who_floods_and_lies_harms_nobody() {
     let to_two = {
         let hosts = one.hosts();
         let two = hosts.iter().find(|host| host.name == "two").unwrap();
-        // What comes after the slash is no secret: the token of each host has it.
+        // The text after the slash is no secret: the token of each host contains it.
         session.liveliness().get(format!("selvedge/{domain}/{}/*/up", two.name)).wait().unwrap()
     };
     let token_of_two = to_two.recv().unwrap().into_result().unwrap().key_expr().to_string();
@@ -60,34 +60,34 @@ fn who_floods_and_lies_harms_nobody() {
         format!("{me}/all"),
         format!("{me}/to/{}/{}", parts[2], parts[3]),
         format!("{me}/ch/c"),
-        // Under another's name, whom nobody knows.
+        // Under the name of another, unknown host.
         format!("selvedge/{domain}/nobody/1-a/all"),
         format!("selvedge/{domain}/x/y/z/all"),
     ];
     for round in 0..4000_i64 {
         let key = &keys[round as usize % keys.len()];
         let bytes = match round % 8 {
-            // It says that it has the channel open, and then events, credit and gaps that are none.
+            // It claims to have the channel open, and then sends invalid events, credit and gaps.
             0 => b"\x00\x01c\x01\x01".to_vec(),
             1 => [&b"\x03\x01c"[..], &random(30)].concat(),
             2 => [&b"\x04\x01c"[..], &random(12)].concat(),
             3 => [&b"\x05\x01c\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], &random(2)].concat(),
             4 => [&b"\x06"[..], &random(64)].concat(),
             5 => random(100),
-            // Several that go together: one, one within, and what says that it is longer than it is.
+            // Batches: a valid one, a nested one, and one with a length beyond its end.
             6 => [&b"\x07\x05\x00\x01c\x01\x01\x02\x07\x07"[..], &random(40)].concat(),
             _ => vec![2; 70_000],
         };
         session.put(key, bytes).wait().unwrap();
         source.publish_reliably(event(&round.to_le_bytes())).unwrap();
     }
-    // Each honest event came, in order, once, whatever the other said meanwhile.
+    // Each honest event came, in order, once, whatever the stranger sent meanwhile.
     for number in 0..4000_i64 {
         let event = got.take(Some(TIMEOUT.into())).unwrap_or_else(|| panic!("{number} is missing"));
         assert_eq!(event.record, number.to_le_bytes());
     }
     assert!(two.dropped().1 > 0, "strangers are counted");
-    // When it goes, it is gone.
+    // When the stranger goes, its membership ends.
     drop((token, session));
     until("it is gone", || two.hosts().len() == 1);
     until("it is no member", || joined.view(|view| view.members.len()) == Some(1));

@@ -1,5 +1,5 @@
-//! Processes of one machine: what goes between them goes through memory, and one that is killed takes
-//! nothing with it. One test, since it looks at the memory of its own process.
+//! Processes of one machine: their traffic goes through memory, and a killed process does not
+//! disturb the others. There is one test, since it inspects the memory of its own process.
 
 mod wait;
 
@@ -36,7 +36,7 @@ fn wish() -> Subscription {
     Subscription { bound: 4096, overflow: Overflow::DropNewest, filter: None }
 }
 
-/// The other process: sends each number of `there` back on `back`.
+/// The other process: it sends each number of `there` back on `back`.
 #[test]
 fn echo() {
     let (Ok(address), Ok(domain)) = (std::env::var(ADDRESS), std::env::var(DOMAIN)) else {
@@ -47,13 +47,13 @@ fn echo() {
     let host = Participant::start(&settings).unwrap();
     let (there, back) = (open(&host, "there"), open(&host, "back"));
     let mut sink = there.subscribe(wish()).unwrap();
-    // Until it is killed; or its parent is, and nothing comes any more.
+    // Until it is killed, or its parent is and no event comes any more.
     while let Some(event) = sink.take(Some(TIMEOUT.into())) {
         back.publish(event.event()).unwrap();
     }
 }
 
-/// How many rings this process has in its memory.
+/// The number of rings that this process has mapped.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:selvedge events")).count()
@@ -86,7 +86,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
             host.rings().hosts == (1, 1)
         });
         assert_eq!(mapped(), 2, "round {round}");
-        // In the middle of much.
+        // In the middle of heavy traffic.
         for number in number..number + 5000 {
             send(&there, number);
         }
@@ -98,7 +98,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
             host.rings().hosts == (0, 0) && mapped() == 0
         });
         while answers.try_take().is_some() {}
-        // The others are none the worse.
+        // The other processes are not affected.
         assert_eq!(send(&there, 0), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Hosts over real sessions on the loopback: they meet, exchange events, notice who goes.
+//! Hosts over real sessions on the loopback: they meet, exchange events, and notice departures.
 
 mod wait;
 
@@ -33,7 +33,7 @@ fn event(record: &[u8]) -> Event<'_> {
     Event { deadline: None, attributes: Attributes::default(), record }
 }
 
-/// Both have heard that the other wants events.
+/// Waits until both hosts know that the other wants events.
 fn connected(one: &ChannelHandle, hosts: usize) {
     until("members want events", || {
         one.view(|view| view.members.iter().filter(|member| member.wants).count()) == Some(hosts)
@@ -60,10 +60,10 @@ fn two_programs_that_share_a_name_meet() {
         (&*got.record, got.attributes().get("load")),
         (&record[..], Some(Value::Double(0.5)))
     );
-    // No clock is shared: the time that is left has travelled.
+    // No clock is shared: the event carries the time that is left.
     let left = got.deadline.unwrap().since(two.now());
     assert!(left > Duration::from_secs(1) && left <= Duration::from_secs(60), "{left}");
-    // A third comes late, and the first two are gone: those who remain need nobody.
+    // A third host comes late and the first two leave: the rest do not depend on them.
     drop((source, one));
     let three = Participant::start(&settings).unwrap();
     let source = open(&three, "a/b");
@@ -111,7 +111,7 @@ fn events_come_by_waiting_by_callback_and_as_a_stream() {
     }
     assert_eq!(got, 6);
     drop(callback);
-    // Each sink has its own account.
+    // Each sink has its own counts.
     assert_eq!(waits.sink_counts().delivered, 3);
 }
 
@@ -125,7 +125,7 @@ fn reliable_events_wait_for_a_slow_sink_alone() {
     for number in 0..COUNT {
         assert_eq!(source.publish_reliably(event(&number.to_le_bytes())).unwrap(), (0, 1));
     }
-    // Another channel of the same two is not held up.
+    // Another channel of the same two hosts is not held up.
     let (other, quick) = (open(&one, "q"), open(&two, "q"));
     let mut quick = all(&quick, 4);
     connected(&other, 1);
@@ -158,7 +158,7 @@ fn a_function_that_is_called_at_once_may_publish() {
         assert_eq!(answers.take(Some(TIMEOUT.into())).unwrap().record, number.to_le_bytes());
     }
     assert_eq!(echo.sink_counts().delivered, 100);
-    // On one host it calls itself: ten times, not for ever, and without a deadlock.
+    // On one host the handler calls itself: ten times, not for ever, and without a deadlock.
     let own = open(&one, "own");
     let (again, sum) = (own.clone(), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&sum);
@@ -189,13 +189,13 @@ fn leaving_is_told_and_names_can_be_used_again() {
         assert_eq!(told.host.as_ref(), Some(two.name()));
         drop(joined.clone());
         drop(joined);
-        // The sink holds the channel open.
+        // The sink keeps the channel open.
         connected(&source, 1);
         drop(sink);
         assert_eq!(notices.take(TIMEOUT.into()).unwrap().kind, NoticeKind::Left);
         assert_eq!(source.members(), []);
     }
-    // A process that ends in order is gone at once, too.
+    // A process that ends in order is also noticed at once.
     let _joined = open(&two, "l");
     assert_eq!(notices.take(TIMEOUT.into()).unwrap().kind, NoticeKind::Joined);
     drop((_joined, two));
@@ -240,7 +240,7 @@ fn clients_of_a_router_are_members_of_each_others_channels() {
         host
     };
     let (one, two, three) = (client("one"), client("two"), client("three"));
-    // The router carries what it has not open itself.
+    // The router forwards channels that it has not open itself.
     let source = open(&one, "c");
     let (second, third) = (open(&two, "c"), open(&three, "c"));
     let mut sinks = [all(&second, 300), all(&third, 300)];
@@ -254,7 +254,7 @@ fn clients_of_a_router_are_members_of_each_others_channels() {
             assert_eq!(got.record, number.to_le_bytes());
         }
     }
-    // Who goes is noticed through the router, too.
+    // A departure is noticed through the router, too.
     let left = two.name().clone();
     drop((sinks, second, two));
     until("it is gone", || !source.members().contains(&left));

@@ -1,5 +1,5 @@
-//! Hosts of one machine: what goes between them goes through memory, and nothing is lost or doubled on
-//! the way there and back.
+//! Hosts of one machine: their traffic goes through memory, and the switch there and back loses and
+//! duplicates nothing.
 
 mod wait;
 
@@ -34,8 +34,8 @@ fn next(sink: &mut Sink) -> i64 {
     i64::from_le_bytes(got.record[..8].try_into().unwrap())
 }
 
-/// Sends until all are reached by rings; each event comes once, in order, on whichever way. Back
-/// comes the next number.
+/// Sends until all hosts are reached by rings. Each event comes once, in order, on either path.
+/// Returns the next number.
 fn through_rings(
     from: &Participant,
     source: &ChannelHandle,
@@ -59,7 +59,7 @@ fn each_event_comes_once_and_in_order_over_the_change_to_rings() {
     let (source, joined) = (open(&one, "c"), open(&two, "c"));
     let mut sink = sink(&joined);
     wanted(&source, 1);
-    // As fast as it goes, so that much is under way by the engine when the ring is there.
+    // The source is as fast as possible, so that much is under way by the engine when the ring is ready.
     let mut sent = 0;
     let mut taken = 0;
     until("the ring is there, and was used", || {
@@ -76,7 +76,7 @@ fn each_event_comes_once_and_in_order_over_the_change_to_rings() {
     let rings = two.rings();
     assert_eq!((rings.hosts.1, rings.missed), (1, 0), "{rings:?}");
     assert_eq!(sink.sink_counts().delivered, sent as u64);
-    // The other way there is none: nothing was sent.
+    // There is no ring in the other direction, since nothing was sent.
     assert_eq!((one.rings().taken, two.rings().sent), (0, 0));
     assert_eq!(two.dropped().0, 0);
 }
@@ -90,7 +90,7 @@ fn far_and_near_members_get_the_same() {
         Participant::start(&Settings { connect, rings, gossip: false, ..alone(name, &domain) })
             .unwrap()
     };
-    // More that want no rings than are sent to one by one.
+    // More hosts without rings than are sent to one by one.
     let far: Vec<Participant> = (0..6).map(|n| connected(&format!("far-{n}"), false)).collect();
     let near: Vec<Participant> = (0..3).map(|n| connected(&format!("near-{n}"), true)).collect();
     let source = open(&one, "c");
@@ -116,7 +116,7 @@ fn far_and_near_members_get_the_same() {
         assert!(sink.try_take().is_none(), "nothing comes twice");
     }
     assert_eq!(far[0].rings(), Rings::default());
-    // Those who go are gone, and their memory with them.
+    // Hosts that leave are gone, and their memory with them.
     drop((sinks, opened, near));
     until("rings are gone", || one.rings().hosts.0 == 0);
     assert_eq!(source.members(), [], "all have left");
@@ -192,7 +192,7 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     let (mut taken, mut other) = (sink(&at_quick), sink(&at_slow));
     wanted(&source, 2);
     let first = through_rings(&one, &source, &mut [&mut taken, &mut other], 0);
-    // A function that is called at once, and does not come back, holds its host's reading up.
+    // A direct callback that does not return blocks its host's reading.
     let (go_on, gate) = std::sync::mpsc::channel::<()>();
     let wish = Subscription { bound: 4, overflow: Overflow::DropOldest, filter: None };
     let mut is_held = true;
@@ -210,7 +210,7 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     }
     let rings = one.rings();
     assert!(rings.dropped > 0, "its ring is full: {rings:?}");
-    // And the list tells whose.
+    // The list names the host.
     let listed = one.list(Duration::ZERO);
     let (_, here) = listed.iter().find(|(host, _)| host == one.name()).unwrap();
     for member in &here.members {

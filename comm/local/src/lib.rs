@@ -1,14 +1,16 @@
-//! Event channels inside one host: each source has a ring to each sink, in sealed memory that the two
-//! share (`selvedge_stream`'s mailbox), and calls it only when it sleeps. After Q-Fabric's chapters 3 and 4.
+//! Event channels inside one host: each source has a ring to each sink, in sealed memory that the
+//! two share (the mailbox of `selvedge_data_memory`). The source wakes the sink only when the sink
+//! sleeps. After Q-Fabric's chapters 3 and 4.
 //!
-//! Members meet by a channel's name, with no server: each has a socket in a directory of the user's
-//! ([`directory`]), and whoever joins connects to all who are there. [`Source`] and [`Sink`] carry bytes
-//! with deadlines; [`LocalTransport`] carries whole exchanges of `selvedge-control-event`: formats, attributes,
-//! filters; [`RingPeers`] are rings for a transport between hosts, where two of them are on one. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
+//! Members meet by a channel's name, without a server: each has a socket in a directory of the user
+//! ([`directory`]), and a new member connects to all present ones. [`Source`] and [`Sink`] carry bytes with
+//! deadlines. [`LocalTransport`] carries whole exchanges of `selvedge-control-event`: formats, attributes,
+//! filters. [`RingPeers`] are rings for a transport between hosts, for peers on the same host.
+//! `docs/events-local.md` specifies sockets, messages and memory for peers in other languages.
 //!
-//! A ring for each pair, rather than one for all: so each sink has its own bound and its own rule when
-//! it is full, a sink sees nothing that is not for it, and one that is slow, stopped, killed or hostile harms
-//! its own ring only.
+//! There is a ring for each pair rather than one for all. So each sink has its own bound and its
+//! own overflow rule, and sees only its own events. A sink that is slow, stopped, killed or hostile
+//! harms only its own ring.
 
 #![forbid(unsafe_code)]
 
@@ -40,23 +42,23 @@ pub use waker::Waker;
 /// Why a channel can't be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Its name is empty or long.
+    /// The name is empty or too long.
     #[error("a channel's name has 1 to {NAME_MAX} bytes, this one has {0}")]
     Name(usize),
     /// The directory can't be made or used.
     #[error("channels can't meet in \"{path}\": {why}; set XDG_RUNTIME_DIR, or give a directory")]
     Directory {
-        /// Which.
+        /// The directory.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// Others could put sockets there.
+    /// Other users could put sockets there.
     #[error(
         "\"{0}\" is not this user's alone; remove it, or give a directory that nobody else may write to"
     )]
     Foreign(String),
-    /// Somebody has been joining for two seconds.
+    /// Another member has been joining for two seconds.
     #[error("\"{0}\" is locked by a member that does not go on; end it, or give another directory")]
     Busy(String),
     /// The socket can't be made.
@@ -64,16 +66,16 @@ pub enum JoinError {
     Socket {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// A bound of nothing.
+    /// The bound is zero.
     #[error("a sink's bound is at least 1")]
     Bound,
     /// A signal that can't carry a value.
     #[error("signal {0} is no real-time signal; choose one from SIGRTMIN to SIGRTMAX")]
     Signal(i32),
-    /// Something of this system's.
+    /// Another error of the system.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }

@@ -1,10 +1,11 @@
-//! A member of a channel: its socket, its connections to the other members, and the thread that keeps
-//! them. Sources and sinks never see the thread: it hands them the ends of rings as members come, and
-//! tells them who went.
+//! A member of a channel: its socket, its connections to the other members, and the thread that
+//! serves them. Sources and sinks never use the thread directly: it passes them the ends of rings
+//! as members come, and reports departures.
 //!
-//! Whoever joins connects to all who are there, under a lock, so that each two have one connection. A
-//! connection that ends is a member that left or died: the kernel tells at once. A member may also stand
-//! [alone](Member::alone): then it connects to whom it is told, and lets in who says a word of its.
+//! A new member connects to all present members, under a lock, so that each pair has one
+//! connection. The end of a connection means that the member left or died: the kernel reports it at
+//! once. A member may also be [standalone](Member::standalone): then it connects only on request,
+//! and admits only peers that present one of its tokens.
 
 mod member_thread;
 
@@ -31,29 +32,29 @@ use crate::ring_writer::RingWriter;
 use member_thread::{MemberThread, Peer};
 use selvedge_units::Duration;
 
-/// The most other members of a channel on this host.
+/// The largest number of other members of a channel on this host.
 pub const PEERS_MAX: usize = 126;
-/// The same of one that stands alone, both ways together.
+/// The same limit for a standalone member, in both directions together.
 pub(crate) const CALLS_MAX: usize = 256;
-/// How long joining waits for those who are there already.
+/// How long joining waits for the members that are already present.
 const GREETING: Duration = Duration::from_millis(250);
 
-/// What the thread hands over.
+/// A change that the thread passes on.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
     Added(T),
     Removed(PeerId),
 }
 
-/// What thread, source and sink share.
+/// The state that the thread, the source and the sink share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     lists: Mutex<Lists>,
     hello_received: Condvar,
-    /// Counts the changes for the source, and for the sink, who may sleep on it.
+    /// Counts the changes for the source, and below for the sink, which may sleep on it.
     pub(crate) for_source: AtomicU32,
     pub(crate) for_sink: AtomicU32,
-    /// The same for sinks that wait for descriptors.
+    /// The same as an eventfd, for sinks that wait for descriptors.
     pub(crate) event: EventFd,
     /// Ends the thread's wait.
     wake_event: EventFd,
@@ -65,13 +66,13 @@ pub(crate) struct Shared {
 struct Lists {
     source: Vec<Change<RingWriter>>,
     sink: Vec<Change<RingReader>>,
-    /// Connections that source or sink do not trust any more.
+    /// Connections that the source or the sink no longer trusts.
     close: Vec<PeerId>,
-    /// Members that were there before, and have not said who they are.
+    /// The number of earlier members whose hello has not arrived.
     hello_pending: usize,
-    /// Connections that this member has made since.
+    /// New connections that this member has made.
     new_connections: Vec<Peer>,
-    /// What those may say who are let in though they know no channel, once each.
+    /// Tokens of admitted peers that know no channel, each valid once.
     tokens: VecDeque<Box<str>>,
     stop: bool,
 }
@@ -97,13 +98,13 @@ impl Shared {
         std::mem::take(&mut self.lists.lock().sink)
     }
 
-    /// Ends the connection to a member that broke what it shares with us.
+    /// Ends the connection to a member that corrupted the shared memory.
     pub(crate) fn close(&self, peer: PeerId) {
         self.lists.lock().close.push(peer);
         self.wake_thread();
     }
 
-    /// Lets in who says this, once; of too many words the oldest is forgotten.
+    /// Admits a peer with this token, once; above the limit the oldest token is forgotten.
     pub(crate) fn admit_token(&self, token: &str) {
         let mut lists = self.lists.lock();
         if lists.tokens.len() >= CALLS_MAX {
@@ -118,7 +119,7 @@ impl Shared {
         at.is_some_and(|at| lists.tokens.remove(at).is_some())
     }
 
-    /// Keeps a connection to a sink that expects this member's events; its number.
+    /// Adds a connection to a sink that expects this member's events; returns its number.
     pub(crate) fn call(&self, connection: Connection, token: &str) -> std::io::Result<PeerId> {
         let hello = Message::Hello { channel: token.to_owned(), source: true, sink: false };
         connection.send(&hello, &[], &[]).map_err(std::io::Error::other)?;
@@ -156,11 +157,11 @@ impl Shared {
     }
 }
 
-/// A member. Leaves when dropped.
+/// A member. Dropping it leaves the channel.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) shared: Arc<Shared>,
-    /// Of its socket, if that is a file.
+    /// The path of its socket, if that is a file.
     path: Option<PathBuf>,
     thread: Option<JoinHandle<()>>,
 }
@@ -194,11 +195,11 @@ impl Member {
         for other in meeting.members().filter(|other| *other != path).take(PEERS_MAX) {
             match Connection::open(&other) {
                 Ok(connection) => member_thread.add_connection(connection, true),
-                // Nobody listens there: it was killed.
+                // No process listens there: the member was killed.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(&other);
                 }
-                // It has so many to answer that it does not answer anybody.
+                // The member's queue of connections is full.
                 Err(error) => {
                     tracing::warn!(member = %other.display(), %error, "passed over a member");
                 }
@@ -216,8 +217,8 @@ impl Member {
         Ok(member)
     }
 
-    /// A member of no channel: a source for whom it [calls](Shared::call), a sink for those who call it
-    /// and are [welcome](Shared::welcome).
+    /// A member without a channel: a source for the sinks that it [connects to](Shared::call), and
+    /// a sink for the sources that it [admits](Shared::admit_token).
     pub(crate) fn standalone(listener: OwnedFd, sink: SinkOptions) -> Result<Self, JoinError> {
         let shared = Shared::new()?;
         let member_thread = MemberThread {
@@ -255,7 +256,7 @@ impl Drop for Member {
             let _ = std::fs::remove_file(path);
         }
         if let Some(thread) = self.thread.take() {
-            // It panics only by a bug, which its message has told already.
+            // The thread panics only by a bug, and its message was printed then.
             let _ = thread.join();
         }
     }

@@ -1,11 +1,11 @@
-//! The messages of members to each other over their control socket, once each: who they are, and where a source
-//! is to put what a sink wants. `docs/events-local.md` has examples.
+//! The messages of members over their control socket, once each: their roles, and the memory into
+//! which a source puts a sink's events. `docs/events-local.md` has examples.
 
 use selvedge_control_event::Overflow;
 use selvedge_os::control;
 use serde::{Deserialize, Serialize};
 
-/// How a sink is called when it sleeps.
+/// How a sink is woken when it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum WakeMethod {
@@ -16,9 +16,9 @@ pub enum WakeMethod {
     Event,
     /// By a real-time signal with a value: the first eight bytes of the newest event.
     Signal {
-        /// Which: `SIGRTMIN()` to `SIGRTMAX()`.
+        /// The signal: `SIGRTMIN()` to `SIGRTMAX()`.
         number: i32,
-        /// Whether each event brings one, even while the sink is awake.
+        /// Whether each event sends one, even while the sink is awake.
         every: bool,
     },
 }
@@ -27,9 +27,9 @@ pub enum WakeMethod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Message {
-    /// First of all, from both sides.
+    /// The first message, from both sides.
     Hello { channel: String, source: bool, sink: bool },
-    /// From a sink to a source: its mailbox, by a memfd, and its eventfd if it is called so.
+    /// From a sink to a source: its mailbox as a memfd, and its eventfd if it is woken by one.
     Attach {
         #[serde(rename = "waking")]
         wake_method: WakeMethod,
@@ -37,8 +37,8 @@ pub(crate) enum Message {
     },
 }
 
-/// Reads bytes as a member does, for fuzzing: whether they are a message. What is one comes back from
-/// its own text as it was.
+/// Parses bytes as a member does, for fuzzing; returns whether they are a message. A valid message
+/// survives being encoded and parsed again.
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Where the members of a channel meet: a directory for each channel, a socket in it for each member.
+//! The meeting place of a channel's members: a directory for each channel, a socket in it for each member.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use crate::JoinError;
 
 /// The longest name of a channel, in bytes.
 pub const NAME_MAX: usize = 64;
-/// Longer names, and those with other characters, are told apart by a hash.
+/// Longer names, and those with other characters, are distinguished by a hash.
 const PLAIN_MAX: usize = 32;
 /// How long another member may take to join.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where channels meet if nothing else is said: `$XDG_RUNTIME_DIR/selvedge`, or a directory of this
-/// user's in `/tmp` where that is not set.
+/// The default directory of channels: `$XDG_RUNTIME_DIR/selvedge`, or a directory of this user in
+/// `/tmp` if that is not set.
 #[must_use]
 pub fn directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -30,8 +30,8 @@ pub fn directory() -> PathBuf {
     }
 }
 
-/// The names of a directory's channels, as far as they are plain, and how many members each has;
-/// members that were killed count until somebody joins.
+/// The names of a directory's channels, as far as they are plain, and the number of members of
+/// each; killed members count until the next member joins.
 #[must_use]
 pub fn channels(directory: &Path) -> Vec<(String, usize)> {
     let visible = |path: &Path| -> Vec<String> {
@@ -52,14 +52,14 @@ fn folder(name: &str) -> String {
     if name.len() <= PLAIN_MAX && name.bytes().all(plain) && !name.starts_with('.') {
         return name.to_owned();
     }
-    // FNV-1a; the members tell each other the whole name.
+    // FNV-1a; the members exchange the whole name in their hellos.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     format!("={hash:016x}")
 }
 
-/// A channel's directory, locked: who joins does so alone.
+/// A channel's directory, locked: one member joins at a time.
 #[derive(Debug)]
 pub(crate) struct LockedDirectory {
     pub(crate) path: PathBuf,
@@ -103,7 +103,7 @@ impl LockedDirectory {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The sockets of those who are, or were, here.
+    /// The sockets of present and former members.
     pub(crate) fn members(&self) -> impl Iterator<Item = PathBuf> + use<> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let sockets = entries.filter(|entry| {

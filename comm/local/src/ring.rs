@@ -1,4 +1,4 @@
-//! What both ends of a ring know of it: whose it is, how its sink wants it, and why it can't be had.
+//! What both ends of a ring share: the peer's number, the sink's options, and the errors.
 
 use selvedge_control_event::Overflow;
 use selvedge_data_memory::RegionError;
@@ -7,23 +7,23 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::message::WakeMethod;
 
-/// Another member, as this one numbers them: never used again.
+/// Another member, as numbered by this one; numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// How a sink wants its events.
+/// A sink's options for its events.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkOptions {
-    /// How many of each source may wait, 1 to 65536.
+    /// The largest number of waiting events of each source, 1 to 65536.
     pub bound: usize,
-    /// What happens beyond that, and when `room` is full.
+    /// The rule beyond that, and when `room` is full.
     pub full: Overflow,
-    /// Memory for each source's events, each with 24 bytes beside its own: up to a power of two. No event can
-    /// be longer.
+    /// Memory for each source's events, each with 24 bytes beside its own; rounded up to a power of
+    /// two. No event can be longer.
     pub room: Bytes,
-    /// How it is called when it sleeps.
+    /// How the sink is woken when it sleeps.
     pub wake_method: WakeMethod,
-    /// How long it watches its rings before it sleeps.
+    /// How long the sink polls its rings before it sleeps.
     pub spin: Duration,
 }
 
@@ -39,25 +39,25 @@ impl Default for SinkOptions {
     }
 }
 
-/// Why a ring, or a way to call its reader, can't be had.
+/// Why a ring, or a way to wake its reader, can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// The memory.
+    /// The memory can't be used.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// What lies in it.
+    /// The content of the memory is invalid.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The kernel makes none.
+    /// The kernel can't make an eventfd.
     #[error("can't make an event: {0}")]
     Event(#[from] std::io::Error),
-    /// It can't carry a value.
+    /// The signal can't carry a value.
     #[error("signal {0} is no real-time signal")]
     Signal(i32),
-    /// It has to pass one.
+    /// The sink must pass an eventfd.
     #[error("a sink that wants an event passed none")]
     NoEvent,
-    /// There is nobody to call.
+    /// The process to be woken is gone.
     #[error("the process is gone")]
     Gone,
 }

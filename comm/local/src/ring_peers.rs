@@ -1,7 +1,7 @@
-//! Rings between processes that know of each other by other means: a transport between hosts, whose
-//! messages go through memory where both ends are on one. Each has a socket by an abstract name, that is,
-//! within its network namespace; a source [connects](Links::connect) with a word that the sink has
-//! [given](Links::welcome) to it alone, so that both know whom they have.
+//! Rings between processes that find each other by other means: a transport between hosts uses them
+//! for peers on the same host. Each process has a socket with an abstract name, that is, within its
+//! network namespace. A source [connects](RingPeers::connect) with a token that the sink has
+//! [admitted](RingPeers::admit_token) for it alone, so that both know their peer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,32 +25,32 @@ use crate::waker_thread::WakerThread;
 
 /// Memory for each source's messages: several of the longest.
 const ROOM: Bytes = Bytes(256 << 10);
-/// The most messages in it.
+/// The largest number of messages in it.
 const BOUND: usize = 8192;
-/// How long all together a source waits for a sink that is full, until it has caught up half-way.
+/// The total time that a source waits for a full sink, until it has caught up half-way.
 const TIMEOUT: Duration = Duration::from_millis(1);
-/// How often a sink that is behind is looked at, in messages.
+/// How often a sink that is behind is checked, in messages.
 const POLLS_PER_CLOCK_READ: u32 = 64;
-/// So many sinks are called by who sends, more by a thread.
+/// The sender itself wakes at most this number of sinks; a thread wakes more.
 const AT_ONCE: usize = 2;
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It is in the ring.
+    /// The message is in the ring.
     Done,
-    /// The ring is full; its reader will know that it missed one.
+    /// The ring is full; its reader will notice that it missed a message.
     Dropped,
-    /// There is no such ring.
+    /// The ring does not exist any more.
     Gone,
 }
 
-/// What happened to the rings to others.
+/// A change of the rings to other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingEvent {
     /// A sink can be reached.
     Ready(PeerId),
-    /// It can't, or no more.
+    /// The sink can't be reached, or no longer.
     Gone(PeerId),
 }
 
@@ -58,7 +58,7 @@ pub enum RingEvent {
 #[derive(Debug)]
 struct PeerRing {
     writer: RingWriter,
-    /// How long it is still waited for.
+    /// The rest of the time to wait for the sink.
     wait_left: Duration,
     last_poll: u32,
 }
@@ -67,12 +67,12 @@ struct PeerRing {
 #[derive(Debug)]
 pub struct RingPeers {
     member: Arc<Member>,
-    /// By number.
+    /// The rings to sinks, by number.
     lines: Vec<PeerRing>,
     seen: u32,
     sink: Sink,
     waker_thread: WakerThread,
-    /// Who is to be called.
+    /// The eventfds of the sinks to be woken.
     due: Vec<Arc<EventFd>>,
     clock: Clock,
     put: u64,
@@ -86,13 +86,13 @@ fn address(name: &str) -> std::io::Result<(OwnedFd, SocketAddrUnix)> {
 }
 
 impl RingPeers {
-    /// Listens by a name of this network namespace's, without rings yet.
+    /// Listens at a name in this network namespace, without rings yet.
     pub fn listen(name: &str) -> Result<Self, JoinError> {
         let failed = |why: std::io::Error| JoinError::Socket { path: format!("@{name}"), why };
         let (socket, at) = address(name).map_err(failed)?;
         bind(&socket, &at).map_err(|why| failed(why.into()))?;
         listen(&socket, 128).map_err(|why| failed(why.into()))?;
-        // Newer messages are dropped when nobody reads: what a sink has begun to read stays.
+        // Newer messages are dropped while the reader is behind, so that messages being read stay.
         let options = SinkOptions {
             bound: BOUND,
             full: Overflow::DropNewest,
@@ -115,28 +115,29 @@ impl RingPeers {
         })
     }
 
-    /// Lets a source in that says this word, once.
+    /// Admits one source that presents this token.
     pub fn admit_token(&self, token: &str) {
         self.member.shared.admit_token(token);
     }
 
-    /// Begins a ring to who listens by a name and has given this word; [`RingEvent`] tells how it goes.
+    /// Starts a ring to the process that listens at a name and has admitted this token;
+    /// [`RingEvent`] reports the outcome.
     ///
     /// # Errors
-    /// If nobody listens there, or another user's.
+    /// If no process listens there, or it belongs to another user.
     pub fn connect(&self, name: &str, token: &str) -> std::io::Result<PeerId> {
         let (socket, to) = address(name)?;
         connect(&socket, &to)?;
         self.member.shared.call(socket.into(), token)
     }
 
-    /// Ends what is shared with a peer, either way.
+    /// Ends the rings to and from a peer.
     pub fn close(&mut self, peer: PeerId) {
         self.lines.retain(|line| line.writer.peer != peer);
         self.sink.forget(peer);
     }
 
-    /// What happened to rings to others since; costs one look if nothing did.
+    /// Changes of the rings to other processes since the last call; one atomic load if there are none.
     pub fn news(&mut self) -> Vec<RingEvent> {
         let now = self.member.shared.for_source.load(Ordering::Acquire);
         if now == self.seen {
@@ -158,7 +159,7 @@ impl RingPeers {
 
     fn add_ring(&mut self, writer: RingWriter) -> Option<RingEvent> {
         let peer = writer.peer;
-        // One that wants to be called otherwise is none of ours.
+        // A sink with another wake-up method is not a peer of this kind.
         if !writer.has_event() || writer.blocks() {
             self.member.shared.close(peer);
             return None;
@@ -168,9 +169,9 @@ impl RingPeers {
         Some(RingEvent::Ready(peer))
     }
 
-    /// Puts a message into a ring; its sink sees it after [`flush`](Self::flush). A sink that is full is waited
-    /// for, in all 1 ms until it has caught up half-way: so one that is busy loses nothing, and one
-    /// that is stopped or slow holds nobody up.
+    /// Puts a message into a ring; its sink sees it after [`flush`](Self::flush). The source waits
+    /// for a full sink, for 1 ms in total until the sink has caught up half-way. So a busy sink
+    /// loses nothing, and a stopped or slow one delays no other.
     pub fn put(&mut self, to: PeerId, bytes: &[u8]) -> PutOutcome {
         let Ok(at) = self.lines.binary_search_by_key(&to, |line| line.writer.peer) else {
             return PutOutcome::Gone;
@@ -206,7 +207,7 @@ impl RingPeers {
         }
     }
 
-    /// Waits until a ring has room, as long as there is patience.
+    /// Waits until a ring has room, within the time that is left for it.
     #[cold]
     fn wait(&mut self, at: usize, len: usize) {
         self.flush();
@@ -220,7 +221,7 @@ impl RingPeers {
         line.wait_left = Duration(line.wait_left.0.saturating_sub(waited.0));
     }
 
-    /// Shows the sinks what was put, and calls those that sleep.
+    /// Publishes the messages to the sinks, and wakes those that sleep.
     pub fn flush(&mut self) {
         for line in &mut self.lines {
             self.due.extend(line.writer.publish_silently().cloned());
@@ -230,58 +231,59 @@ impl RingPeers {
         }
     }
 
-    /// Takes the next message that has come: where it is, for [`mail`](Self::message).
+    /// Takes the next received message; returns its place, for [`message`](Self::message).
     pub fn take(&mut self) -> Option<usize> {
         self.sink.find()
     }
 
-    /// A message that was taken last at a place, and whose it is.
+    /// The message that was last taken at a place, and its source.
     #[must_use]
     pub fn message(&self, at: usize) -> (PeerId, &[u8]) {
         let event = self.sink.event(at);
         (event.from, event.bytes)
     }
 
-    /// The word by which a source was let in.
+    /// The token with which a source was admitted.
     #[must_use]
     pub fn token(&self, source: PeerId) -> Option<&str> {
         self.sink.token(source)
     }
 
-    /// Whether something of a source's is to be taken.
+    /// Whether a message of a source waits.
     pub fn has_unread_of(&mut self, source: PeerId) -> bool {
         self.sink.has_of(source)
     }
 
-    /// Whether something is to be taken of who was let in by a word.
+    /// Whether a message of the source with this token waits.
     pub fn has_by(&mut self, token: &str) -> bool {
         self.sink.has_by(token)
     }
 
-    /// Readable when this process is called.
+    /// Readable when another process wakes this one.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.sink.fd().unwrap_or_else(|| self.member.shared.event.as_fd())
     }
 
-    /// About to wait to be called; false if there is something to take first.
+    /// Prepares to wait for a wake-up; false if there is a message to take first.
     #[must_use]
     pub fn prepare_wait(&mut self) -> bool {
         self.sink.prepare_wait()
     }
 
-    /// How many rings there are to others, and from others.
+    /// The number of rings to other processes, and from them.
     pub fn count(&mut self) -> (usize, usize) {
         (self.lines.len(), self.sink.sources())
     }
 
-    /// How many messages were put into rings, and dropped for want of room; and what came.
+    /// The number of messages put into rings, and of those dropped for lack of room; and the counts
+    /// of received ones.
     #[must_use]
     pub const fn counts(&self) -> (u64, u64, SinkCounts) {
         (self.put, self.dropped, self.sink.counts())
     }
 
-    /// The time, as rings have it.
+    /// The time, by the clock of rings.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()

@@ -1,4 +1,4 @@
-//! A sink's end of the ring that one source fills: its memory, its mailbox, and what calls it.
+//! A sink's end of the ring that one source fills: its memory, its mailbox, and its wake-up method.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::ring::{PeerId, RingError, SinkOptions};
 #[derive(Debug)]
 pub(crate) struct RingReader {
     pub(crate) peer: PeerId,
-    /// By which its source was let in.
+    /// The token with which its source was admitted.
     pub(crate) token: Box<str>,
     pub(crate) reader: MailboxReader,
-    /// What its source writes to when the sink is called by events.
+    /// The eventfd by which the source wakes the sink, with [`WakeMethod::Event`].
     pub(crate) event: Option<Arc<EventFd>>,
-    /// Whether the source is gone, so that nothing comes after what is there.
+    /// Whether the source is gone, so that no further event comes.
     pub(crate) ended: bool,
 }
 
@@ -37,7 +37,7 @@ impl SourceFds {
 }
 
 impl RingReader {
-    /// A new ring as the sink wants it, and what its source is to be told.
+    /// Creates a ring with the sink's options, and the message and descriptors for its source.
     pub(crate) fn create(
         peer: PeerId,
         token: &str,
@@ -45,7 +45,7 @@ impl RingReader {
     ) -> Result<(Self, (Message, SourceFds)), RingError> {
         let overwrites = matches!(options.full, Overflow::DropOldest | Overflow::Latest);
         let bound = options.bound as u64;
-        // Of the latest only one counts, but the source needs room to write the next.
+        // Only the latest counts, but the source needs room to write the next one.
         let bound = if options.full == Overflow::Latest { bound.max(16) } else { bound };
         let spec = MailboxSpec { capacity: options.room.0, bound, overwrites }.clamped();
         let mapping = Arc::new(Memfd::create("selvedge events", mailbox_region(spec.capacity))?);

@@ -1,5 +1,4 @@
-//! A source's end of the ring to one sink: the mailbox, the sink's rule for when it is full, and how to
-//! call it.
+//! A source's end of the ring to one sink: the mailbox, the sink's overflow rule, and its wake-up method.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,14 +19,14 @@ pub(crate) struct RingWriter {
     writer: MailboxWriter,
     call: Waker,
     full: Overflow,
-    /// Whether something was written that the sink has not been shown.
+    /// Whether events were written that are not yet published to the sink.
     is_dirty: bool,
     /// The first bytes of the newest event, for signals.
     value: u64,
     pub(crate) dropped: u64,
 }
 
-/// The largest ring that a sink may want.
+/// The largest ring that a sink may request, in bytes.
 const ROOM_MAX: u64 = 1 << 28;
 
 impl RingWriter {
@@ -54,15 +53,15 @@ impl RingWriter {
     /// Whether an event of this length would find room.
     #[inline]
     pub(crate) fn has_room(&mut self, len: usize) -> bool {
-        // One that broke its ring is found out by `put`; one that is too long never fits.
+        // A corrupt ring is detected by `put`; an event that is too long never fits.
         !matches!(self.writer.room_for(len), Err(MailboxError::Full))
     }
 
-    /// Writes an event; `Ok(false)` if there was no room and it was dropped by the sink's own rule.
+    /// Writes an event; `Ok(false)` if there was no room and the sink's rule dropped it.
     ///
     /// # Errors
-    /// [`MailboxError::Full`] if the sink blocks its sources; [`MailboxError::TooLong`]; or what the sink
-    /// did to its memory.
+    /// [`MailboxError::Full`] if the sink blocks its sources; [`MailboxError::TooLong`]; or the
+    /// corruption of the memory by the sink.
     #[inline]
     pub(crate) fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<bool, MailboxError> {
         match self.writer.put(tag, bytes) {
@@ -87,13 +86,13 @@ impl RingWriter {
         Ok(true)
     }
 
-    /// An event that it is not to have for want of room.
+    /// Counts an event that is skipped for lack of room.
     pub(crate) fn count_skipped(&mut self) {
         self.dropped += 1;
         self.writer.skip();
     }
 
-    /// Shows the sink what was written, and calls it if it sleeps.
+    /// Publishes the written events, and wakes the sink if it sleeps.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if !std::mem::take(&mut self.is_dirty) || !self.writer.flush() {
@@ -102,31 +101,31 @@ impl RingWriter {
         self.call.wake(self.writer.bell(), self.value);
     }
 
-    /// Shows the sink what was written; the event by which it is to be called, if it sleeps.
+    /// Publishes the written events; returns the eventfd by which a sleeping sink must be woken.
     #[inline]
     pub(crate) fn publish_silently(&mut self) -> Option<&Arc<EventFd>> {
         let is_owed = std::mem::take(&mut self.is_dirty) && self.writer.flush();
         if is_owed { self.call.event() } else { None }
     }
 
-    /// Whether it is called by an event.
+    /// Whether the sink is woken by an eventfd.
     pub(crate) fn has_event(&self) -> bool {
         self.call.event().is_some()
     }
 
-    /// Whether at most half of it waits to be read, by number and by bytes.
+    /// Whether at most half of the ring is unread, by number and by bytes.
     pub(crate) fn is_half_empty(&mut self, len: usize) -> bool {
         let spec = self.writer.spec();
         let bound = spec.bound.min(spec.capacity / (len as u64 + 32).max(64));
         self.writer.waiting().is_ok_and(|waiting| waiting as u64 * 2 <= bound)
     }
 
-    /// Events that wait there.
+    /// The number of events that wait in the ring.
     pub(crate) fn waiting(&mut self) -> Result<usize, MailboxError> {
         self.writer.waiting()
     }
 
-    /// Events that it lost since it was too slow, as it says.
+    /// The number of events that the sink lost since it was too slow, as the sink reports.
     pub(crate) fn missed(&self) -> u64 {
         self.writer.missed()
     }

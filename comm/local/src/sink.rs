@@ -1,7 +1,7 @@
 //! A sink: takes the events of all sources of a channel on this host, each from a ring of its own.
 //!
-//! While it is awake nobody makes a system call. Before it sleeps it may watch the rings for a while; when it
-//! sleeps, the first event calls it.
+//! While the sink is awake, neither side makes a system call. Before it sleeps it may poll the
+//! rings for a while; when it sleeps, the first event wakes it.
 
 mod wait;
 
@@ -23,43 +23,43 @@ use crate::message::WakeMethod;
 use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
 
-/// After how many events of one source the next has its turn.
+/// After this number of events of one source, the next source has its turn.
 const TURN_MAX: u32 = 64;
-/// The most events that one look drops for being late.
+/// The largest number of late events that one look drops.
 const LATE_MAX: u32 = 65_536;
 
-/// An event, as a sink gets it: a copy that nobody can change.
+/// An event, as a sink gets it: a copy that no other process can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Whose it is.
+    /// Its source.
     pub from: PeerId,
     /// Its number among that source's, modulo 2^32.
     pub number: u32,
-    /// When it is of no more use, by [`Clock::shared`].
+    /// The deadline, by [`Clock::shared`].
     pub deadline: Option<Instant>,
-    /// What it says.
+    /// The payload.
     pub bytes: &'a [u8],
 }
 
-/// What became of a sink's events so far.
+/// The fates of a sink's events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkCounts {
-    /// Taken.
+    /// Events that were taken.
     pub taken: u64,
-    /// Their deadline had passed.
+    /// Events whose deadline had passed.
     pub expired: u64,
-    /// They were lost since there was no room, by the sink's own rule.
+    /// Events that were lost for lack of room, by the sink's own rule.
     pub missed: u64,
-    /// Sources that broke their ring and were cut off.
+    /// Sources that corrupted their ring and were cut off.
     pub broken: u64,
 }
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// There is something to take, or sources have come or gone.
+    /// There is an event, or sources have come or gone.
     Available,
-    /// It is time.
+    /// The time is over.
     TimedOut,
 }
 
@@ -68,10 +68,10 @@ pub enum WaitOutcome {
 pub struct Sink {
     member: Arc<Member>,
     readers: Vec<RingReader>,
-    /// Of the changes that the keeper counts.
+    /// The last seen count of the member thread's changes.
     seen: u32,
     options: SinkOptions,
-    /// Whose turn it is, and how many it has had.
+    /// The source whose turn it is, and the number of its events in this turn.
     turn: (usize, u32),
     epoll: Option<OwnedFd>,
     counts: SinkCounts,
@@ -79,7 +79,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Joins a channel as a sink; sources that are there already reach it when this returns.
+    /// Joins a channel as a sink; present sources reach it when this returns.
     pub fn join(directory: &Path, name: &str, options: SinkOptions) -> Result<Self, JoinError> {
         Self::check(&options)?;
         let member = Member::join(directory, name, false, Some(options))?;
@@ -123,14 +123,14 @@ impl Sink {
         &self.member.shared
     }
 
-    /// Takes the next event: of the source whose turn it is, the oldest - or the newest, if only the
+    /// Takes the next event of the source whose turn it is: the oldest, or the newest if only the
     /// latest are wanted. `None` if there is none now. Makes no system call.
     pub fn take(&mut self) -> Option<Event<'_>> {
         let at = self.find()?;
         Some(self.event(at))
     }
 
-    /// What was taken last from a source.
+    /// The event that was last taken from a source.
     pub(crate) fn event(&self, at: usize) -> Event<'_> {
         let reader = &self.readers[at];
         let mail = reader.reader.last();
@@ -138,7 +138,7 @@ impl Sink {
         Event { from: reader.peer, number: mail.number, deadline, bytes: mail.bytes }
     }
 
-    /// Takes an event out of a ring; whose it was.
+    /// Takes an event out of a ring; returns the index of its source.
     pub(crate) fn find(&mut self) -> Option<usize> {
         if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
             self.refresh();
@@ -184,7 +184,7 @@ impl Sink {
         None
     }
 
-    /// Sources that came and went.
+    /// Handles sources that came and went.
     #[cold]
     fn refresh(&mut self) {
         self.seen = self.shared().for_sink.load(Ordering::Acquire);
@@ -205,7 +205,7 @@ impl Sink {
                 }
             }
         }
-        // What those who went had sent is still taken.
+        // Events of departed sources are still taken.
         while let Some(at) =
             self.readers.iter().position(|reader| reader.ended && !reader.reader.has_message())
         {
@@ -221,24 +221,24 @@ impl Sink {
         self.turn = (0, 0);
     }
 
-    /// By which word a source was let in.
+    /// The token with which a source was admitted.
     pub(crate) fn token(&self, peer: PeerId) -> Option<&str> {
         self.readers.iter().find(|reader| reader.peer == peer).map(|reader| &*reader.token)
     }
 
-    /// Whether something of a source's is to be taken.
+    /// Whether an event of a source waits.
     pub(crate) fn has_of(&mut self, peer: PeerId) -> bool {
         self.refresh();
         self.readers.iter().any(|reader| reader.peer == peer && reader.reader.has_message())
     }
 
-    /// The same of who was let in by a word.
+    /// The same for the source with this token.
     pub(crate) fn has_by(&mut self, token: &str) -> bool {
         self.refresh();
         self.readers.iter().any(|reader| *reader.token == *token && reader.reader.has_message())
     }
 
-    /// Takes nothing more of a source.
+    /// Stops taking events of a source.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.refresh();
         if let Some(at) = self.readers.iter().position(|reader| reader.peer == peer) {
@@ -247,27 +247,27 @@ impl Sink {
         self.shared().close(peer);
     }
 
-    /// Whether there is something to take, by a look at the shared memory.
+    /// Whether an event waits, by a look at the shared memory.
     #[must_use]
     #[inline]
     pub fn has_events(&self) -> bool {
         self.readers.iter().any(|reader| reader.reader.has_message())
     }
 
-    /// How many sources there are.
+    /// The number of sources.
     #[must_use]
     pub fn sources(&mut self) -> usize {
         self.refresh();
         self.readers.iter().filter(|reader| !reader.ended).count()
     }
 
-    /// What became of its events.
+    /// The fates of its events.
     #[must_use]
     pub const fn counts(&self) -> SinkCounts {
         self.counts
     }
 
-    /// Waits for an event and takes it; `None` if none came until then.
+    /// Waits for an event and takes it; `None` if none came before `until`.
     pub fn receive(&mut self, until: Instant) -> Option<Event<'_>> {
         loop {
             if let Some(at) = self.find() {
@@ -280,7 +280,7 @@ impl Sink {
         }
     }
 
-    /// Hands the events that are there, at most `most`, to handlers in their order; how many there were.
+    /// Passes the waiting events, at most `most`, to handlers in their order; returns their number.
     pub fn handle(
         &mut self,
         most: usize,

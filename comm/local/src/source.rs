@@ -14,12 +14,12 @@ use crate::member::{Change, Member};
 use crate::ring::PeerId;
 use crate::ring_writer::RingWriter;
 
-/// How a source hands its events out.
+/// How a source distributes its events.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceOptions {
-    /// Every sink, or one in turn.
+    /// To every sink, or to one in turn.
     pub wake: Wake,
-    /// How long an event may be held up by sinks that block their sources.
+    /// How long blocking sinks may delay an event.
     pub patience: Duration,
 }
 
@@ -29,40 +29,39 @@ impl Default for SourceOptions {
     }
 }
 
-/// Why an event was not taken.
+/// Why an event was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// A sink that blocks its sources had no room for as long as the source has patience: nobody got the
-    /// event.
+    /// A blocking sink had no room for as long as the source's patience: no sink got the event.
     #[error("a sink that blocks its sources has no room; wait, or give it another rule")]
     Blocked(PeerId),
 }
 
-/// What became of a source's events so far.
+/// The fates of a source's events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// Sent.
+    /// Events that were sent.
     pub sent: u64,
-    /// Put into rings: one for each sink.
+    /// Events put into rings: one for each sink.
     pub put: u64,
-    /// Dropped for want of room in a ring, by its sink's rule.
+    /// Events dropped for lack of room in a ring, by its sink's rule.
     pub dropped: u64,
-    /// Not taken, since a sink blocked.
+    /// Events that were not accepted, since a sink blocked.
     pub blocked: u64,
-    /// Sinks that broke their ring and were cut off.
+    /// Sinks that corrupted their ring and were cut off.
     pub broken: u64,
 }
 
-/// What became of the events for one sink.
+/// The fates of the events for one sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkReport {
-    /// Which sink.
+    /// The sink.
     pub sink: PeerId,
     /// Events that wait in its ring.
     pub waiting: usize,
-    /// Dropped by this source for want of room.
+    /// Events that this source dropped for lack of room.
     pub dropped: u64,
-    /// Lost by the sink, as it says: those that were dropped, and those that were overwritten.
+    /// Events that the sink lost, as it reports: the dropped and the overwritten ones.
     pub missed: u64,
 }
 
@@ -80,7 +79,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Joins a channel as a source; it reaches the sinks that are there already when this returns.
+    /// Joins a channel as a source; it reaches the present sinks when this returns.
     pub fn join(directory: &Path, name: &str, options: SourceOptions) -> Result<Self, JoinError> {
         Ok(Self::of(Arc::new(Member::join(directory, name, true, None)?), options))
     }
@@ -100,7 +99,7 @@ impl Source {
         source
     }
 
-    /// Sends an event and calls the sinks that sleep; how many got it.
+    /// Sends an event and wakes the sinks that sleep; returns the number of sinks that got it.
     ///
     /// # Errors
     /// [`PublishError::Blocked`].
@@ -114,8 +113,8 @@ impl Source {
         Ok(got)
     }
 
-    /// As [`publish`](Self::publish), but sinks may see the event only after [`flush`](Self::flush): a batch
-    /// costs them one call.
+    /// As [`publish`](Self::publish), but sinks may see the event only after
+    /// [`flush`](Self::flush): a batch costs each of them one wake-up.
     ///
     /// # Errors
     /// [`PublishError::Blocked`].
@@ -151,7 +150,7 @@ impl Source {
         Ok(got)
     }
 
-    /// One sink, in turn; the next if it has no room.
+    /// Puts the event into one sink's ring, in turn; into the next if it has no room.
     fn put_one(&mut self, tag: u64, bytes: &[u8]) -> usize {
         let count = self.writers.len();
         let mut step = 0;
@@ -171,7 +170,7 @@ impl Source {
         0
     }
 
-    /// Sends an event to one member; whether its ring had room. It is shown at once.
+    /// Sends an event to one member; returns whether its ring had room. It is published at once.
     pub fn send_to(&mut self, sink: PeerId, bytes: &[u8], deadline: Option<Instant>) -> bool {
         self.look();
         let tag = deadline.map_or(u64::MAX, |deadline| deadline.0);
@@ -186,7 +185,7 @@ impl Source {
                 return true;
             }
             Ok(false) => self.counts.dropped += 1,
-            // It blocks, and this never waits.
+            // The sink blocks, and this function never waits.
             Err(MailboxError::Full) => {
                 self.writers[at].count_skipped();
                 self.counts.dropped += 1;
@@ -196,7 +195,7 @@ impl Source {
         false
     }
 
-    /// Shows the sinks what was enqueued, and calls those that sleep.
+    /// Publishes the enqueued events, and wakes the sinks that sleep.
     #[inline]
     pub fn flush(&mut self) {
         for writer in &mut self.writers {
@@ -204,13 +203,13 @@ impl Source {
         }
     }
 
-    /// The sinks that are reached now.
+    /// The sinks that are reachable now.
     pub fn sinks(&mut self) -> impl Iterator<Item = PeerId> {
         self.look();
         self.writers.iter().map(|writer| writer.peer)
     }
 
-    /// What became of the events for each sink.
+    /// The fates of the events for each sink.
     pub fn reports(&mut self) -> Vec<SinkReport> {
         self.look();
         let reports = self.writers.iter_mut().map(|writer| SinkReport {
@@ -222,13 +221,13 @@ impl Source {
         reports.collect()
     }
 
-    /// What became of its events.
+    /// The fates of the source's events.
     #[must_use]
     pub const fn counts(&self) -> SourceCounts {
         self.counts
     }
 
-    /// Waits until no sink that blocks is full; bounded by the patience.
+    /// Waits until no blocking sink is full; bounded by the patience.
     fn wait_for_room(&mut self, bytes: &[u8]) -> Result<(), PublishError> {
         let mut until = None;
         let mut looks = 0_u32;
@@ -237,7 +236,7 @@ impl Source {
             let full = |writer: &mut RingWriter| writer.blocks() && !writer.has_room(bytes.len());
             let Some(at) = self.writers.iter_mut().position(full) else { return Ok(()) };
             if looks == 0 {
-                // What was enqueued is what it has to take.
+                // The sinks must see the enqueued events to make room.
                 self.flush();
             }
             looks += 1;
@@ -276,7 +275,7 @@ impl Source {
         self.blocking = self.writers.iter().filter(|writer| writer.blocks()).count();
     }
 
-    /// A sink that broke its ring.
+    /// Cuts off a sink that corrupted its ring.
     #[cold]
     fn disconnect(&mut self, at: usize) {
         let writer = self.writers.remove(at);

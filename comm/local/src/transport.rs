@@ -1,5 +1,5 @@
-//! A transport for `selvedge-control-event` over shared memory: an `Exchange` in each process of a host, and
-//! its channels reach all of them. Members are "hosts" to it.
+//! A transport for `selvedge-control-event` over shared memory: with an `Exchange` in each process
+//! of a host, channels reach all processes. The exchange sees members as "hosts".
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::source::{Source, SourceCounts, SourceOptions};
 const ROOM: Bytes = Bytes(128 * 1024);
 const _: () = assert!(ROOM.0 as usize > MESSAGE_MAX + 1024);
 
-/// One process's side.
+/// One process's side of the transport.
 #[derive(Debug)]
 pub struct LocalTransport {
     source: Source,
@@ -26,15 +26,15 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Joins the exchange of this name, called as said when something comes; those who are there already are
-    /// reached when this returns.
+    /// Joins the exchange of this name, with this wake-up method; present members are reachable
+    /// when this returns.
     pub fn join(
         directory: &Path,
         name: &str,
         wake_method: WakeMethod,
         spin: Duration,
     ) -> Result<Self, JoinError> {
-        // Newer messages are dropped when a member does not read: what it has begun to read stays.
+        // Newer messages are dropped while a member is behind, so that messages being read stay.
         let full = Overflow::DropNewest;
         let options = SinkOptions { bound: 4096, full, room: ROOM, wake_method, spin };
         Sink::check(&options)?;
@@ -46,24 +46,24 @@ impl LocalTransport {
         })
     }
 
-    /// Waits until something has come, or until an instant of the shared clock: then, or when the exchange
-    /// has something to do ([`Exchange::poll_timeout`]), [`run`](Self::run) is called.
+    /// Waits until a message has arrived, or until an instant of the shared clock. Then, or when the
+    /// exchange has something to do ([`Exchange::poll_timeout`]), the caller calls [`run`](Self::run).
     pub fn wait(&mut self, until: Instant) -> WaitOutcome {
         self.sink.wait(until)
     }
 
-    /// The sink's side, to be called by a loop of the program's own.
+    /// The sink's side, for a loop of the program's own.
     pub fn sink_mut(&mut self) -> &mut Sink {
         &mut self.sink
     }
 
-    /// What became of the messages sent, and of those received.
+    /// The fates of the sent and of the received messages.
     #[must_use]
     pub const fn counts(&self) -> (SourceCounts, SinkCounts) {
         (self.source.counts(), self.sink.counts())
     }
 
-    /// Gives the exchange what has come, has it do what is due, and sends what it sends.
+    /// Passes received messages to the exchange, runs its timeouts, and sends its messages.
     pub fn run(&mut self, now: Instant, exchange: &mut Exchange) {
         while let Some(event) = self.sink.take() {
             exchange.handle_frame(now, HostId(event.from.0), event.bytes);
@@ -73,9 +73,9 @@ impl LocalTransport {
         self.transmit(now, exchange);
     }
 
-    /// Sends what the exchange has to send; to be called after each call of the exchange.
+    /// Sends the messages of the exchange; called after each call of the exchange.
     pub fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
-        // Every member has a ring to each other, so that nothing is to be declared.
+        // Every member has a ring to each other one, so that no interest must be declared.
         while exchange.poll_interest().is_some() {}
         while let Some(transmit) = exchange.poll_transmit(now) {
             match transmit.to {

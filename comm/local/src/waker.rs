@@ -1,4 +1,4 @@
-//! Calling a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
+//! Waking a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use selvedge_os::signal;
 use crate::message::WakeMethod;
 use crate::ring::RingError;
 
-/// How a process is called.
+/// How a process is woken.
 #[derive(Debug)]
 pub struct Waker(CallTarget);
 
@@ -24,10 +24,10 @@ enum CallTarget {
 }
 
 impl Waker {
-    /// As a peer wants it: its process is known for signals, and an eventfd came for events.
+    /// A waker as the peer requests it: signals need its process, eventfds its descriptor.
     ///
     /// # Errors
-    /// If something is missing, or is not what it should be.
+    /// If something is missing or invalid.
     pub fn new(
         wake_method: WakeMethod,
         pid: Option<Pid>,
@@ -48,7 +48,7 @@ impl Waker {
         }))
     }
 
-    /// What goes with a signal for an event: its first eight bytes.
+    /// The value of an event's signal: its first eight bytes.
     #[must_use]
     pub fn value(bytes: &[u8]) -> u64 {
         let mut first = [0; 8];
@@ -57,19 +57,19 @@ impl Waker {
         u64::from_ne_bytes(first)
     }
 
-    /// Whether the value goes anywhere.
+    /// Whether the value is used.
     #[must_use]
     pub const fn carries_value(&self) -> bool {
         matches!(self.0, CallTarget::Signal { .. })
     }
 
-    /// Whether each event is to bring a call, even while nobody sleeps.
+    /// Whether each event sends a signal, even while the process is awake.
     #[must_use]
     pub const fn signals_every(&self) -> bool {
         matches!(self.0, CallTarget::Signal { every: true, .. })
     }
 
-    /// What is written to, to be written by another thread.
+    /// The eventfd, so that another thread can write to it.
     pub(crate) fn event(&self) -> Option<&Arc<EventFd>> {
         match &self.0 {
             CallTarget::Event(event) => Some(event),
@@ -77,13 +77,13 @@ impl Waker {
         }
     }
 
-    /// Calls.
+    /// Wakes the process.
     pub fn wake(&self, bell: &Bell, value: u64) {
         match &self.0 {
             CallTarget::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
             CallTarget::Event(event) => event.ring(),
             CallTarget::Signal { process, number, .. } => {
-                // One that has ended, or has too many waiting, gets none.
+                // A process that has ended, or has too many signals waiting, gets none.
                 let _ = signal::send(process, *number, value);
             }
         }

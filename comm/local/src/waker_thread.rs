@@ -1,5 +1,5 @@
-//! A thread that calls many sleepers, so that who sends an event to them does not: a call costs as much
-//! as all else together.
+//! A thread that wakes many sleepers, so that the sender of an event does not have to: a wake-up
+//! costs as much as all other work together.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use selvedge_os::eventfd::EventFd;
 
-/// The most calls that wait; each is of a sleeper, so that there are hardly more than rings.
+/// The largest number of wake-ups that wait; each is for a sleeper, so there are hardly more than rings.
 const CALLS_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -41,13 +41,13 @@ impl Shared {
                 }
                 std::mem::swap(&mut calls, &mut state.calls);
             }
-            // They do not block.
+            // These writes do not block.
             calls.drain(..).for_each(|event| event.ring());
         }
     }
 }
 
-/// Calls on a thread that is started when it is wanted first; what was asked for is done before it ends.
+/// Wakes on a thread that is started at the first use; requested wake-ups are done before it ends.
 #[derive(Debug, Default)]
 pub(crate) struct WakerThread {
     shared: Arc<Shared>,
@@ -55,7 +55,7 @@ pub(crate) struct WakerThread {
 }
 
 impl WakerThread {
-    /// Has all of them called, and empties the list; false if the caller has to do it.
+    /// Wakes all of them, and empties the list; false if the caller has to do it.
     pub(crate) fn ring(&mut self, calls: &mut Vec<Arc<EventFd>>) -> bool {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);

@@ -1,4 +1,4 @@
-//! Channels inside one host: members that come and go, each way of being called, each rule when full.
+//! Channels inside one host: members that come and go, each wake-up method, each overflow rule.
 
 mod kit;
 
@@ -83,7 +83,7 @@ fn a_full_sink_goes_by_its_own_rule_and_harms_no_other() {
     let mut reports = source.reports();
     reports.sort_by_key(|report| report.missed);
     assert_eq!(reports.iter().map(|report| report.missed).collect::<Vec<_>>(), [0, 0, 96, 99]);
-    // It learns of its loss with the next event that it gets.
+    // The sink learns of its loss with the next event that it gets.
     source.publish(&[100], None).unwrap();
     assert_eq!((taken(&mut newest), newest.counts().missed), (vec![vec![100]], 96));
 }
@@ -134,7 +134,7 @@ fn late_events_are_dropped_and_counted() {
     assert_eq!(sink.counts().expired, 1);
 }
 
-/// A source publishes one event at a time, and waits until it was seen: a call that is lost leaves both
+/// A source publishes one event at a time, and waits until it was seen: a lost wake-up leaves both
 /// waiting, which the end of patience turns into a failure.
 fn each_call_arrives(options: SinkOptions) {
     const ROUNDS: u64 = 2000;
@@ -178,14 +178,14 @@ fn sleepers_are_called_by_events() {
 #[test]
 fn sleepers_are_called_by_signals() {
     let number = libc::SIGRTMIN() + 3;
-    // Of the whole process; a signal may go to any thread that does not block it. Tests run in threads
-    // that this one did not start, so it is only sent while the receiver alone waits for it.
+    // Signals go to the whole process: to any thread that does not block them. Tests run in threads that
+    // this one did not start, so the signal is only sent while the receiver alone waits for it.
     signal::block(number).unwrap();
     let options = SinkOptions {
         wake_method: WakeMethod::Signal { number, every: false },
         ..SinkOptions::default()
     };
-    // Other threads would be ended by it.
+    // The signal would end other threads.
     ignore(number);
     let place = Place::new();
     let mut sink = place.sink(options);

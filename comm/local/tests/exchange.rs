@@ -65,7 +65,7 @@ impl Host {
     }
 }
 
-/// Both do what is due until something is so.
+/// Both run what is due until a condition holds.
 fn settle(one: &mut Host, other: &mut Host, mut is_so: impl FnMut(&mut Host, &mut Host) -> bool) {
     let end = patience();
     while !is_so(one, other) {
@@ -79,7 +79,7 @@ fn settle(one: &mut Host, other: &mut Host, mut is_so: impl FnMut(&mut Host, &mu
 fn members_of_an_exchange_share_typed_channels() {
     let place = Place::new();
     let mut old = Host::open(&place, "input { int cpu; };");
-    // A newer program has a member more, and a wider number.
+    // A newer program has one member more, and a wider number.
     let mut new = Host::open(&place, "input { long cpu; int kind; };");
     settle(&mut old, &mut new, |old, new| old.members() == 1 && new.members() == 1);
     let sink = new.subscribe("{ return input.cpu > 50; }");

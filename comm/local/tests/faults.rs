@@ -1,4 +1,4 @@
-//! Members that are killed, stopped, of another version, or hostile: each harms itself only.
+//! Members that are killed, stopped, of another version, or hostile: each harms only itself.
 
 mod kit;
 
@@ -19,7 +19,7 @@ use selvedge_units::{Duration, Instant};
 
 const CHILD: &str = "SELVEDGE_LOCAL_CHILD";
 
-/// What another process does; nothing when the tests are run.
+/// The body of the other process; it does nothing in ordinary test runs.
 #[test]
 fn in_another_process() {
     let Some(what) = std::env::var_os(CHILD) else { return };
@@ -77,7 +77,8 @@ fn a_sink_that_is_killed_or_stopped_harms_nobody() {
     until("it is noticed", || source.sinks().count() == 1);
     assert!(Clock::shared().now().since(before) < Duration::from_secs(5));
     assert_eq!(source.publish(b"on", None), Ok(1));
-    // Who joins finds its socket, and takes it away, once the kernel has closed all that it had.
+    // A new member finds the socket, and removes it, once the kernel has closed all descriptors of
+    // the killed one.
     until("only two are left", || {
         drop(place.sink(SinkOptions::default()));
         selvedge_comm_local::channels(place.path())[0].1 == 2
@@ -113,24 +114,24 @@ fn a_source_that_is_killed_leaves_whole_events() {
     while sink.receive(patience()).unwrap().bytes != b"next one" {}
 }
 
-/// As `docs/events-local.md` has it.
+/// The hello that `docs/events-local.md` defines.
 fn hello(version: u8, name: &str, source: bool, sink: bool) -> String {
     let channel = format!("\"op\":\"hello\",\"channel\":\"{name}\"");
     format!("{{\"v\":{version},{channel},\"source\":{source},\"sink\":{sink}}}")
 }
 
-/// A ring that is called by futex, with a rule for when it is full.
+/// A ring that is woken by futex, with an overflow rule.
 fn attach(full: &str) -> String {
     format!("{{\"v\":1,\"op\":\"attach\",\"waking\":\"futex\",\"full\":\"{full}\"}}")
 }
 
-/// A peer that speaks the documented protocol by hand.
+/// A peer that implements the documented protocol by hand.
 struct ByHand {
     socket: std::os::fd::OwnedFd,
 }
 
 impl ByHand {
-    /// Connects to the only member, and says hello: version, the channel's name, source or sink.
+    /// Connects to the only member, and sends a hello: version, the channel's name, source or sink.
     fn join(place: &Place, version: u8, name: &str, source: bool, sink: bool) -> Self {
         let member = std::fs::read_dir(place.path().join("load"))
             .unwrap()
@@ -156,7 +157,7 @@ impl ByHand {
         loop {
             match self.receive() {
                 Received::End => return true,
-                // Its hello, and its ring if it is a sink.
+                // The member's hello, and its ring if it is a sink.
                 Received::Message(..) => {}
                 _ => return false,
             }
@@ -219,7 +220,7 @@ fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
     assert_eq!(source.publish(b"hello", None), Ok(2));
     until("it came", || reader.has_message());
     assert_eq!(reader.take().unwrap().unwrap().bytes, b"hello");
-    // Its head runs ahead of what was written.
+    // The head runs ahead of the written data.
     memory.put(256, 1 << 40);
     for n in 0..9_u8 {
         source.publish(&[n], None).unwrap();
@@ -248,7 +249,7 @@ fn a_source_by_hand_that_scribbles_is_cut_off_and_others_are_heard() {
     let _ = writer.flush();
     assert_eq!(sink.receive(patience()).unwrap().bytes, b"by hand");
     let mut good = place.source(SourceOptions::default());
-    // Its tail is nonsense; then a message of 4 GB.
+    // The tail is nonsense; then a message of 4 GB.
     memory.put(128, 12_345);
     assert_eq!(good.publish(b"heard", None), Ok(1));
     assert_eq!(sink.receive(patience()).unwrap().bytes, b"heard");

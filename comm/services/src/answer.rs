@@ -1,5 +1,5 @@
-//! Requests that a handler in the kernel answers: no process need run for it, so load on the
-//! processors does not delay it. Q-Fabric's sections 3.2.2, 3.2.5 and Figure 33.
+//! Requests that a handler in the kernel answers. No process has to run for an answer, so load on
+//! the processors does not delay it. Q-Fabric's sections 3.2.2, 3.2.5 and Figure 33.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -15,47 +15,48 @@ use crate::error::ServiceError;
 use crate::handler::Slot;
 use crate::load::{load, mapped};
 
-/// What a handler gets and gives: the datagram's 32 bytes as four numbers.
+/// The input and output of a handler: the datagram's 32 bytes as four numbers.
 const DECLARATIONS: &str = "struct words { unsigned long word[4]; };";
 const INPUT: u32 = 32;
 const TCX_INGRESS: u32 = 46;
 
-/// Why nothing answers.
+/// Why an answerer can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// There is no such device in this network.
     #[error("there is no device \"{0}\" in this network; ip link shows those that there are")]
     NoDevice(String),
-    /// The kernel can't attach programs to devices in the way that ends with their owner.
+    /// The kernel can't attach programs to devices so that they end with their owner.
     #[error("{device} takes no program: {why}; Linux 6.6 or later does (tcx)")]
     Attach {
         /// The device.
         device: String,
-        /// What the kernel says.
+        /// The kernel's error.
         why: io::Error,
     },
-    /// Programs or the handler are refused.
+    /// The kernel refuses the programs or the handler.
     #[error(transparent)]
     Service(#[from] ServiceError),
 }
 
-/// What became of the requests.
+/// The counts of requests by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Datagrams of the right size to the port.
     pub asked: u64,
-    /// Answered in the kernel.
+    /// Requests that were answered in the kernel.
     pub answered: u64,
-    /// Passed on to the process, by the handler, or since it was busy on another processor.
+    /// Requests that were passed on to the process, by the handler, or since it was busy on another
+    /// processor.
     pub passed: u64,
-    /// Passed on since the handler was ended by a fault.
+    /// Requests that were passed on since a fault ended the handler.
     pub faults: u64,
 }
 
-/// A handler that answers, at work until it is dropped.
+/// A handler that answers requests until this is dropped.
 #[derive(Debug)]
 pub struct Answerer {
-    // The link goes before what it hangs on.
+    // The link is dropped before the objects that it refers to.
     _link: OwnedFd,
     _object: Object,
     counts: Mapping,
@@ -63,11 +64,11 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Compiles a handler: it reads `input.word[4]`, writes `output.word[4]`, and returns something
-    /// else than 0 to send that as the answer.
+    /// Compiles a handler: it reads `input.word[4]`, writes `output.word[4]`, and returns a value
+    /// other than 0 to send that as the answer.
     ///
     /// # Errors
-    /// What is wrong with the source.
+    /// The error in the source.
     pub fn program(name: &str, source: &str) -> Result<Program, ServiceError> {
         let mut environment = Environment::parse("answer", DECLARATIONS).expect("declared above");
         let words = Arc::clone(environment.layout("words").expect("declared above"));
@@ -76,10 +77,10 @@ impl Answerer {
         Ok(compile(name, source, &environment)?)
     }
 
-    /// Answers what comes in from a device to a UDP port, IPv4.
+    /// Answers datagrams that arrive from a device for a UDP port, IPv4.
     ///
     /// # Errors
-    /// If the device is not there, this process may not, or this kernel can't.
+    /// If there is no such device, this process lacks the right, or this kernel lacks the function.
     pub fn new(device: &str, port: u16, handler: Program) -> Result<Self, AnswerError> {
         let index = index(device).ok_or_else(|| AnswerError::NoDevice(device.to_owned()))?;
         let program = include_bytes!(concat!(env!("OUT_DIR"), "/answer.bpf.o"));
@@ -112,15 +113,15 @@ impl Answerer {
         Ok(Self { _link: link, _object: object, counts, slot })
     }
 
-    /// Puts another handler in place.
+    /// Replaces the handler.
     ///
     /// # Errors
-    /// If the kernel does not take it; the one before stays then.
+    /// If the kernel refuses it; then the old one stays.
     pub fn set_handler(&mut self, handler: Program) -> Result<(), ServiceError> {
         self.slot.set(handler)
     }
 
-    /// What became of the requests so far.
+    /// The counts of requests so far.
     pub fn counts(&self) -> Answered {
         let word =
             |at: usize| self.counts.atomic(at * 8).load(std::sync::atomic::Ordering::Relaxed);
@@ -128,7 +129,7 @@ impl Answerer {
     }
 }
 
-/// A device's number in this thread's network.
+/// The index of a device in this thread's network namespace.
 fn index(device: &str) -> Option<i32> {
     let name = std::ffi::CString::new(device).ok()?;
     // SAFETY: a string that ends with a zero.

@@ -1,4 +1,4 @@
-//! The services that there are, their kinds of events, and the programs behind each.
+//! The list of services, their kinds of events, and the programs behind each.
 
 use std::str::FromStr;
 
@@ -20,15 +20,15 @@ selvedge_units::named! {
 /// A kind of event of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
-    /// What has happened.
+    /// The occurrence that it reports.
     pub about: &'static str,
-    /// What an event's value is, with its unit.
+    /// The value of an event, with its unit.
     pub value: &'static str,
-    /// What its key is.
+    /// The key of an event.
     pub key: &'static str,
-    /// The programs, with the kernel's tracepoints that they hang on.
+    /// The programs, with the kernel's tracepoints that they attach to.
     pub(crate) programs: &'static [(&'static str, &'static str)],
 }
 
@@ -172,7 +172,7 @@ const MEMORY: &[Kind] = &[
 ];
 
 impl Service {
-    /// Its kinds; an event's `kind` is the place in this list.
+    /// The kinds of the service; an event's `kind` is the index in this list.
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Socket => SOCKET,
@@ -187,7 +187,7 @@ impl Service {
         self.kinds().iter().position(|kind| kind.name == name)
     }
 
-    /// Its programs.
+    /// The object file with its programs.
     pub(crate) fn object(self) -> &'static [u8] {
         match self {
             Self::Socket => include_bytes!(concat!(env!("OUT_DIR"), "/socket.bpf.o")),

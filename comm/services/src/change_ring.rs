@@ -1,16 +1,16 @@
 //! The writer's side of a user ring buffer: calls to a program in the kernel that need no answer, from
 //! `Watch::post` to `bpf/posts.h`, without a system call; Q-Fabric's deferred calls (section 3.2.1).
 //!
-//! Layout of the kernel's `ring_buffer_desc`: a page that the kernel writes (how far it has read), a page
-//! that we write (how far we have written), the data, mapped twice in a row. A record is a length with two
-//! flag bits, four bytes of the kernel's, and the bytes, padded to 8.
+//! Layout of the kernel's `ring_buffer_desc`: a page that the kernel writes (how far it has read),
+//! a page that this process writes (how far it has written), then the data, mapped twice in a row.
+//! A record is a length with two flag bits, four bytes for the kernel, and the bytes, padded to 8.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use selvedge_os::memory::{Access, Mapping};
 
-/// Length and flags before each record.
+/// The bytes before each record: length, flags and the kernel's four bytes.
 const HEADER: u64 = 8;
 /// `struct post`, in bytes.
 pub(crate) const POST: usize = 16;
@@ -20,21 +20,21 @@ pub(crate) const POST: usize = 16;
 pub(crate) struct ChangeRing {
     /// The kernel's page.
     reader: Mapping,
-    /// Our page, and the data twice.
+    /// This process's page, and the data twice.
     writer: Mapping,
     page: usize,
     size: u64,
-    /// How far we have written, whatever stands in our page.
+    /// How far this process has written, whatever its page contains.
     written: u64,
 }
 
 impl ChangeRing {
-    /// Whether this kernel has such rings, and this process may make them.
+    /// Whether this kernel supports such rings, and this process may create them.
     pub(crate) fn are_supported() -> bool {
         libbpf_rs::MapType::UserRingBuf.is_supported().unwrap_or(false)
     }
 
-    /// Maps a ring of so many bytes of data, a power of two.
+    /// Maps a ring of `size` bytes of data, a power of two.
     pub(crate) fn new(map: &OwnedFd, size: usize) -> std::io::Result<Self> {
         let page = rustix::param::page_size();
         let reader = Mapping::new(map, 0, page, Access::Read)?;
@@ -48,16 +48,16 @@ impl ChangeRing {
         self.written.wrapping_sub(read)
     }
 
-    /// Puts a record there for the kernel; `false` if there is no room. Never waits.
+    /// Puts a record into the ring for the kernel; `false` if there is no room. Never waits.
     pub(crate) fn put(&mut self, record: &[u8]) -> bool {
         let whole = (record.len() as u64 + HEADER).next_multiple_of(8);
-        // More waiting than there is room for: nobody but a scribbler leaves it so.
+        // If more waits than the ring holds, another process has overwritten the pages.
         if self.size.checked_sub(self.waiting()).is_none_or(|room| room < whole) {
             return false;
         }
         let at = self.page + (self.written % self.size) as usize;
         self.writer.atomic(at).store(record.len() as u64, Ordering::Relaxed);
-        // Over the end it goes on in the second mapping, which is the beginning.
+        // Past the end it continues in the second mapping, which shows the beginning.
         for (index, part) in record.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);
@@ -69,7 +69,7 @@ impl ChangeRing {
         true
     }
 
-    /// Makes the first record seem this long.
+    /// Overwrites the length of the first record.
     #[cfg(test)]
     pub(crate) fn corrupt_length(&self, length: u64) {
         self.writer.atomic(self.page).store(length, Ordering::Release);
@@ -106,7 +106,7 @@ mod tests {
             read += 120;
             change_ring.reader.atomic(0).store(read, Ordering::Release);
         }
-        // One that is not to be believed.
+        // An impossible position.
         change_ring.reader.atomic(0).store(read + 1000, Ordering::Release);
         assert!(!change_ring.put(&[1; POST]));
     }

@@ -1,4 +1,4 @@
-//! Why a service does not run, and what would help.
+//! Why a service does not run, with a remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use crate::catalog::Service;
 /// Why a service was not started, or something else in the kernel was not loaded.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// Its programs were not loaded.
+    /// The kernel did not load the programs.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A place in the kernel that a kind of event hangs on is not there.
+    /// The kernel lacks the tracepoint of a kind of event.
     #[error(
         "{what} needs the tracepoint {tracepoint}, which this kernel ({release}) has not; Linux \
          6.3 or later on x86-64 has all of them"
@@ -33,29 +33,29 @@ pub enum ServiceError {
     Kind {
         /// The service.
         service: Service,
-        /// As it was asked for.
+        /// The requested kind.
         kind: String,
-        /// What there is.
+        /// The kinds that exist.
         known: String,
     },
-    /// The handler's source is wrong.
+    /// The handler's source has an error.
     #[error("{0}")]
     Source(#[from] CodeError),
-    /// The kernel does not take the handler.
+    /// The kernel refuses the handler.
     #[error("the handler: {0}")]
     Handler(#[from] selvedge_os_jit::LoadError),
-    /// The handler is being used without end.
+    /// The handler is called without a pause in which it could be replaced.
     #[error("the handler that is to be replaced does not come to rest; start the service again")]
     Restless,
-    /// Not a control group of version 2.
+    /// The path is not a control group of version 2.
     #[error("{} is no control group of version 2: {why}; give a folder below /sys/fs/cgroup", .path.display())]
     Cgroup {
-        /// As it was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: io::Error,
     },
-    /// The kernel's process numbers are not those that this process knows.
+    /// The kernel's process numbers differ from those in this process's namespace.
     #[error(
         "process numbers here are those of a PID namespace, and the kernel's events have others; start \
          this outside of it (podman and docker: --pid=host)"
@@ -64,25 +64,25 @@ pub enum ServiceError {
     /// There is no such process.
     #[error("process {pid} can't be sent signals: {why}; give one that runs and is yours")]
     Process {
-        /// As it was asked for.
+        /// The requested process.
         pid: u32,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
-    /// No signal for values.
+    /// The signal can't carry a value.
     #[error("signal {given} is no real-time signal; give one from {first} to {last}")]
     Signal {
-        /// As it was asked for.
+        /// The requested signal.
         given: i32,
-        /// The first.
+        /// The first valid signal.
         first: i32,
-        /// The last.
+        /// The last valid signal.
         last: i32,
     },
-    /// A change makes no sense.
+    /// A change is invalid.
     #[error("{what} is refused: threads are 1 to 4194304, spans at most 2^63 - 1 ns")]
     Change {
-        /// As it was asked for.
+        /// The requested change.
         what: String,
     },
     /// The service has no jobs.
@@ -91,12 +91,12 @@ pub enum ServiceError {
         /// The service.
         service: Service,
     },
-    /// The kernel has not yet taken what was posted before.
+    /// The kernel has not yet read the changes that were posted before.
     #[error(
         "{waiting} posted calls wait for the kernel; post again after a tick, which has them done"
     )]
     Full {
-        /// How many.
+        /// The number of changes that wait.
         waiting: u64,
     },
     /// A call of the system failed.

@@ -1,8 +1,8 @@
 //! The handler of a service: E-code, compiled here and run in the kernel at each occurrence.
 //!
-//! What it may name is declared in [`DECLARATIONS`]; [`ENVIRONMENT`] of docs is that text. It returns
-//! something else than 0 to raise an event. Its static variables live as long as it does, so it can
-//! aggregate; with `input.tick` it is called now and then without an occurrence.
+//! A handler may use the names that [`DECLARATIONS`] declares. It returns a value other than 0 to
+//! raise an event. Its static variables live as long as it does, so it can aggregate; with
+//! `input.tick` it is called now and then without an occurrence.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::ServiceError;
 use crate::layout::{MEMORY, Tally};
 use crate::load::{descriptor, mapped};
 
-/// What a handler gets and gives; `struct input` and `struct output` of `bpf/raise.h`.
+/// The input and output of a handler; `struct input` and `struct output` of `bpf/raise.h`.
 pub const DECLARATIONS: &str = "
     struct occurrence {
         unsigned long time;
@@ -43,14 +43,14 @@ pub const DECLARATIONS: &str = "
     };
 ";
 
-/// Where the records lie in the kernel's memory.
+/// The offset of the records in the kernel's memory.
 const INPUT: u32 = 64;
 pub(crate) const OCCURRENCE: u32 = 72;
-/// How often user space tries to get the handler's memory to itself.
+/// How often user space tries to lock the handler's memory.
 const TRIES: u32 = 1_000_000;
 
-/// All that a handler of this service may name: its records, and a constant for each kind, such
-/// as `CONNECTION`.
+/// All names that a handler of this service may use: its records, and a constant for each kind,
+/// such as `CONNECTION`.
 pub fn environment(service: Service) -> Environment {
     let mut environment = Environment::parse("service", DECLARATIONS).expect("declared above");
     let layout = |environment: &Environment, name| {
@@ -68,7 +68,7 @@ pub fn environment(service: Service) -> Environment {
 /// Compiles a handler to its typed form.
 ///
 /// # Errors
-/// What is wrong with the source.
+/// The error in the source.
 pub fn program(name: &str, source: &str, service: Service) -> Result<Program, ServiceError> {
     Ok(compile(name, source, &environment(service))?)
 }
@@ -81,7 +81,7 @@ pub(crate) struct Slot {
     busy: Mapping,
     programs: OwnedFd,
     hook: Hook,
-    /// Where the program in the kernel writes the input and reads the output.
+    /// The offsets at which the program in the kernel writes the input and reads the output.
     places: (u32, u32),
     current: Option<(Program, OwnedFd)>,
 }
@@ -103,7 +103,7 @@ impl Slot {
         })
     }
 
-    /// Puts a handler in place of the one that is there. Occurrences meanwhile wait for the next.
+    /// Replaces the handler. Occurrences meanwhile are gathered into the next call.
     pub(crate) fn set(&mut self, program: Program) -> Result<(), ServiceError> {
         let placed = |name: &str| program.record(name).map(|placed| placed.offset);
         assert_eq!(
@@ -125,7 +125,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Gets the memory to ourselves.
+    /// Locks the memory against the kernel's programs.
     fn take(&self) -> Result<(), ServiceError> {
         let busy = self.busy.atomic_u32(0);
         for _ in 0..TRIES {
@@ -137,7 +137,7 @@ impl Slot {
         Err(ServiceError::Restless)
     }
 
-    /// The handler's last fault, told with its place in the source.
+    /// The handler's last fault, with its place in the source.
     pub(crate) fn fault(&self, tally: &Tally) -> Option<String> {
         if tally.faults == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What programs in the kernel and this process both read and write: `bpf/raise.h` in Rust.
+//! The records that programs in the kernel and this process share: `bpf/raise.h` in Rust.
 
 use selvedge_units::{Duration, Instant};
 
@@ -22,16 +22,16 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) const SIZE: usize = size_of::<Self>();
-    /// Where `handled` stands.
+    /// The offset of `handled`.
     pub(crate) const HANDLED: usize = std::mem::offset_of!(Self, handled);
-    /// Where `threshold` stands.
+    /// The offset of `threshold`.
     pub(crate) const THRESHOLD: usize = std::mem::offset_of!(Self, threshold);
-    /// Where `interval` stands.
+    /// The offset of `interval`.
     pub(crate) const INTERVAL: usize = std::mem::offset_of!(Self, interval);
-    /// Where `posted` stands.
+    /// The offset of `posted`.
     pub(crate) const POSTED: usize = std::mem::offset_of!(Self, posted);
 
-    /// As the kernel reads it.
+    /// The bytes as the kernel reads them.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::SIZE);
         for word in [self.threshold, self.interval, self.deadline, self.cgroup] {
@@ -54,27 +54,27 @@ impl Settings {
     }
 }
 
-/// The kinds that a service may have.
+/// The largest number of kinds of a service.
 pub(crate) const KINDS: usize = 8;
-/// `struct gathered`, in bytes.
+/// The size of `struct gathered`, in bytes.
 pub(crate) const GATHERED: usize = 32;
-/// `struct tally`.
+/// The size of `struct tally`, in bytes.
 pub(crate) const TALLY: usize = 64;
-/// The bytes of the handler's memory in the kernel.
+/// The size of the handler's memory in the kernel, in bytes.
 pub(crate) const MEMORY: usize = 16384;
-/// Of the ring of events.
+/// The size of the ring of events, in bytes.
 pub(crate) const RING: usize = 256 * 1024;
-/// Of the ring of posted calls.
+/// The size of the ring of posted calls, in bytes.
 pub(crate) const POSTS: usize = 4096;
-/// `struct event`.
+/// The size of `struct event`, in bytes.
 pub(crate) const EVENT: usize = 104;
 
-/// What became of a service's occurrences.
+/// The counts of a service's occurrences by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// That passed the filters.
+    /// Occurrences that passed the filters.
     pub occurred: u64,
-    /// That became events.
+    /// Occurrences that became events.
     pub raised: u64,
     /// Events that found the ring full.
     pub lost: u64,
@@ -82,11 +82,11 @@ pub struct Tally {
     pub busy: u64,
     /// Calls of the handler that a fault ended.
     pub faults: u64,
-    /// The last of these: its kind in the lower half, its place in the source in the upper.
+    /// The last of these: its kind in the lower half, its place in the source in the upper half.
     pub(crate) fault: u64,
-    /// Posted calls that were done ([`crate::Watch::post`]).
+    /// Posted calls that were carried out ([`crate::Watch::post`]).
     pub posted: u64,
-    /// Posted calls that the kernel's program refused: ill-formed, a thread that was not there, or no room.
+    /// Posted calls that the kernel's program refused: ill-formed, for an unknown thread, or without room.
     pub refused: u64,
 }
 
@@ -110,27 +110,27 @@ impl Tally {
 /// An event of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// When it happened, on the monotonic clock.
+    /// The time of the occurrence, on the monotonic clock.
     pub at: Instant,
-    /// Until when it is worth delivering.
+    /// The deadline of its delivery.
     pub deadline: Option<Instant>,
-    /// What was measured; [`crate::Kind`] says what it is.
+    /// The measured value; [`crate::Kind`] states its meaning.
     pub value: u64,
-    /// How many occurrences it stands for.
+    /// The number of occurrences that it stands for.
     pub count: u64,
     /// The sum of their values.
     pub sum: u64,
     /// The largest of them.
     pub max: u64,
-    /// What it is about: ports, thread, device; see [`crate::Kind`].
+    /// The subject: ports, thread or device; see [`crate::Kind`].
     pub key: u64,
-    /// What the handler says besides.
+    /// Further data from the handler.
     pub data: [u64; 4],
     /// The number of its kind, in [`crate::Service::kinds`].
     pub kind: u32,
-    /// The process that it is about; 0 if nobody knows.
+    /// The process that it concerns; 0 if unknown.
     pub pid: u32,
-    /// The wish that the processor's scheduler prefers that process.
+    /// A request that the processor's scheduler prefer that process.
     pub prefer: bool,
     /// The processor that it happened on.
     pub cpu: u32,
@@ -166,12 +166,12 @@ impl Event {
         })
     }
 
-    /// How long after it happened `now` is.
+    /// The time from the occurrence to `now`.
     pub fn elapsed(&self, now: Instant) -> Duration {
         now.since(self.at)
     }
 
-    /// Whether its deadline is over.
+    /// Whether its deadline has passed.
     pub fn is_expired(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now > deadline)
     }

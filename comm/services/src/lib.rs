@@ -1,20 +1,19 @@
-//! System services in the kernel, by BPF: what happens to sockets, processor time, packets and memory,
-//! as events with process, data and deadline.
+//! System services in the kernel, by BPF: occurrences of sockets, processor time, packets and
+//! memory, as events with process, data and deadline.
 //!
-//! Q-Fabric's ECalls lets kernel services raise events for applications, and applications put handlers
-//! into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
+//! In Q-Fabric's ECalls, kernel services raise events for applications, and applications put
+//! handlers into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
 //!
-//! - [`Watch`]: a [`Service`] at work, from a [`WatchOptions`]. Each occurrence passes filters, then a
-//!   threshold or a handler in E-code, run in the kernel; what the handler raises comes by a ring
-//!   that is read without a system call, in the order of deadlines, and as a real-time signal if
-//!   wished.
-//! - [`Provided`]: the same, registered by its name, for programs that have no right to load any.
-//! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
+//! - [`Watch`]: a running [`Service`], started by [`WatchOptions`]. Each occurrence passes filters, then a
+//!   threshold or a handler in E-code that runs in the kernel. Raised events come by a ring that is read
+//!   without a system call, in the order of deadlines, and on request as a real-time signal.
+//! - [`Provided`]: the same, registered by its name, for programs without the right to load programs.
+//! - [`Readiness`]: the I/O event module of section 3.5.1: the set of ready sockets, in shared memory.
 //! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
 //! - [`Answerer`]: datagrams that a handler in the kernel answers, before any process runs.
 //!
-//! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
-//! pinned: what a process has loaded goes with it, however it ends.
+//! Programs attach to the kernel's tracepoints, since stock machines may refuse other places.
+//! Nothing is pinned: all that a process has loaded ends with it, however it ends.
 
 mod answer;
 mod catalog;

@@ -1,7 +1,7 @@
-//! The listen-queue controller of Q-Fabric's Figure 21, for a server that knows nothing of it: its
-//! listening socket is borrowed from its process (`pidfd_getfd`), its load comes as events from the
-//! kernel, where an E-code handler watches the queue, and `listen` on the borrowed socket changes the
-//! queue's length. What the server serves is told by its descriptors.
+//! The listen-queue controller of Q-Fabric's Figure 21, for an unmodified server. It duplicates the
+//! listening socket from the server's process (`pidfd_getfd`). The load comes as events from the
+//! kernel, where an E-code handler watches the queue. `listen` on the duplicate changes the queue's
+//! length. The number of served connections follows from the server's descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,24 +15,24 @@ use crate::error::ServiceError;
 use crate::handler::program;
 use crate::watch::{Watch, WatchOptions, now};
 
-/// Why there is no controller.
+/// Why a controller can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Nobody listens there.
+    /// No server listens there.
     #[error("nobody listens on TCP port {0} in this network; start the server first")]
     NoListener(u16),
-    /// The socket can't be borrowed.
+    /// The socket can't be duplicated.
     #[error("the socket of process {pid} can't be borrowed: {why}; run as root, or as its user")]
     Borrow {
         /// The server.
         pid: u32,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
-    /// The thresholds make no sense.
+    /// The thresholds are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The events are not there.
+    /// The events are not available.
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// A call of the system failed.
@@ -40,12 +40,12 @@ pub enum ListenError {
     Call(&'static str, io::Error),
 }
 
-/// How a listening socket's queue is.
+/// The state of a listening socket's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// Connections that wait to be accepted.
     pub waiting: u32,
-    /// The most that may.
+    /// The largest number that may wait.
     pub length: u32,
 }
 
@@ -57,10 +57,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Borrows the socket that listens on a TCP port in this network.
+    /// Duplicates the socket that listens on a TCP port in this network namespace.
     ///
     /// # Errors
-    /// If nobody listens there, or this process may not.
+    /// If no server listens there, or this process lacks the right.
     pub fn find(port: u16) -> Result<Self, ListenError> {
         let call = |what| move |error| ListenError::Call(what, error);
         let text = sockets();
@@ -82,12 +82,12 @@ impl Listener {
         Err(ListenError::Borrow { pid: 0, why })
     }
 
-    /// Whose it is.
+    /// The process that owns the socket.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// How its queue is.
+    /// The state of its queue.
     pub fn queue(&self) -> io::Result<Queue> {
         // The beginning of `struct tcp_info`; of a listening socket the kernel puts the queue into
         // tcpi_unacked and tcpi_sacked.
@@ -105,8 +105,8 @@ impl Listener {
         Ok(Queue { waiting: info[6], length: info[7] })
     }
 
-    /// Changes the length of its queue; those that wait already stay. The kernel's limit
-    /// (`net.core.somaxconn`) holds.
+    /// Changes the length of its queue; connections that wait already stay. The kernel's limit
+    /// (`net.core.somaxconn`) applies.
     pub fn set_length(&self, length: u32) -> io::Result<()> {
         let length = i32::try_from(length).unwrap_or(i32::MAX);
         // SAFETY: takes numbers only.
@@ -115,7 +115,7 @@ impl Listener {
     }
 }
 
-/// The lines of the kernel's tables of TCP sockets of this network.
+/// The lines of the kernel's tables of TCP sockets of this network namespace.
 fn sockets() -> String {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     tables.map(|table| std::fs::read_to_string(table).unwrap_or_default()).concat()
@@ -134,12 +134,12 @@ fn socket(line: &str, port: u16, wanted: &str) -> Option<u64> {
 const LISTENS: &str = "0A";
 const ESTABLISHED: &str = "01";
 
-/// Connections to a port that are open.
+/// The number of open connections to a port.
 fn connections(port: u16) -> u64 {
     sockets().lines().filter(|line| socket(line, port, ESTABLISHED).is_some()).count() as u64
 }
 
-/// How many descriptors a process has; Linux 6.2 or later says so at once.
+/// The number of a process's descriptors; Linux 6.2 or later returns it at once.
 fn descriptors(pid: u32) -> u64 {
     let folder = format!("/proc/{pid}/fd");
     let length = std::fs::metadata(&folder).map_or(0, |folder| folder.len());
@@ -166,7 +166,7 @@ fn borrow(pid: u32, descriptor: i32) -> io::Result<Listener> {
     if process < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and not owned elsewhere.
     let process = unsafe { OwnedFd::from_raw_fd(process as i32) };
     let number = process.as_raw_fd();
     // SAFETY: takes numbers only.
@@ -178,8 +178,8 @@ fn borrow(pid: u32, descriptor: i32) -> io::Result<Listener> {
     Ok(Listener { socket: unsafe { OwnedFd::from_raw_fd(socket as i32) }, pid })
 }
 
-/// Tells of the load when the queue passes its threshold, and from then on now and then until it has
-/// been empty.
+/// A handler that raises an event when the queue exceeds its threshold, and then repeatedly until
+/// the queue has been empty.
 fn handler(config: &Config) -> String {
     format!(
         "{{
@@ -200,24 +200,24 @@ fn handler(config: &Config) -> String {
     )
 }
 
-/// The controller of a server's listening socket, at work.
+/// A running controller of a server's listening socket.
 #[derive(Debug)]
 pub struct ListenQueue {
     listener: Listener,
     watch: Watch,
-    /// Descriptors that the server has besides its connections.
+    /// The server's descriptors that are not its connections.
     besides: u64,
     controller: Controller,
-    /// The length before.
+    /// The length before the controller started.
     first: u32,
     changes: u64,
 }
 
 impl ListenQueue {
-    /// Takes over the queue of the server on a TCP port. The longest length is the server's own.
+    /// Controls the queue of the server on a TCP port. The server's own length is the longest.
     ///
     /// # Errors
-    /// If nobody listens there, this process may not, or the thresholds make no sense.
+    /// If no server listens there, this process lacks the right, or the thresholds are invalid.
     pub fn new(port: u16, config: Config) -> Result<Self, ListenError> {
         let listener = Listener::find(port)?;
         let queue = listener.queue().map_err(|why| ListenError::Call("the queue", why))?;
@@ -233,13 +233,13 @@ impl ListenQueue {
         Ok(Self { listener, watch, besides, controller, first: queue.length, changes: 0 })
     }
 
-    /// Waits for events for at most so long, and does what they call for.
+    /// Waits at most `at_most` for events, and adapts the length.
     pub fn run(&mut self, at_most: Duration) -> io::Result<()> {
         self.watch.wait(at_most)?;
         while self.watch.poll(now()).is_some() {}
-        // An event may be late, and a full queue raises none: what is now is asked.
+        // An event may be late, and a full queue raises none, so the queue is read now.
         let queue = self.listener.queue()?;
-        // What it has accepted it holds a descriptor of, whatever has become of the peer.
+        // The server holds a descriptor of each accepted connection, whatever the peer has done since.
         let serving = descriptors(self.listener.pid).saturating_sub(self.besides);
         let load =
             Load { serving: u32::try_from(serving).unwrap_or(u32::MAX), waiting: queue.waiting };
@@ -257,7 +257,7 @@ impl ListenQueue {
 }
 
 impl Drop for ListenQueue {
-    /// The server gets its own length back.
+    /// Restores the server's own length.
     fn drop(&mut self) {
         let _ = self.listener.set_length(self.first);
     }
@@ -295,7 +295,7 @@ mod tests {
         };
         let (first, _) = queue.state();
         assert_eq!(queue.listener.pid(), std::process::id());
-        // Many are served (more than other tests of this process close), many wait: shorter.
+        // Many connections are served (more than other tests of this process close) and many wait: shorter.
         let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
         let served: Vec<_> = (0..300).map(|_| (connect(), server.accept().unwrap())).collect();
         let waiting: Vec<_> = (0..20).map(|_| connect()).collect();
@@ -305,7 +305,7 @@ mod tests {
             assert!(began.elapsed().as_secs() < 20, "{:?}", queue.watch.tally());
         }
         assert_eq!(queue.listener.queue().unwrap().length, queue.state().0);
-        // All are served and gone: long again.
+        // All connections are gone: long again.
         drop((served, waiting));
         server.set_nonblocking(true).unwrap();
         while server.accept().is_ok() {}

@@ -1,5 +1,5 @@
-//! Programs into the kernel: opened, fixed for a purpose, loaded. All that is loaded goes when the
-//! object and its links are dropped, or when the process ends, however it ends: nothing is pinned.
+//! Loading programs into the kernel: open, adapt, load. All loaded programs end when the object and
+//! its links are dropped, or when the process ends, however it ends: nothing is pinned.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use selvedge_os::memory::{Access, Mapping};
 
 use crate::error::ServiceError;
 
-/// Opens an object, lets `fix` change what is to be loaded of it, and loads it.
+/// Opens an object, lets `fix` adapt it, and loads it.
 pub(crate) fn load(
     object: &[u8],
     fix: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
@@ -19,7 +19,7 @@ pub(crate) fn load(
     selvedge_os_bpf::load("selvedge_events", object, |open| fix(open).map_err(refused))
 }
 
-/// An error of libbpf's, with what it said before.
+/// An error of libbpf, with the messages before it.
 pub(crate) fn refused(error: libbpf_rs::Error) -> ServiceError {
     selvedge_os_bpf::refused(error).into()
 }
@@ -30,7 +30,7 @@ pub(crate) fn tracepoint(types: &Btf<'_>, name: &str) -> bool {
     types.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(name.as_str()).is_some()
 }
 
-/// A descriptor of our own for an object's map.
+/// A duplicate of the descriptor of an object's map.
 pub(crate) fn descriptor(object: &Object, name: &'static str) -> Result<OwnedFd, ServiceError> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.ok_or_else(|| ServiceError::Call(name, io::ErrorKind::NotFound.into()))?;

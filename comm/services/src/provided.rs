@@ -1,12 +1,12 @@
-//! The kernel's services as programs find them by name: each a service of `selvedge-comm-call`, after
-//! Q-Fabric's sections 3.2.2 to 3.2.5. Only the host needs the right to load programs; who
-//! subscribes needs none.
+//! The kernel's services, for programs that find them by name: each is a service of
+//! `selvedge-comm-call`, after Q-Fabric's sections 3.2.2 to 3.2.5. Only the host needs the right to
+//! load programs; subscribers need none.
 //!
-//! The programs are in the kernel while somebody is subscribed. Events are records of
+//! The programs are in the kernel while there is a subscriber. Events are records of
 //! [`EVENT_FORMAT`]; in a bit pattern each kind has its entry. Calls are text:
 //!
-//! - `tally` tells what became of occurrences;
-//! - `handler`, a line's end, and E-code: from now on this handler decides, for all subscribers;
+//! - `tally` returns the counts of occurrences by outcome;
+//! - `handler`, a line's end, and E-code: this handler decides from now on, for all subscribers;
 //! - lines of `threshold VALUE`, `interval NS`, `job THREAD NS`, `no-job THREAD`: posted to the kernel's
 //!   program, all of them or none ([`Watch::post`]).
 
@@ -20,18 +20,18 @@ use crate::handler::program;
 use crate::layout::{EVENT, Event};
 use crate::watch::{Change, Watch, WatchOptions};
 
-/// A record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 is none.
+/// The record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 means none.
 pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadline; \
     unsigned long value; unsigned long count; unsigned long sum; unsigned long max; \
     unsigned long key; unsigned long data[4]; unsigned kind; unsigned pid; unsigned prefer; \
     unsigned cpu; };";
 
-/// How often a handler is called without an occurrence, so that it can raise what has gathered.
+/// How often a handler is called without an occurrence, so that it can raise gathered ones.
 const TICK: Duration = Duration::from_millis(100);
-/// The most events that are raised in a turn, so that the host's other services have theirs.
+/// The largest number of events that are raised in a turn, so that the host's other services have theirs.
 const TURN_MAX: usize = 256;
 
-/// A service of the kernel's, to be registered with a [`selvedge_comm_call::Host`].
+/// A service of the kernel, to be registered with a [`selvedge_comm_call::Host`].
 #[derive(Debug)]
 pub struct Provided {
     options: WatchOptions,
@@ -42,8 +42,8 @@ pub struct Provided {
 }
 
 impl Provided {
-    /// What is wished of the service is so for all its subscribers. It is tried once: what is wrong
-    /// is told now.
+    /// Prepares a service with these options, which apply to all of its subscribers. The service is
+    /// started once as a test, so that errors appear now.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -91,7 +91,7 @@ impl Provided {
         changes.iter().try_for_each(|change| watch.check(*change)).map_err(failed)?;
         for change in changes {
             match watch.post(*change) {
-                // Have the kernel take them now; then there is room.
+                // A tick makes the kernel read the posted changes; then there is room.
                 Err(ServiceError::Full { .. }) => {
                     watch.tick().and_then(|()| watch.post(*change)).map_err(failed)?;
                 }
@@ -177,7 +177,7 @@ impl System for Provided {
         if self.watch.is_none() {
             match Watch::start(self.options.clone()) {
                 Ok(watch) => self.watch = Some(watch),
-                // It could be started before; the next subscriber tries again.
+                // The service could be started before; the next subscriber tries again.
                 Err(error) => {
                     tracing::error!(service = %self.options.service, %error, "it can't be started");
                 }
@@ -193,7 +193,7 @@ impl System for Provided {
     }
 }
 
-/// Changes, one on each line; `None` if there is none, or one is something else.
+/// Parses changes, one on each line; `None` if there is none, or a line is invalid.
 fn changes(text: &str) -> Option<Vec<Change>> {
     let one = |line: &str| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();

@@ -1,12 +1,11 @@
-//! The I/O event module: which sockets are ready lies in memory, set by the kernel as it happens, so
-//! that a server's loop learns it without a system call; when none is, it sleeps.
+//! The I/O event module: the kernel records in shared memory which sockets are ready, as it
+//! happens. A server's loop reads this without a system call; while no socket is ready, it sleeps.
 //!
-//! What is told is a change, as with edge-triggered epoll: read until there is no more, or say
-//! [`Readiness::rearm_descriptor`]. Attaching a socket marks it
-//! as ready once, since data may wait already.
-//! A mark may come for nothing (the data were read before it was looked at), so sockets should be
-//! non-blocking. Works for TCP and UDP, of either IP; other kinds of sockets tell their changes at
-//! places where no program can be, and are refused.
+//! Only changes are reported, as with edge-triggered epoll: read until there is no more, or call
+//! [`Readiness::rearm_descriptor`]. Attaching a socket marks it as ready once, since data may wait
+//! already. A mark may be spurious (the data were read before the look), so sockets should be
+//! non-blocking. The module supports TCP and UDP, over either IP. Other kinds of sockets signal
+//! changes at places where no program can attach, and are refused.
 //!
 //! After `fork` both processes see the same memory, and each mark is taken by one of them, as if
 //! they were threads.
@@ -27,9 +26,9 @@ use crate::readiness_board::{DESCRIPTORS, ReadinessBoard, SIZE};
 use crate::ring::Ring;
 
 const RING: usize = 4096;
-/// The programs, and where they hang.
+/// The programs, and their tracepoints.
 const POINTS: [&str; 3] = ["sk_data_ready", "inet_sock_set_state", "inet_sk_error_report"];
-/// Sockets with room that one look tells of.
+/// Sockets with room that one look reports, at most.
 const ROOM_MAX: usize = 64;
 
 /// Why a socket is not watched.
@@ -40,10 +39,10 @@ pub enum AttachError {
         "descriptor {0} is too high; the I/O event module has room for those below {DESCRIPTORS}"
     )]
     TooHigh(RawFd),
-    /// It is of another kind.
+    /// The descriptor is of another kind.
     #[error("descriptor {0} is no socket of TCP or UDP; use epoll for it")]
     Kind(RawFd),
-    /// The kernel says no.
+    /// The kernel refuses.
     #[error("descriptor {0}: {1}")]
     Refused(RawFd, io::Error),
 }
@@ -53,35 +52,35 @@ pub enum AttachError {
 pub struct Ready {
     /// Its descriptor.
     pub descriptor: RawFd,
-    /// For writing, as asked by [`Readiness::notify_writable`]; else there are data, a connection, an
-    /// end or an error.
+    /// Whether it is ready for writing, as requested by [`Readiness::notify_writable`]; otherwise
+    /// there are data, a connection, an end or an error.
     pub room: bool,
 }
 
 /// A process's sockets, and which of them are ready.
 #[derive(Debug)]
 pub struct Readiness {
-    // Links go before what they hang on.
+    // Links are dropped before the objects that they refer to.
     _links: Vec<Link>,
     _object: Object,
     attached: OwnedFd,
     memory: OwnedFd,
     board: ReadinessBoard,
     ring: Ring,
-    /// Has the ring, and the sockets that wait for room.
+    /// The epoll set of the ring, and of the sockets that wait for room.
     sleep: OwnedFd,
-    /// How many of these there are, at most.
+    /// An upper bound of the number of these sockets.
     writers: AtomicUsize,
 }
 
-/// What the ring is called in `sleep`.
+/// The ring's data value in `sleep`.
 const WOKEN: u64 = u64::MAX;
 
 impl Readiness {
     /// Loads the module.
     ///
     /// # Errors
-    /// If this process may not, or this kernel lacks what is needed.
+    /// If this process lacks the right, or this kernel lacks a function.
     pub fn new() -> Result<Self, ServiceError> {
         let types = types()?;
         if let Some(tracepoint) = POINTS.into_iter().find(|point| !tracepoint(&types, point)) {
@@ -115,7 +114,7 @@ impl Readiness {
     /// Watches a socket, until it is closed or detached. One system call.
     ///
     /// # Errors
-    /// If it is none of TCP or UDP, or its number is too high.
+    /// If it is not a TCP or UDP socket, or its number is too high.
     pub fn attach(&self, socket: impl AsFd) -> Result<(), AttachError> {
         let number = socket.as_fd().as_raw_fd();
         let at = self.set_interest(number)?;
@@ -123,8 +122,8 @@ impl Readiness {
         self.apply_one(at, true)
     }
 
-    /// Says that a descriptor is of interest; [`Self::apply`] puts many of them in force at once. No
-    /// system call.
+    /// Records that a descriptor is of interest; [`Self::apply`] applies many such changes at once.
+    /// No system call.
     ///
     /// # Errors
     /// If its number is too high.
@@ -135,10 +134,10 @@ impl Readiness {
         Ok(at)
     }
 
-    /// Puts in force what has changed. One system call for each.
+    /// Applies the recorded changes. One system call for each.
     ///
     /// # Errors
-    /// The last that failed; the others are in force.
+    /// The last error; the other changes are applied.
     pub fn apply(&self) -> Result<(), AttachError> {
         let mut done = Ok(());
         self.board.changes(|at, wanted| {
@@ -171,19 +170,19 @@ impl Readiness {
             }
             Err(error) => return refused(error),
         }
-        // Marks of the descriptor's last socket are void from here on.
+        // Marks of the descriptor's last socket are invalid from here on.
         let generation = self.board.generation(at).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         let mut value = (at as u32).to_ne_bytes().to_vec();
         value.extend(generation.to_ne_bytes());
         if let Err(error) = update(&self.attached, &number.to_ne_bytes(), &value) {
             return refused(error);
         }
-        // Whatever came before is found by this.
+        // This mark covers data that arrived before.
         self.board.mark(at);
         Ok(())
     }
 
-    /// Watches a socket no longer. It may be attached again. No system call.
+    /// Stops watching a socket. It may be attached again. No system call.
     ///
     /// # Errors
     /// If its number is too high.
@@ -195,15 +194,15 @@ impl Readiness {
         Ok(())
     }
 
-    /// Tells of a socket again at the next look: it was not read to the end. No system call.
+    /// Reports a socket again at the next look, since it was not read to the end. No system call.
     pub fn rearm_descriptor(&self, number: RawFd) {
         if let Ok(at) = place(number) {
             self.board.mark(at);
         }
     }
 
-    /// Tells once when a socket has room for writing, or a connection that was begun is made or
-    /// has failed. One or two system calls; a look makes one more while any waits.
+    /// Reports once when a socket has room for writing, or a connection attempt has succeeded or
+    /// failed. One or two system calls; a look makes one more while any socket waits.
     pub fn notify_writable(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         let data = epoll::EventData::new_u64(socket.as_raw_fd() as u64);
@@ -219,23 +218,23 @@ impl Readiness {
         Ok(done?)
     }
 
-    /// All that are ready now, into an empty list. No system call, unless sockets wait for room.
+    /// Puts all sockets that are ready now into an empty list. No system call, unless sockets wait for room.
     pub fn poll_ready(&self, into: &mut Vec<Ready>) {
         into.clear();
         self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
         if self.writers.load(Ordering::Relaxed) > 0 {
-            // What the system says here it says again when there is nothing else to do.
+            // A system error here appears again when there is nothing else to do.
             let _ = self.sleep(into, Some(Duration(0)));
         }
     }
 
-    /// How many sockets have data: the section's `flag`. A hint, without a system call.
+    /// The number of sockets with data: the section's `flag`. A hint, without a system call.
     pub fn ready(&self) -> u32 {
         self.board.ready()
     }
 
-    /// Looks, and sleeps if there is nothing, until there is or the time is over; a signal ends it
-    /// early, with nothing.
+    /// Looks, and sleeps if nothing is ready, until something is or the time is over. A signal ends
+    /// it early, with nothing.
     pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<()> {
         self.poll_ready(into);
         if !into.is_empty() || at_most == Some(Duration(0)) {
@@ -262,32 +261,32 @@ impl Readiness {
         }
     }
 
-    /// For a loop of one's own that sleeps elsewhere: call this, sleep on [`Self::descriptor`] if it
-    /// says so, then call [`Self::finish_sleep`] in either case, and look.
+    /// For a caller's own loop that sleeps elsewhere: call this, sleep on [`Self::descriptor`] if
+    /// it returns true, then call [`Self::finish_sleep`] in either case, and look.
     pub fn prepare_sleep(&self) -> bool {
         self.board.prepare_sleep();
         !self.board.any()
     }
 
-    /// After [`Self::prepare_sleep`].
+    /// Ends what [`Self::prepare_sleep`] began.
     pub fn finish_sleep(&self) {
         self.board.finish_sleep();
         self.ring.clear();
         self.board.rearm();
     }
 
-    /// The module's memory, for a part of the program that maps it itself: in C by
+    /// The module's memory, for a part of the program that maps it itself: in C with
     /// `include/selvedge_readiness.h`.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// What can be polled for reading while lying down.
+    /// The descriptor that becomes readable during a sleep.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.sleep.as_fd()
     }
 
-    /// Sleeps; `false` if the time is over, or a signal came.
+    /// Sleeps; returns `false` if the time is over, or a signal came.
     fn sleep(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<bool> {
         let time = at_most.map(|span| rustix::event::Timespec {
             tv_sec: (span.0 / 1_000_000_000) as i64,
@@ -333,7 +332,7 @@ mod tests {
     use crate::ProgramError;
     use std::net::UdpSocket;
 
-    /// A process that writes nonsense into its own memory gets nonsense, and its kernel none.
+    /// A process that writes nonsense into its own memory gets nonsense; the kernel is not affected.
     #[test]
     fn a_scribbled_board_says_descriptors_only() {
         let readiness = match Readiness::new() {

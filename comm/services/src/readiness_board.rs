@@ -1,15 +1,14 @@
 //! The memory of the I/O event module, as both sides see it: `struct shared` of
 //! `bpf/readiness.bpf.c`, and how bits are taken out of it.
 //!
-//! Whatever is written there by others costs no more than a look at all of it, and yields no
-//! number that is no descriptor's.
+//! Arbitrary content costs at most a scan of the whole memory, and yields only valid descriptor numbers.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use selvedge_os::memory::Mapping;
 
-/// The descriptors that can be watched: all below this.
+/// The number of descriptors that can be watched: all below it.
 pub const DESCRIPTORS: usize = 65536;
 const WORDS: usize = DESCRIPTORS / 64;
 
@@ -21,10 +20,10 @@ const SIGNALLED: usize = READY + 8;
 const SUMMARY: usize = READY + 16;
 const FD_ACTIVE: usize = SUMMARY + WORDS / 8;
 const GENERATION: usize = FD_ACTIVE + WORDS * 8;
-/// `struct shared`.
+/// The size of `struct shared`.
 pub(crate) const SIZE: usize = GENERATION + DESCRIPTORS * 4;
 
-/// Interest and readiness.
+/// Interest and readiness of descriptors.
 #[derive(Debug)]
 pub(crate) struct ReadinessBoard(Mapping);
 
@@ -62,7 +61,7 @@ impl ReadinessBoard {
         self.0.atomic_u32(GENERATION + descriptor * 4)
     }
 
-    /// Says that a descriptor is of interest, or no longer.
+    /// Records that a descriptor is of interest, or no longer is.
     pub(crate) fn set_interest(&self, descriptor: usize, wanted: bool) {
         if wanted {
             self.interest_word(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
@@ -77,12 +76,12 @@ impl ReadinessBoard {
         self.0.atomic_u32(0).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One change has been put in force.
+    /// Notes that one change has been applied.
     pub(crate) fn changed(&self, descriptor: usize) {
         self.changed_word(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
     }
 
-    /// Takes what has changed: each descriptor, and whether it is of interest now.
+    /// Takes the changes: each descriptor, and whether it is of interest now.
     pub(crate) fn changes(&self, mut each: impl FnMut(usize, bool)) {
         for word in 0..WORDS {
             let changed = self.0.atomic(UPDATED + word * 8);
@@ -108,7 +107,7 @@ impl ReadinessBoard {
         }
     }
 
-    /// Takes a descriptor's mark away.
+    /// Clears a descriptor's mark.
     pub(crate) fn clear(&self, descriptor: usize) {
         let before = self.active(descriptor / 64).fetch_and(!bit(descriptor), Ordering::SeqCst);
         if before & bit(descriptor) != 0 {
@@ -116,11 +115,11 @@ impl ReadinessBoard {
         }
     }
 
-    /// Takes all that are ready, lowest first.
+    /// Takes all ready descriptors, lowest first.
     #[inline]
     pub(crate) fn take(&self, mut each: impl FnMut(RawFd)) {
         for at in 0..WORDS / 64 {
-            // The word's bit goes before the word: a mark that comes in between sets it again.
+            // The summary bit is cleared before the word: a mark that comes in between sets it again.
             if self.summary(at).load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -138,27 +137,27 @@ impl ReadinessBoard {
         }
     }
 
-    /// Whether any may be ready.
+    /// Whether any descriptor may be ready.
     pub(crate) fn any(&self) -> bool {
         (0..WORDS / 64).any(|at| self.summary(at).load(Ordering::SeqCst) != 0)
     }
 
-    /// How many are ready, as the section's `flag` has it: a hint, no more.
+    /// The number of ready descriptors, as in the section's `flag`; only a hint.
     pub(crate) fn ready(&self) -> u32 {
         self.count().load(Ordering::Relaxed)
     }
 
-    /// One more who is about to sleep; from now on the kernel wakes. He has to look once more.
+    /// Counts one more sleeper; from now on the kernel wakes. The sleeper must look once more.
     pub(crate) fn prepare_sleep(&self) {
         self.0.atomic_u32(SLEEPING).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One less.
+    /// Counts one sleeper less.
     pub(crate) fn finish_sleep(&self) {
         self.0.atomic_u32(SLEEPING).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The wake-up has come; the next mark gives another one. Who calls has to look after that.
+    /// Re-arms after a wake-up: the next mark gives another one. The caller must look afterwards.
     pub(crate) fn rearm(&self) {
         self.0.atomic_u32(SIGNALLED).store(0, Ordering::SeqCst);
     }
@@ -175,7 +174,7 @@ impl ReadinessBoard {
     }
 }
 
-/// The places of the bits that are set, lowest first.
+/// The positions of the set bits, lowest first.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = word.trailing_zeros() as usize;
@@ -229,13 +228,13 @@ mod tests {
         board.changes(|_, _| panic!("nothing has changed"));
     }
 
-    /// A sleeper is never forgotten: whoever marks either finds him, or is seen by his last look.
+    /// No sleeper is forgotten: a marker finds the sleeper, or the sleeper's last look finds the mark.
     #[test]
     fn no_mark_is_slept_over() {
         const MARKS: usize = if cfg!(miri) { 60 } else { 20_000 };
         let board = board();
         let (wake, woken) = std::sync::mpsc::channel();
-        // Each side gives up by itself, so that a mark that is slept over is told, not waited for.
+        // Each side stops at a time limit, so that a lost mark is reported and does not hang the test.
         let end = Instant::now() + Duration::from_secs(if cfg!(miri) { 600 } else { 60 }).into();
         std::thread::scope(|scope| {
             let marker = &board;
@@ -263,7 +262,7 @@ mod tests {
                     board.finish_sleep();
                     continue;
                 }
-                // The marker's end is a wake-up, too; what it marked is there then.
+                // The marker's end is also a wake-up; all of its marks are visible then.
                 use std::sync::mpsc::RecvTimeoutError;
                 let left = end.saturating_duration_since(Instant::now());
                 let more = match woken.recv_timeout(left) {
@@ -307,7 +306,7 @@ mod tests {
             }
         }
 
-        /// Whatever a process writes into it: only descriptors come out, each once.
+        /// Whatever a process writes into the memory: only descriptors come out, each once.
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
             let board = board();
@@ -318,7 +317,7 @@ mod tests {
             prop_assert!(found.is_sorted_by(|a, b| a < b));
             prop_assert!(found.iter().all(|descriptor| (0..DESCRIPTORS as RawFd).contains(descriptor)));
             board.changes(|descriptor, _| assert!(descriptor < DESCRIPTORS));
-            // A bit that lies without its word's may hide; cleared, all is as at first.
+            // A set bit without its summary bit may stay hidden; after clearing, all is as at first.
             board.scribble(&vec![0; SIZE]);
             board.mark(77);
             prop_assert_eq!(taken(&board), [77]);

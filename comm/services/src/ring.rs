@@ -1,9 +1,9 @@
 //! The reader's side of a BPF ring buffer, without a system call for each look.
 //!
-//! Layout of the kernel's `ring_buffer_desc`: a page that the reader writes (how far it has read), a
-//! page that the kernel writes (how far it has written), the data, mapped twice in a row. A record
-//! is a length with two flag bits, four bytes of the kernel's, and the bytes, padded to 8. Lengths are
-//! checked as if the kernel could lie: whoever else has the map can write the reader's page.
+//! Layout of the kernel's `ring_buffer_desc`: a page that the reader writes (how far it has read), a page
+//! that the kernel writes (how far it has written), then the data, mapped twice in a row. A record is a
+//! length with two flag bits, four bytes of the kernel, and the bytes, padded to 8. Lengths are checked as
+//! if the kernel were not trusted: any other owner of the map can write the reader's page.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Maps a ring of so many bytes of data, a power of two.
+    /// Maps a ring of `size` bytes of data, a power of two.
     pub(crate) fn new(map: OwnedFd, size: usize) -> std::io::Result<Self> {
         let page = rustix::param::page_size();
         let reader = Mapping::new(&map, 0, page, Access::ReadWrite)?;
@@ -35,15 +35,15 @@ impl Ring {
         Ok(Self { map, reader, writer, page, size: size as u64 })
     }
 
-    /// What can be polled for reading.
+    /// The descriptor that can be polled for reading.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 
-    /// The next record's bytes, as far as `into` has room; how many. At most as many calls give a
-    /// record as the ring holds, whoever writes.
+    /// Copies the next record's bytes, as far as `into` has room; returns their number. At most as
+    /// many calls in a row return a record as the ring holds, whatever is written.
     pub(crate) fn pop(&mut self, into: &mut [u8]) -> Option<usize> {
-        // Discarded records are passed over; each is at least 8 bytes.
+        // Discarded records are skipped; each is at least 8 bytes.
         for _ in 0..=self.size / RECORD_HEADER {
             let read = self.reader.atomic(0).load(Ordering::Relaxed);
             let written = self.writer.atomic(0).load(Ordering::Acquire);
@@ -52,7 +52,7 @@ impl Ring {
                 return None;
             }
             if waiting > self.size || !read.is_multiple_of(8) {
-                // Nobody but a scribbler leaves it so; begin afresh where the kernel is.
+                // Another process has overwritten the page; start again at the kernel's position.
                 self.reader.atomic(0).store(written, Ordering::Release);
                 return None;
             }
@@ -82,7 +82,7 @@ impl Ring {
         None
     }
 
-    /// Passes over all that waits.
+    /// Skips all waiting records.
     pub(crate) fn clear(&self) {
         let written = self.writer.atomic(0).load(Ordering::Acquire);
         self.reader.atomic(0).store(written, Ordering::Release);
@@ -143,7 +143,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a scribbler leaves in the pages: no panic, no endless loop, and the ring works on.
+        /// Whatever another process writes into the pages: no panic, no endless loop, and the ring
+        /// still works.
         #[test]
         fn any_bytes_are_survived(
             pages in proptest::collection::vec(any::<u64>(), 8 + 2 * SIZE / 8),

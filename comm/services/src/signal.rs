@@ -1,5 +1,5 @@
-//! Real-time signals with a value, to a process that is held by descriptor, so that another one
-//! that gets its number later is never meant.
+//! Real-time signals with a value. The target process is held by descriptor, so that a later
+//! process with the same number never gets them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use selvedge_os::signal;
 
 use crate::error::ServiceError;
 
-/// Whom to tell of events, and by which signal.
+/// The process that is notified of events, and the signal.
 #[derive(Debug)]
 pub struct Target {
     process: OwnedFd,

@@ -1,4 +1,4 @@
-//! A service at work: loaded, its events read in the order of their deadlines.
+//! A running service: loaded, its events read in the order of their deadlines.
 
 mod change;
 mod prepare;
@@ -29,37 +29,37 @@ use self::change::change_ring;
 pub use self::change::{Change, ChangePath};
 use self::prepare::{cgroup, fix, network};
 
-/// What is wanted of a service.
+/// The options of a service.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Which.
+    /// The service.
     pub service: Service,
-    /// The kinds of events, by name; none: all that this kernel has.
+    /// The kinds of events, by name; empty: all that this kernel supports.
     pub kinds: Vec<String>,
-    /// Without a handler: values below it raise nothing. A handler sees it as `input.threshold`.
+    /// Without a handler: smaller values raise no event. A handler sees it as `input.threshold`.
     pub threshold: u64,
-    /// Without a handler: at most one event of a kind in this time; what comes in between is
-    /// counted and summed into the next, or told by a timer in the kernel once the time is over: then with
-    /// the greatest value, and no process or key.
+    /// Without a handler: at most one event of a kind in this time. Occurrences in between are
+    /// counted and summed into the next event, or reported by a timer in the kernel once the time
+    /// is over; then with the greatest value, and no process or key.
     pub interval: Duration,
-    /// An event's deadline, from the occurrence; nothing: none.
+    /// An event's deadline, from the occurrence; `None`: no deadline.
     pub deadline: Option<Duration>,
-    /// Only this process; nothing: all but this one.
+    /// Only this process; `None`: all but this one.
     pub pid: Option<u32>,
     /// Only this control group of version 2 and those below it (`memory` only).
     pub cgroup: Option<PathBuf>,
     /// Only sockets on this local port (`socket`, and `net` where a socket is known).
     pub port: Option<u16>,
-    /// All networks (name spaces), not only this process's (`socket` and `net`).
+    /// All network namespaces, not only this process's (`socket` and `net`).
     pub every_network: bool,
     /// The handler that decides, in E-code.
     pub handler: Option<Program>,
-    /// Events carry the wish that the scheduler prefers their process.
+    /// Whether events request that the scheduler prefer their process.
     pub prefer: bool,
 }
 
 impl WatchOptions {
-    /// All events of a service, each for itself.
+    /// All events of a service, without aggregation.
     pub fn new(service: Service) -> Self {
         Self {
             service,
@@ -77,10 +77,10 @@ impl WatchOptions {
     }
 }
 
-/// Events that wait here at most, for their turn by deadline.
+/// The largest number of events that wait here for their turn by deadline.
 const WAITING_MAX: usize = 4096;
 
-/// Earliest deadline first, then as they came; those without deadline last.
+/// Earliest deadline first, then in the order of arrival; those without deadline last.
 #[derive(Debug, PartialEq, Eq)]
 struct Waiting {
     due: u64,
@@ -100,13 +100,13 @@ impl PartialOrd for Waiting {
     }
 }
 
-/// A service at work. Dropping it unloads all of it.
+/// A running service. Dropping it unloads all of it.
 #[derive(Debug)]
 pub struct Watch {
     service: Service,
     kinds: Vec<usize>,
     absent: Vec<ServiceError>,
-    // Links go before what they hang on.
+    // Links are dropped before the objects that they refer to.
     links: Vec<Link>,
     object: Object,
     ring: Ring,
@@ -123,7 +123,7 @@ pub struct Watch {
     unsent: u64,
 }
 
-/// Whether process numbers are the kernel's here, in the first PID namespace (`PROC_PID_INIT_INO`).
+/// Whether process numbers here are the kernel's, in the first PID namespace (`PROC_PID_INIT_INO`).
 fn knows_the_kernels_processes() -> bool {
     std::fs::read_link("/proc/self/ns/pid")
         .map_or(true, |namespace| namespace.as_os_str() == "pid:[4026531836]")
@@ -133,14 +133,14 @@ impl Watch {
     /// Starts a service.
     ///
     /// # Errors
-    /// If the wish makes no sense, this process may not, or this kernel lacks what is needed.
+    /// If the options are invalid, this process lacks the right, or this kernel lacks a function.
     pub fn start(wish: WatchOptions) -> Result<Self, ServiceError> {
         let way =
             if ChangeRing::are_supported() { ChangePath::Posted } else { ChangePath::SystemCall };
         Self::start_by(wish, way)
     }
 
-    /// The same, with the way given by which changes go into the kernel.
+    /// The same, with a given path for changes into the kernel.
     fn start_by(wish: WatchOptions, way: ChangePath) -> Result<Self, ServiceError> {
         let service = wish.service;
         let types = types()?;
@@ -167,7 +167,7 @@ impl Watch {
             let known = known.join(", ");
             return Err(ServiceError::Kind { service, kind: kind.clone(), known });
         }
-        // What was asked for by name has to be there.
+        // Kinds that were requested by name must exist.
         if (!wish.kinds.is_empty() || kinds.is_empty())
             && let Some(error) = absent.pop()
         {
@@ -240,37 +240,37 @@ impl Watch {
         Ok(())
     }
 
-    /// Which service it is.
+    /// The service.
     pub fn service(&self) -> Service {
         self.service
     }
 
-    /// The kinds that it watches, as places in [`Service::kinds`].
+    /// The kinds that it watches, as indices into [`Service::kinds`].
     pub fn kinds(&self) -> &[usize] {
         &self.kinds
     }
 
-    /// The kinds that this kernel has not, and why.
+    /// The kinds that this kernel lacks, and why.
     pub fn absent(&self) -> &[ServiceError] {
         &self.absent
     }
 
-    /// Puts another handler in place while the service runs.
+    /// Replaces the handler while the service runs.
     ///
     /// # Errors
-    /// If the kernel does not take it; the one before stays then.
+    /// If the kernel refuses it; then the old one stays.
     pub fn set_handler(&mut self, program: Program) -> Result<(), ServiceError> {
         self.slot.set(program)?;
         self.settings.atomic_u32(Settings::HANDLED).store(1, Ordering::Release);
         Ok(())
     }
 
-    /// Besides, each event that [`Self::poll`] gives is sent to a process as a signal.
+    /// Sets a process that also gets a signal for each event that [`Self::poll`] returns.
     pub fn set_signal(&mut self, target: Option<Target>) {
         self.signal = target;
     }
 
-    /// What can be polled for reading: there are events.
+    /// The descriptor that is readable when there are events.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.ring.descriptor()
     }
@@ -314,16 +314,16 @@ impl Watch {
         }
     }
 
-    /// Calls the handler for what has gathered while it was busy, with `input.tick` set. Without
-    /// a handler does nothing. Before, posted calls are done.
+    /// Calls the handler with `input.tick` set, for occurrences that were gathered while it was
+    /// busy. Without a handler it does nothing. Posted calls are carried out first.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn tick(&mut self) -> Result<(), ServiceError> {
         self.run("tick")
     }
 
-    /// Runs a program that hangs on nothing, once.
+    /// Runs an unattached program once.
     fn run(&mut self, name: &str) -> Result<(), ServiceError> {
         let failed = |why| ServiceError::Call("a program of the service", why);
         let mut programs = self.object.progs_mut();
@@ -338,25 +338,26 @@ impl Watch {
         }
     }
 
-    /// What became of the occurrences so far.
+    /// The counts of the occurrences so far.
     pub fn tally(&self) -> Tally {
         let mut bytes = [0; TALLY];
         self.tally.read(0, &mut bytes);
         Tally::parse(&bytes)
     }
 
-    /// The last fault of the handler, with its place.
+    /// The last fault of the handler, with its place in the source.
     pub fn fault(&self) -> Option<String> {
         self.slot.fault(&self.tally())
     }
 
-    /// Events that were dropped here since their deadline was over; signals that were not taken.
+    /// The number of events that were dropped here after their deadline, and of signals that were
+    /// not accepted.
     pub fn dropped_counts(&self) -> (u64, u64) {
         (self.expired, self.unsent)
     }
 }
 
-/// Waits until a descriptor can be read; `false` if the time is over, or a signal came.
+/// Waits until a descriptor is readable; `false` if the time is over, or a signal came.
 pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let time = at_most.map(|span| Timespec {
@@ -371,7 +372,7 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io:
     }
 }
 
-/// The monotonic clock, which events are stamped by.
+/// The monotonic clock, which stamps events.
 pub fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

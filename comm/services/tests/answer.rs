@@ -1,4 +1,4 @@
-//! Datagrams that a handler in the kernel answers, in a network of the test's own.
+//! Datagrams that a handler in the kernel answers, in a network namespace of the test.
 
 mod machine;
 
@@ -27,7 +27,7 @@ fn the_kernel_answers_what_its_handler_knows() {
     for socket in [&server, &client] {
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     }
-    // Small numbers it squares itself, others the process is to have.
+    // The handler squares small numbers; others are passed on to the process.
     let source = "{
         static long seen;
         seen = seen + 1;
@@ -49,12 +49,12 @@ fn the_kernel_answers_what_its_handler_knows() {
     client.send_to(&words([1001, 5, 6, 7]), "127.0.0.1:7777").unwrap();
     assert_eq!(server.recv(&mut reply).unwrap(), 32);
     assert_eq!(reply[..32], words([1001, 5, 6, 7]), "untouched");
-    // Other sizes and other ports are none of its business.
+    // Datagrams of other sizes and to other ports are not handled.
     client.send_to(b"short", "127.0.0.1:7777").unwrap();
     assert_eq!(server.recv(&mut reply).unwrap(), 5);
     let counts = answerer.counts();
     assert_eq!((counts.asked, counts.answered, counts.passed, counts.faults), (4, 3, 1, 0));
-    // One that goes wrong answers nothing; the process has it.
+    // A handler with a fault answers nothing; the process gets the request.
     let wrong = Answerer::program("wrong", "{ for (;;) { } }").unwrap();
     answerer.set_handler(wrong).unwrap();
     client.send_to(&words([1, 2, 3, 4]), "127.0.0.1:7777").unwrap();

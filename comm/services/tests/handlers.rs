@@ -1,5 +1,5 @@
-//! Handlers in the kernel: they decide, gather, are replaced, and go wrong without harm. And what
-//! stays when a service ends: nothing.
+//! Handlers in the kernel: they decide, gather, are replaced, and fail without harm. Nothing stays
+//! when a service ends.
 
 mod machine;
 
@@ -13,7 +13,7 @@ use selvedge_comm_services::{
 use selvedge_tests_wait::until_some;
 use selvedge_units::{Duration, Instant};
 
-/// A socket, and where it is.
+/// A socket and its address.
 struct Loop {
     socket: UdpSocket,
     to: SocketAddr,
@@ -31,7 +31,7 @@ fn all(watch: &mut Watch) -> Vec<Event> {
     std::iter::from_fn(|| watch.poll(now())).collect()
 }
 
-/// Occurrences that nobody reads, so whose socket it is stays unknown.
+/// Sends datagrams that are never read, so that the owner of the socket stays unknown.
 fn strike(sender: &UdpSocket, to: SocketAddr, times: usize) {
     for _ in 0..times {
         sender.send_to(&[0; 10], to).unwrap();
@@ -90,7 +90,7 @@ fn without_a_handler_threshold_and_interval_gather() {
     if !permitted() {
         return;
     }
-    // Longer than the machine has been up, which the first event is not to wait for.
+    // Longer than the machine has been up; the first event must not wait for it.
     let years = Duration::from_secs(100 * 365 * 86_400);
     let (mut watch, sender, one) = unread("", |wish| wish.interval = years);
     strike(&sender, one.to, 20);
@@ -115,7 +115,7 @@ fn handlers_are_replaced_while_occurrences_go_on() {
         let mut sent = 0_u64;
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
             strike(&sender, to, 1);
-            // The queue must not fill, or nothing becomes ready.
+            // The queue must not fill, or the socket does not become ready.
             one.socket.recv(&mut [0; 16]).unwrap();
             sent += 1;
         }
@@ -124,7 +124,7 @@ fn handlers_are_replaced_while_occurrences_go_on() {
     for value in 2..40 {
         let source = format!("{{ static long own = {value}; output.value = own; return 1; }}");
         watch.set_handler(program("next", &source, Service::Socket).unwrap()).unwrap();
-        // From here on only the new one speaks.
+        // From here on only the new handler raises events.
         until_some("the new handler", || {
             all(&mut watch);
             let at = now();
@@ -156,7 +156,7 @@ fn a_handler_that_goes_wrong_harms_nobody() {
     strike(&sender, one.to, 1);
     let fault = watch.fault().unwrap();
     assert!(fault.starts_with("index:1:") && fault.contains("bounds"), "{fault}");
-    // A handler with doubles is refused, and the one before stays.
+    // A handler with doubles is refused, and the old one stays.
     let doubles = program("doubles", "{ double a = 1.5; return a > 1.0; }", Service::Socket);
     let error = watch.set_handler(doubles.unwrap()).unwrap_err();
     assert!(matches!(error, ServiceError::Handler(_)), "{error}");
@@ -189,7 +189,7 @@ fn a_signal_carries_the_value() {
     }
     let (mut watch, sender, one) = unread("{ output.value = 4242; return 1; }", |_| {});
     let signal = libc::SIGRTMIN() + 5;
-    // Another process, which prints what it gets.
+    // Another process, which receives the signals.
     let child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
     let mut child = machine::Running(child);
     watch.set_signal(Some(Target::new(child.0.id(), signal).unwrap()));
@@ -197,7 +197,7 @@ fn a_signal_carries_the_value() {
     assert_eq!(all(&mut watch).len(), 1);
     let status = child.end("the end by a signal");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal));
-    // It is gone: signals are lost, and counted.
+    // The process is gone: signals are lost, and counted.
     strike(&sender, one.to, 1);
     assert_eq!(all(&mut watch).len(), 1);
     assert_eq!(watch.dropped_counts(), (0, 1));
@@ -226,7 +226,7 @@ fn unknown_kinds_and_places_are_told() {
     );
 }
 
-/// The programs of this name go when their owner does, though not at once.
+/// The programs of this name end with their owner, though not at once.
 #[test]
 fn nothing_stays_in_the_kernel() {
     if !permitted() {
@@ -251,7 +251,7 @@ fn a_killed_owner_leaves_nothing() {
         return;
     }
     if std::env::var_os("SELVEDGE_SERVICES_OWNER").is_some() {
-        // The child: loads, says so, and waits to be killed.
+        // The child: it loads, reports that, and waits to be killed.
         let source = "{ return 0; }";
         let mut wish = WatchOptions::new(Service::Memory);
         wish.kinds = vec!["victim".to_owned()];

@@ -1,5 +1,5 @@
-//! Services of the kernel's, found by name: a program subscribes, gets what happens, sets a handler by
-//! text. Where BPF may not be loaded, that is what is said.
+//! Services of the kernel, found by name: a program subscribes, gets events, and sets a handler as
+//! text. Where BPF may not be loaded, the tests state so.
 
 mod machine;
 
@@ -74,7 +74,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     assert_eq!((connection.value, connection.key >> 16), (1, u64::from(port)));
     assert_eq!(due, Some(connection.at + Duration::from_secs(60)));
 
-    // A handler that counts in the kernel, and tells every third time.
+    // A handler that counts in the kernel, and raises every third time.
     let mut other = Client::open(&place.0, "socket").unwrap();
     let handler = "handler\n{ static long seen; seen += input.count; if (seen < 3) return 0; \
                    output.data[0] = seen; seen = 0; return 1; }";
@@ -85,7 +85,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     let tally = String::from_utf8(other.call(b"tally").unwrap()).unwrap();
     assert!(tally.starts_with("occurred 4\nraised 2\n"), "{tally}");
 
-    // Changes are posted; what makes no sense in one of them leaves all of them out.
+    // Changes are posted; if one of them is invalid, none is.
     match other.call(b"threshold 7\njob 12 5000") {
         Err(ClientError::Control(ControlError::Refused(why))) => {
             assert!(why.contains("knows no threads"), "{why}")

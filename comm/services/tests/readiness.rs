@@ -1,5 +1,5 @@
-//! The I/O event module on this machine's sockets: nothing that becomes ready is missed, nothing
-//! is told of a socket that is gone.
+//! The I/O event module on this machine's sockets: no socket that becomes ready is missed, and none
+//! is reported after its end.
 
 mod machine;
 
@@ -52,7 +52,7 @@ fn what_comes_is_seen_once_without_a_call() {
     readiness.detach(socket.as_raw_fd()).unwrap();
     other.send_to(b"two", to).unwrap();
     assert!(looked(&readiness).is_empty());
-    // Many at once.
+    // Many sockets at once.
     readiness.set_interest(socket.as_raw_fd()).unwrap();
     readiness.set_interest(other.as_raw_fd()).unwrap();
     readiness.apply().unwrap();
@@ -81,7 +81,7 @@ fn connections_data_ends_and_resets_wake() {
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(waited(&readiness), own);
     assert_eq!(server.read(&mut [0; 4]).unwrap(), 0);
-    // A reset, from closing with data unread.
+    // A reset, caused by closing with unread data.
     server.write_all(b"unread").unwrap();
     until_some("the data", || (client.peek(&mut [0; 8]).unwrap() == 6).then_some(()));
     drop(client);
@@ -113,7 +113,7 @@ fn room_and_connections_of_ones_own_are_told_once() {
     }
     readiness.notify_writable(&writer).unwrap();
     assert!(looked(&readiness).is_empty(), "there is none now");
-    // All of it, however much the kernel took.
+    // Reads all data, however much the kernel accepted.
     reader.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let sink = std::thread::spawn(move || {
         let mut all = vec![0; written];
@@ -130,7 +130,7 @@ fn a_number_that_is_used_again_is_the_new_sockets() {
     }
     let readiness = Readiness::new().unwrap();
     let (sender, _) = udp();
-    // Far above what other tests get; the lowest free one is given.
+    // Far above the numbers of other tests, which get the lowest free ones.
     let high =
         |socket: &UdpSocket| -> OwnedFd { rustix::io::fcntl_dupfd_cloexec(socket, 3000).unwrap() };
     let (held, to_first) = udp();
@@ -151,7 +151,7 @@ fn a_number_that_is_used_again_is_the_new_sockets() {
     assert_eq!(looked(&readiness), [number]);
     drop(held);
     drop(second);
-    // Whoever closes without a word: the number says nothing any more.
+    // After a close without detach, the number reports nothing more.
     sender.send_to(b"gone", to_second).unwrap();
     assert!(looked(&readiness).is_empty());
 }
@@ -186,8 +186,8 @@ fn a_wait_ends_by_time() {
     assert!(none.is_empty());
 }
 
-/// Senders on other threads, a receiver that sleeps whenever there is nothing and never looks at
-/// anything else: it gets every packet, or it would sleep for ever.
+/// Senders on other threads, and a receiver that sleeps whenever nothing is ready and uses no other
+/// source: it gets every packet, or it would sleep for ever.
 #[test]
 fn nothing_is_slept_over() {
     if !permitted() {
@@ -214,7 +214,7 @@ fn nothing_is_slept_over() {
                     sender
                         .send_to(&[0; 8], targets[(number as usize * 7 + part) % SOCKETS])
                         .unwrap();
-                    // Now and then the receiver is let to sleep; never more than queues hold.
+                    // The senders let the receiver sleep now and then, and never send more than queues hold.
                     while number * 2 > got.load(Ordering::Relaxed) + 1000 || number % 97 == 96 {
                         std::thread::yield_now();
                         if number * 2 <= got.load(Ordering::Relaxed) + 1000 {
@@ -238,7 +238,7 @@ fn nothing_is_slept_over() {
     });
 }
 
-/// Parent and child share the memory: what comes is taken by either of them, and by one.
+/// Parent and child share the memory: each mark is taken by exactly one of them.
 #[test]
 fn a_fork_shares_what_is_ready() {
     if !permitted() {

@@ -1,5 +1,5 @@
-//! The services on the machine's own kernel: what happens here is seen, once, with its process.
-//! Where BPF may not be loaded, that is what is said.
+//! The services on the machine's own kernel: occurrences here are seen, once, with their process.
+//! Where BPF may not be loaded, the tests state so.
 
 mod machine;
 
@@ -16,13 +16,13 @@ use selvedge_units::Duration;
 fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut WatchOptions)) -> Watch {
     let mut wish = WatchOptions::new(service);
     wish.kinds = kinds.iter().map(ToString::to_string).collect();
-    // The tests' own doings are what is watched.
+    // Only the tests' own actions are watched.
     wish.pid = Some(std::process::id());
     more(&mut wish);
     Watch::start(wish).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The first event that is wanted, which has to come.
+/// Waits for the first matching event.
 fn event(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
     until_some("an event", || {
         watch.wait(Duration::from_millis(10)).unwrap();
@@ -61,7 +61,7 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     let peer = client.local_addr().unwrap().port();
     assert_eq!(data.key, u64::from(port) << 16 | u64::from(peer));
     server.read_exact(&mut [0; 5]).unwrap();
-    // Until there is no room; then the client reads, and there is.
+    // The server sends until there is no room; then the client reads, and there is room.
     server.set_nonblocking(true).unwrap();
     while server.write(&[0; 65536]).is_ok() {}
     let mut sink = vec![0; 1 << 20];
@@ -76,7 +76,7 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     assert_eq!(watch.tally().lost, 0);
 }
 
-/// One that receives at an address, and one that sends there.
+/// A socket that receives, its address, and a socket that sends.
 fn sockets() -> (UdpSocket, SocketAddr, UdpSocket) {
     let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let receiver = socket();
@@ -98,7 +98,8 @@ fn what_an_interval_held_back_is_told_when_it_is_over() {
     for _ in 0..6 {
         sender.send_to(b"all at once", to).unwrap();
     }
-    // Nothing more comes: a timer in the kernel tells of those that the first event did not count.
+    // Nothing more arrives: a timer in the kernel reports the occurrences that the first event did
+    // not count.
     let mut counts = Vec::new();
     while counts.iter().sum::<u64>() < 6 {
         counts.push(event(&mut watch, |_| true).count);
@@ -118,7 +119,7 @@ fn a_readers_process_is_known() {
         wish.port = Some(to.port());
         wish.pid = None;
     });
-    // Nobody has read from it yet: whose it is, nobody knows. Reading tells.
+    // The socket was never read, so its owner is unknown; reading makes it known.
     sender.send_to(b"one", to).unwrap();
     event(&mut watch, |event| event.pid == 0);
     receiver.recv(&mut [0; 8]).unwrap();
@@ -141,7 +142,7 @@ fn threads_are_placed_wait_and_miss() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-        // Wakes here; then works for longer than it may, and sleeps again.
+        // The thread wakes here, works for longer than its deadline, and sleeps again.
         for () in wait {
             let began = now();
             while now().since(began) < Duration::from_millis(3) {
@@ -151,7 +152,7 @@ fn threads_are_placed_wait_and_miss() {
     });
     let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
     watch.post(Change::Job { thread: id, within: Duration::from_millis(1) }).unwrap();
-    // It may be about to sleep when it is called; then it has not woken up, and is called again.
+    // The thread may be about to sleep when it is notified. Then it has not woken up, and is notified again.
     let mut called = |what: &str, prepare: &mut dyn FnMut(), wanted: &dyn Fn(&Event) -> bool| {
         until_some(what, || {
             prepare();
@@ -166,8 +167,8 @@ fn threads_are_placed_wait_and_miss() {
             None
         })
     };
-    // On a busy machine it may also be late to receive its call, and have to wait for that again:
-    // a smaller miss, before the 3 ms of work with 1 ms of time.
+    // On a busy machine it may also be late to get its notification, and wait for that again: a
+    // smaller miss, before the 3 ms of work with 1 ms of time.
     let miss = kind(Service::Sched, "miss");
     let late = |event: &Event| event.kind == miss && event.value >= 1_900_000;
     let missed = called("a miss", &mut || {}, &late);
@@ -175,9 +176,9 @@ fn threads_are_placed_wait_and_miss() {
     let its = |event: &Event, name| {
         event.kind == kind(Service::Sched, name) && event.key == u64::from(id)
     };
-    // It waits a little at each waking.
+    // The thread waits a little for the processor at each waking.
     assert!(called("a wait", &mut || {}, &|event| its(event, "delay")).value > 0);
-    // It has to go to the other processor, and runs there before it has to go back.
+    // The thread moves to the other processor, and runs there before it moves back.
     if std::thread::available_parallelism().unwrap().get() > 1 {
         let own = rustix::thread::Pid::from_raw(id as i32);
         let mut processor = 0;
@@ -200,7 +201,7 @@ fn drops_queues_and_retransmissions_are_seen() {
         return;
     }
     let Some(_namespace) = Namespace::enter() else { return };
-    // One that never lets packets pass by an empty queue.
+    // A queueing discipline that never lets packets bypass an empty queue.
     let qdisc = ["qdisc", "replace", "dev", "lo", "root", "tbf"];
     let rate = ["rate", "100mbit", "burst", "100k", "latency", "100ms"];
     let done = Command::new("tc").args(qdisc).args(rate).status();
@@ -208,12 +209,12 @@ fn drops_queues_and_retransmissions_are_seen() {
     let mut drops = start(Service::Net, &["drop"], |wish| wish.pid = None);
     let mut queue = start(Service::Net, &["queue"], |wish| wish.pid = None);
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    // Nobody listens there.
+    // No socket listens there.
     socket.send_to(b"lost", "127.0.0.1:9").unwrap();
-    // The device's number in a new name space is 1, as is that of every lo.
+    // The device's number in a new network namespace is 1, as is that of every lo.
     assert!(event(&mut drops, |event| event.key == 1).value >= 3);
     assert_eq!(event(&mut queue, |event| event.key == 1).count, 1);
-    // A listener that takes no more: the third's first segment is sent again.
+    // The listener's queue is full: the first segment of the third connection is retransmitted.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     // SAFETY: changes the length of the queue of a socket that is ours.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
@@ -268,7 +269,7 @@ fn a_group_at_its_limit_has_to_free_memory() {
     }
     let Some(group) = machine::MemoryGroup::new(16 << 20) else { return };
     let mut watch = start(Service::Memory, &["reclaim"], |wish| wish.pid = None);
-    // Writes more than the group may hold; pages of files can be freed.
+    // The writer writes more than the group may hold; pages of files can be freed.
     let writer = Command::new("sh")
         .args(["-c", "echo $$ > \"$0\" && exec dd if=/dev/zero of=\"$1\" bs=1M count=64"])
         .arg(group.processes())

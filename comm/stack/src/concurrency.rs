@@ -1,4 +1,4 @@
-//! Modules that several elements call at once: their state behind locks, their counts as atomics.
+//! Modules that several elements call at once: their state is behind locks, their counts are atomics.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge_data_stack::concurrency::{Concurrency, Counter, State};
 
-/// Any number of threads call a connection's modules.
+/// Any number of threads may call a connection's modules.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiThreaded;
 
@@ -28,8 +28,8 @@ impl<T> State<T> for Locked<T> {
         Self(Mutex::new(value))
     }
 
-    /// A module that panicked, which would be a bug, does not take the others with it: its state is
-    /// as it left it.
+    /// A module that panicked (which would be a bug) leaves its state as it was, and the other
+    /// threads continue with it.
     #[inline]
     fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,13 +1,14 @@
 //! Processing elements: each serves the pipes of the modules assigned to it, round-robin.
 //!
-//! A message that an element takes from a pipe goes on to the next module at once if that is
-//! assigned to the same element (*shepherding*); else into that module's pipe. A [`Pipeline`] is one
-//! connection's pipes and who serves which module; who does may change at any time
-//! ([`Pipeline::assign`]), and each element follows by itself at its next turn. Messages of one
-//! direction leave in the order in which they entered, however many elements worked on them.
+//! An element dequeues a message from a pipe and runs the module. If the next module is assigned to the same
+//! element, the element runs it at once (*shepherding*); else it enqueues the message into that module's
+//! pipe. A [`Pipeline`] holds the pipes of one connection and the assignment of its modules. The assignment
+//! may change at any time ([`Pipeline::assign`]), and each element follows the change at its next turn.
+//! Messages of one direction leave in the order in which they entered, however many elements worked on them.
 //!
-//! [`ProcessingElement::process_next`] takes and processes, [`ProcessingElement::forward_result`] passes on what came of it: on real
-//! processors one after the other, in virtual time as much later as it cost.
+//! [`ProcessingElement::process_next`] dequeues and processes;
+//! [`ProcessingElement::forward_result`] passes on the result. On real processors the second
+//! follows the first at once; in virtual time it follows after the cost of the work.
 
 mod pipe_ends;
 mod pipeline;
@@ -32,13 +33,13 @@ use selvedge_data_stack::module::Direction;
 
 use crate::pipe::{PipeUser, WriterEnd};
 
-/// While there is work, an element follows re-assignments at every so many messages.
+/// A busy element follows re-assignments once in this number of messages.
 const FOLLOW_EVERY: u8 = 8;
 
-/// How many elements can serve plants.
+/// The number of elements that can serve pipelines.
 pub const ELEMENTS_MAX: usize = 62;
 
-/// A message that was processed and not yet passed on.
+/// A message that was processed and whose result was not yet passed on.
 #[derive(Debug)]
 pub struct Job<M> {
     pipeline: usize,
@@ -46,11 +47,11 @@ pub struct Job<M> {
     ticket: u64,
     sole_user: bool,
     outcome: Outcome<M>,
-    /// What it cost in virtual time.
+    /// The cost of the work in virtual time.
     pub cost: Duration,
 }
 
-/// A plant, and what the element holds of it.
+/// A pipeline, and the element's pipe ends in it.
 type Served<W> = (Arc<Pipeline<W>>, PipeEnds<<W as ModuleChain>::Message>);
 
 /// A processing element.
@@ -59,20 +60,20 @@ pub struct ProcessingElement<W: ModuleChain> {
     id: ElementId,
     me: PipeUser,
     pipelines: Vec<Served<W>>,
-    /// The plant and the pipe that is looked at first next time.
+    /// The pipeline and the pipe that the element looks at first next time.
     cursor: (usize, usize),
     out: Vec<(Direction, W::Message)>,
-    /// What is to be handled next, last first: here, or at another element.
+    /// A stack of messages still to be handled: here (`true`), or by another element.
     chain: Vec<(bool, QueuedMessage<W::Message>)>,
-    /// Plants whose work may hold back what left.
+    /// Pipelines whose modules may hold back messages that left.
     unflushed: Vec<usize>,
     /// Calls of [`ProcessingElement::process_next`].
     turns: u8,
-    /// Emptied outcomes' memory, to be used again.
+    /// Memory of emptied outcomes, for reuse.
     spare_queues: Vec<VecDeque<QueuedMessage<W::Message>>>,
-    /// Plants of which outcomes are to be passed on.
+    /// The number of pipelines with outcomes that wait to be passed on.
     pipelines_pending: usize,
-    /// What ticks sent and what could not be passed on yet, by plant.
+    /// Messages from timeouts that could not be passed on yet, by pipeline.
     unsent: VecDeque<(usize, QueuedMessage<W::Message>)>,
 }
 
@@ -102,19 +103,19 @@ impl<W: ModuleChain> ProcessingElement<W> {
         }
     }
 
-    /// Its number.
+    /// The element's number.
     #[must_use]
     pub const fn id(&self) -> ElementId {
         self.id
     }
 
-    /// Serves what is assigned to it of this plant from now on.
+    /// Serves the modules of this pipeline that are assigned to this element, from now on.
     pub fn add(&mut self, pipeline: Arc<Pipeline<W>>) {
         let pipes = pipeline.pipes.len();
         self.pipelines.push((pipeline, PipeEnds::new(pipes)));
     }
 
-    /// Serves this plant no longer; whatever it held of it is for others.
+    /// Stops serving this pipeline, and returns all pipe ends of it.
     pub fn remove(&mut self, pipeline: &Arc<Pipeline<W>>) {
         let Some(at) = self.pipelines.iter().position(|(one, _)| Arc::ptr_eq(one, pipeline)) else {
             return;
@@ -138,11 +139,11 @@ impl<W: ModuleChain> ProcessingElement<W> {
         });
     }
 
-    /// Takes the next message, processes it as far as modules are assigned here, and returns what
-    /// is to be passed on; `None` if nothing waits. Constant time beside the modules' work, but
-    /// for a look at each pipe now and then.
+    /// Dequeues the next message, runs the modules that are assigned here, and returns the result
+    /// that is to be passed on; `None` if no message waits. Constant time apart from the modules'
+    /// work and an occasional look at each pipe.
     pub fn process_next(&mut self, now: Instant) -> Option<Job<W::Message>> {
-        // To look at every pipe each time would cost as much as a hand-over.
+        // A look at every pipe each time would cost as much as a hand-over.
         self.turns = self.turns.wrapping_add(1);
         let kept_up = self.turns.is_multiple_of(FOLLOW_EVERY) || !self.is_settled();
         if kept_up {
@@ -156,7 +157,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
         self.next(now)
     }
 
-    /// The next message in turn.
+    /// Processes the next message, round-robin.
     fn next(&mut self, now: Instant) -> Option<Job<W::Message>> {
         let (first, from) = self.cursor;
         let count = self.pipelines.len();
@@ -164,7 +165,8 @@ impl<W: ModuleChain> ProcessingElement<W> {
             let at = (first + step) % count.max(1);
             let (pipeline, ends) = self.pipelines.get_mut(at)?;
             ends.follow(pipeline, self.id);
-            // The plant where it began is looked at in two parts.
+            // The first pipeline is looked at in two parts: the pipes after the cursor first, the
+            // others last.
             let (mut turn, end) = match step {
                 0 => (from, ends.assigned_pipes.len()),
                 n if n == count => (0, from.min(ends.assigned_pipes.len())),
@@ -196,7 +198,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
         let (mut place, mut direction, mut message) = (pipe / 2, direction, taken.message);
         loop {
             cost += pipeline.work().run(place, direction, message, now, out);
-            // Mostly one comes of one, and goes on here.
+            // Most often one message results from one, and the next module runs here.
             if out.len() == 1
                 && let Some((way, one)) = out.pop()
             {
@@ -217,7 +219,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
                 }
                 chain[from..].reverse();
             }
-            // What leaves is put into the outcome at its turn, not when that is decided.
+            // A leaving message enters the outcome at its turn, not when its destination is found.
             let next = loop {
                 let Some((here, queued)) = chain.pop() else { break None };
                 match queued.to.filter(|_| here) {
@@ -234,7 +236,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
         Some(Job { pipeline: at, pipe, ticket, sole_user: alone, outcome, cost })
     }
 
-    /// Passes on what came of a job.
+    /// Passes on the result of a job.
     pub fn forward_result(&mut self, job: Job<W::Message>, now: Instant) {
         let Job { pipeline: at, pipe, ticket, sole_user: alone, outcome, .. } = job;
         let Self { me, pipelines, spare_queues, pipelines_pending, unflushed: held, .. } = self;
@@ -251,7 +253,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
         }
     }
 
-    /// Follows re-assignments, tries again what could not pass.
+    /// Follows re-assignments, and retries messages that could not be passed on.
     fn follow_assignment(&mut self, now: Instant) {
         let Self { id, me, pipelines, spare_queues, unsent, pipelines_pending, .. } = self;
         *pipelines_pending = 0;
@@ -272,7 +274,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
         }
     }
 
-    /// Does what is due at the modules that this element is the first to serve.
+    /// Runs the timeouts that are due at the modules for which this element is the first assigned.
     pub fn handle_timeout(&mut self, now: Instant) {
         for at in 0..self.pipelines.len() {
             let pipeline = Arc::clone(&self.pipelines[at].0);
@@ -305,20 +307,20 @@ impl<W: ModuleChain> ProcessingElement<W> {
         }
     }
 
-    /// Lets go what left and was held back for more to go with it; `idle` as in [`ModuleChain::flush`].
+    /// Sends messages that were held back to be batched; `idle` as in [`ModuleChain::flush`].
     pub fn flush(&mut self, now: Instant, idle: bool) {
         let Self { unflushed: held, pipelines, .. } = self;
         held.retain(|&at| pipelines[at].0.work().flush(now, idle));
     }
 
-    /// Whether it has nothing that it must still pass on.
+    /// Whether nothing waits here to be passed on.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.unsent.is_empty() && self.pipelines_pending == 0
     }
 }
 
-/// What it costs in virtual time to hand a message on.
+/// The cost in virtual time of handing a message on.
 const fn hop_cost(overheads: Overheads, to: Option<usize>, here: bool) -> Duration {
     match (here, to) {
         (true, _) => overheads.same,
@@ -327,7 +329,7 @@ const fn hop_cost(overheads: Overheads, to: Option<usize>, here: bool) -> Durati
     }
 }
 
-/// Passes an outcome on as far as it goes; gives back the rest.
+/// Passes on as much of an outcome as possible; returns the rest.
 fn pass<W: ModuleChain>(
     pipeline: &Pipeline<W>,
     me: PipeUser,

@@ -1,8 +1,8 @@
 //! Connections over UDP: connect, listen, send, receive.
 //!
 //! An [`Endpoint`] is one socket, the elements that serve its connections, and the manager that
-//! assigns them. A thread reads the socket, answers who wants to connect, and looks at what
-//! connections do as often as the manager says.
+//! assigns them. A thread reads the socket, answers connection attempts, and samples the
+//! connections at the manager's interval.
 
 mod backlog;
 mod buffer;
@@ -62,11 +62,11 @@ use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
 use crate::worker_threads::WorkerThreads;
 
-/// What the socket is to hold of what nobody has read; the system may grant less.
+/// Unread bytes that the socket should hold; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
 
-/// A UDP socket with connections. Dropping it ends accepting and connecting; connections that are
-/// still held go on, and its threads end with the last of them.
+/// A UDP socket with connections. Dropping it ends accepting and connecting. Open connections
+/// continue, and the endpoint's threads end with the last of them.
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on an address, port 0 for any; connections can be made from it as well. An IPv6
+    /// Binds to an address, port 0 for any; the endpoint can accept and make connections. An IPv6
     /// address serves IPv6 only.
     pub fn bind(at: SocketAddr, options: Options) -> Result<Self, BindError> {
         let port = DatagramPort::bind(at, RECEIVE_BUFFER)?;
@@ -117,36 +117,37 @@ impl Endpoint {
         Ok(Self { shared, reader: Some(reader) })
     }
 
-    /// Where it listens.
+    /// The address of its socket.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// What it counted.
+    /// The endpoint's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// With a static key: whose ends may connect from now on. Connections of others end at once.
+    /// With a static key: sets the keys of the peers that may connect from now on. Connections of
+    /// other peers end at once.
     pub fn allow(&self, peers: &[PublicKey]) {
         self.shared.allow(peers);
     }
 
-    /// Meta-level control, from the manager's next look on.
+    /// Sets how the manager decides, from its next sample on.
     pub fn set(&self, meta: ManagerSettings) {
         lock(&self.shared.manager).set(meta);
     }
 
-    /// The next connection that another host made; `None` if none came in time.
+    /// The next connection that another host made; `None` if none arrived in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
         self.shared.backlog.pop(patience).map(|opened| Connection::new(&self.shared, opened))
     }
 
-    /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of
-    /// what it receives.
+    /// Makes a connection with this stack: `out` is the contract for messages that this end sends,
+    /// `back` for those that it receives.
     pub fn connect(
         &self,
         peer: SocketAddr,
@@ -157,7 +158,7 @@ impl Endpoint {
         task::block_on(self.connect_async(peer, line, out, back))
     }
 
-    /// [`Endpoint::connect`] for a task. The hello is said at once.
+    /// [`Endpoint::connect`] for a task. The first probe is sent at once.
     pub fn connect_async(
         &self,
         peer: SocketAddr,
@@ -173,22 +174,22 @@ impl Endpoint {
         AcceptFuture(self)
     }
 
-    /// The endpoint at this moment. Takes a lock of its connections for a moment; O(connections).
+    /// A snapshot of the endpoint. It briefly takes a lock of the connections; O(connections).
     #[must_use]
     pub fn view(&self) -> EndpointView {
         self.shared.view()
     }
 
-    /// Changes how the manager decides, from its next look on; how it decides then.
+    /// Changes how the manager decides from its next sample on; returns the new settings.
     ///
     /// # Errors
-    /// [`TuneError`]; nothing is changed then.
+    /// [`TuneError`]; then nothing is changed.
     pub fn tune(&self, tuning: &Tuning) -> Result<MetaView, TuneError> {
         let mut manager = lock(&self.shared.manager);
         let meta = tuning.of(manager.meta())?;
         manager.set(meta);
         drop(manager);
-        // It may wait for a look that is late by now.
+        // The thread may wait for a sample that is overdue by the new interval.
         if let Some(reader) = &self.reader {
             reader.thread().unpark();
         }
@@ -220,7 +221,7 @@ impl Drop for Endpoint {
         Connection::close_all(unclaimed);
         let Some(reader) = self.reader.take() else { return };
         reader.thread().unpark();
-        // With connections left it goes on reading for them, and ends with the last.
+        // With connections left the thread goes on reading for them, and ends with the last one.
         if shared.is_idle() && reader.thread().id() != thread::current().id() {
             let _ = reader.join();
         }

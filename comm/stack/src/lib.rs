@@ -1,8 +1,7 @@
-//! Protocol stacks on this machine: what modules cost here, elements on threads, connections over
-//! UDP.
+//! Protocol stacks on this machine: measured costs of modules, elements on threads, connections over UDP.
 //!
-//! The decisions and the modules are in the pure `selvedge-data-stack`; here are the clock, the threads,
-//! their locks, and the sockets.
+//! The decisions and the modules are in the pure `selvedge-data-stack`. This crate adds the clock,
+//! the threads, their locks and the sockets.
 
 #![forbid(unsafe_code)]
 

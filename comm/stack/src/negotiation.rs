@@ -1,14 +1,14 @@
-//! What the two ends of a connection say to each other about its contracts while it lives.
+//! The messages in which the two ends of a live connection negotiate its contracts.
 //!
-//! These messages go through the connection's own stack, so that they are as safe as what it carries; a
-//! byte behind them tells them from the application's. What is lost is asked again, and what comes twice
-//! is answered as before.
+//! These messages pass through the connection's own stack, so they are protected like its payload.
+//! A byte after each message distinguishes it from the application's. A lost request is
+//! retransmitted, and a duplicate gets the same answer as before.
 //!
 //! | text | what |
 //! |---|---|
-//! | `ask N out\|back CONTRACT` | who asks wants this contract of what it sends or receives |
-//! | `yes N TIME` | it holds; the longest that a message takes on this host, in nanoseconds |
-//! | `no N WHY` | it does not fit; the one before holds |
+//! | `ask N out\|back CONTRACT` | the requester wants this contract for what it sends or receives |
+//! | `yes N TIME` | the contract holds; a message takes at most TIME nanoseconds on this host |
+//! | `no N WHY` | the contract does not fit; the previous one holds |
 
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::module::Direction;
@@ -16,18 +16,18 @@ use selvedge_units::Duration;
 
 use crate::wire;
 
-/// The longest.
+/// The longest message, in bytes.
 pub(crate) const NEGOTIATION_MAX: usize = 400;
 
-/// A message.
+/// A message of a negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Negotiation {
-    /// A question: of what who asks sends (`Down`) or receives, and the longest that it takes there
-    /// and in the network.
+    /// A request for a contract of what the requester sends (`Down`) or receives (`Up`), with the
+    /// longest that a message takes on the requester's host and in the network.
     Request(u64, Direction, Contract, Duration),
-    /// An answer.
+    /// The contract holds; the longest that a message takes on the answering host.
     Accept(u64, Duration),
-    /// The other.
+    /// The contract does not fit, and why.
     Reject(u64, String),
 }
 
@@ -46,7 +46,7 @@ impl Negotiation {
         text
     }
 
-    /// `None` for what is none.
+    /// Parses a message; `None` if it is not one.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > NEGOTIATION_MAX {
             return None;
@@ -67,7 +67,7 @@ impl Negotiation {
                 Self::Request(number, way, contract, here)
             }
             "yes" => Self::Accept(number, Duration(rest.parse().ok()?)),
-            // It is shown to people.
+            // The text is shown to people, so control characters are escaped.
             "no" => Self::Reject(number, rest.chars().flat_map(char::escape_debug).collect()),
             _ => return None,
         })
@@ -104,7 +104,7 @@ mod tests {
         {
             assert_eq!(Negotiation::parse(wrong.as_bytes()), None, "{wrong}");
         }
-        // A contract that makes no sense.
+        // An invalid contract.
         assert_eq!(Negotiation::parse(b"ask 1 out 0 0 0 0 0 0 0 0"), None);
         assert_eq!(Negotiation::parse(&[b'x'; NEGOTIATION_MAX + 1]), None);
         assert_eq!(Negotiation::parse(b"\xff\xfe 1 2"), None);

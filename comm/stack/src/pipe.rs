@@ -1,13 +1,12 @@
-//! Pipes: repositories of messages for a module, whose locking follows who uses them.
+//! Pipes: queues of messages before a module, whose locking depends on their number of users.
 //!
-//! Each side of a pipe - writers, readers - has one *half* of a lock-free ring. The half is in the
-//! hand of the only one that uses the side, who needs no lock; or on the table, under a lock, when
-//! there are several. Users register themselves; whoever holds a half and sees that he is no
-//! longer the only user lays it on the table at his next turn, so locking changes while messages
-//! flow and nobody else has to stop for it.
+//! Each side of a pipe - writers, readers - has one *half* of a lock-free ring. A sole user of a
+//! side owns the half and needs no lock. With several users the half is shared behind a mutex.
+//! Users register themselves. An owner that sees another user registered moves its half behind the
+//! mutex at its next turn, so locking changes while messages flow and no other user stops for it.
 //!
-//! Messages leave in the order in which they were put, each with a ticket. Readers may finish them
-//! in any order: [`Pipe::complete`] lets the outcomes pass in order of the tickets.
+//! Messages leave in the order in which they were enqueued, each with a ticket. Readers may finish
+//! them in any order: [`Pipe::complete`] passes on the outcomes in order of the tickets.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use selvedge_data_memory::{Consumer, Producer, ring};
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// Who uses a pipe, as a bit: an element, or a port of the outside.
+/// A user of a pipe, as a bit: an element, or a port of the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PipeUser(u64);
 
@@ -27,8 +26,8 @@ impl PipeUser {
     }
 }
 
-/// What is written while messages flow has cache lines of its own: two of 64 bytes, since
-/// processors fetch them in pairs. Else its neighbours are fetched anew with each message.
+/// Padding for fields that are written while messages flow: two cache lines of 64 bytes, since processors
+/// fetch them in pairs. Without it each message would make other cores fetch the neighbouring fields anew.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -41,7 +40,7 @@ struct Side<H> {
     shared: Mutex<Option<H>>,
 }
 
-/// What a user holds of a side: the half, while he is the only one.
+/// A user's end of a side; it owns the half while this user is the only one.
 #[derive(Debug)]
 pub struct PipeEnd<H> {
     half: Option<H>,
@@ -54,12 +53,12 @@ impl<H> Default for PipeEnd<H> {
     }
 }
 
-/// A writer's hand.
+/// A writer's end.
 pub type WriterEnd<T> = PipeEnd<Producer<T>>;
-/// A reader's hand.
+/// A reader's end.
 pub type ReaderEnd<T> = PipeEnd<Reader<T>>;
 
-/// How a half was come by.
+/// How a user reached a half.
 enum Access<'a, H> {
     Owned(&'a mut H),
     Shared(MutexGuard<'a, Option<H>>),
@@ -70,7 +69,7 @@ impl<H> Side<H> {
         Self { users: AtomicU64::new(0), shared: Mutex::new(Some(half)) }
     }
 
-    /// The half, or nothing while another still holds it.
+    /// The half; `None` while another user still owns it.
     fn access<'a>(&'a self, me: PipeUser, hand: &'a mut PipeEnd<H>) -> Option<Access<'a, H>> {
         if !hand.registered {
             self.users.fetch_or(me.0, Ordering::AcqRel);
@@ -90,14 +89,14 @@ impl<H> Side<H> {
         hand.half.as_mut().map(Access::Owned)
     }
 
-    /// Lays the half on the table if others want it.
+    /// Moves the half behind the mutex if others want it.
     fn release_to_shared(&self, me: PipeUser, hand: &mut PipeEnd<H>) {
         if hand.half.is_some() && self.users.load(Ordering::Acquire) != me.0 {
             *lock(&self.shared) = hand.half.take();
         }
     }
 
-    /// Uses this side no longer.
+    /// Stops using this side.
     fn unregister(&self, me: PipeUser, hand: &mut PipeEnd<H>) {
         if let Some(half) = hand.half.take() {
             *lock(&self.shared) = Some(half);
@@ -115,16 +114,16 @@ pub struct Reader<T> {
     next: u64,
 }
 
-/// Why nothing was put.
+/// Why a message was not enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueError {
     /// There is no room.
     Full,
-    /// Another still holds the writers' half; he will lay it down at his next turn.
+    /// Another user still owns the writers' half, and will share it at its next turn.
     Busy,
 }
 
-/// A message that was taken.
+/// A message that was dequeued.
 #[derive(Debug)]
 pub struct Dequeued<T> {
     /// The message.
@@ -135,7 +134,7 @@ pub struct Dequeued<T> {
     pub locked: bool,
 }
 
-/// Outcomes that wait for those before them, by ticket.
+/// Outcomes that wait for those of earlier tickets, by ticket.
 type Waiting<O> = BTreeMap<u64, O>;
 
 /// A pipe of messages `T`, whose processing has outcomes `O`.
@@ -146,7 +145,7 @@ pub struct Pipe<T, O> {
     put: CachePadded<AtomicU64>,
     done: CachePadded<AtomicU64>,
     waiting: Mutex<Waiting<O>>,
-    /// How far readers may run ahead of what is done.
+    /// How far readers may run ahead of the completed tickets.
     ahead: u64,
 }
 
@@ -166,10 +165,10 @@ impl<T: Send, O> Pipe<T, O> {
         }
     }
 
-    /// Puts a message in. Returns whether a lock was needed.
+    /// Enqueues a message. Returns whether a lock was needed.
     ///
     /// # Errors
-    /// Gives it back, with the reason.
+    /// Returns the message with the reason.
     pub fn enqueue(
         &self,
         me: PipeUser,
@@ -180,7 +179,8 @@ impl<T: Send, O> Pipe<T, O> {
             if !ring.has_room() {
                 return Err((message, EnqueueError::Full));
             }
-            // Counted before anyone can take it. Only whoever has the half changes the count.
+            // The message is counted before any reader can take it. Only the user of the half
+            // changes the count.
             let count = self.put.0.load(Ordering::Relaxed);
             self.put.0.store(count + 1, Ordering::Release);
             ring.push(message).map_err(|message| (message, EnqueueError::Full))
@@ -195,7 +195,7 @@ impl<T: Send, O> Pipe<T, O> {
         }
     }
 
-    /// Whether a reader need not look closer: what most looks find, at hardly any cost.
+    /// Whether the pipe looks empty; a cheap test that answers most looks.
     #[inline]
     pub fn appears_empty(&self, hand: &ReaderEnd<T>) -> bool {
         match &hand.half {
@@ -204,7 +204,7 @@ impl<T: Send, O> Pipe<T, O> {
         }
     }
 
-    /// Takes the oldest message, if there is one and its readers have not run too far ahead.
+    /// Dequeues the oldest message, if there is one and the readers have not run too far ahead.
     pub fn dequeue(&self, me: PipeUser, hand: &mut ReaderEnd<T>) -> Option<Dequeued<T>> {
         if self.appears_empty(hand) {
             return None;
@@ -225,31 +225,31 @@ impl<T: Send, O> Pipe<T, O> {
         taken.map(|(message, ticket)| Dequeued { message, ticket, locked })
     }
 
-    /// Whether nothing is in it, and all that was taken from it is done with.
+    /// Whether the pipe is empty, and all messages taken from it are completed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let done = self.done.0.load(Ordering::Acquire);
         self.put.0.load(Ordering::Acquire) == done
     }
 
-    /// Messages in it, or taken and not done with.
+    /// The number of messages in the pipe, or taken and not completed.
     #[must_use]
     pub fn len(&self) -> u64 {
         let done = self.done.0.load(Ordering::Acquire);
         self.put.0.load(Ordering::Acquire).saturating_sub(done)
     }
 
-    /// Whether there are none.
+    /// Whether there are no such messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The outcome of a message that was taken. `pass` is called for each outcome whose turn it
-    /// is, in order of tickets; it gives back what can't pass yet. Returns whether an outcome is
-    /// left whose turn it is: then call [`Pipe::flush`] later.
+    /// Completes a message that was dequeued. `pass` is called for each outcome whose turn has
+    /// come, in order of tickets; it returns the part that can't be passed on yet. Returns whether
+    /// such an outcome is left: the caller then calls [`Pipe::flush`] later.
     ///
-    /// `alone`: the message was taken without a lock, and the half is still in the hand.
+    /// `alone`: the message was dequeued without a lock, and this user still owns the half.
     pub fn complete(
         &self,
         ticket: u64,
@@ -257,7 +257,7 @@ impl<T: Send, O> Pipe<T, O> {
         alone: bool,
         mut pass: impl FnMut(O) -> Option<O>,
     ) -> bool {
-        // Nobody else took anything after this one, so nothing can wait behind it.
+        // No other user took a later message, so no outcome can wait behind this one.
         let outcome = if alone && self.done.0.load(Ordering::Acquire) == ticket {
             match pass(outcome) {
                 None => {
@@ -274,7 +274,7 @@ impl<T: Send, O> Pipe<T, O> {
         self.forward_results(&mut waiting, pass)
     }
 
-    /// Tries again what could not pass. Returns as [`Pipe::complete`] does.
+    /// Retries outcomes that could not be passed on. Returns as [`Pipe::complete`] does.
     pub fn flush(&self, pass: impl FnMut(O) -> Option<O>) -> bool {
         self.forward_results(&mut lock(&self.waiting), pass)
     }
@@ -295,27 +295,27 @@ impl<T: Send, O> Pipe<T, O> {
         }
     }
 
-    /// Lays the writers' half on the table if others want it. Users call it often.
+    /// Shares the writers' half if others want it. Users call it often.
     pub fn share_writer_end(&self, me: PipeUser, hand: &mut WriterEnd<T>) {
         self.writers.release_to_shared(me, hand);
     }
 
-    /// Lays the readers' half on the table if others want it. Users call it often.
+    /// Shares the readers' half if others want it. Users call it often.
     pub fn share_reader_end(&self, me: PipeUser, hand: &mut ReaderEnd<T>) {
         self.readers.release_to_shared(me, hand);
     }
 
-    /// Reads no longer.
+    /// Stops reading.
     pub fn unregister_reader(&self, me: PipeUser, hand: &mut ReaderEnd<T>) {
         self.readers.unregister(me, hand);
     }
 
-    /// Writes no longer.
+    /// Stops writing.
     pub fn unregister_writer(&self, me: PipeUser, hand: &mut WriterEnd<T>) {
         self.writers.unregister(me, hand);
     }
 
-    /// How many write and read.
+    /// The number of writers and of readers.
     #[must_use]
     pub fn users(&self) -> (u32, u32) {
         let count = |users: &AtomicU64| users.load(Ordering::Relaxed).count_ones();
@@ -335,7 +335,7 @@ mod tests {
         let pipe: Pipe<u32, ()> = Pipe::new(8);
         let (mut a, mut b) = (WriterEnd::default(), WriterEnd::default());
         assert_eq!(pipe.enqueue(A, &mut a, 1), Ok(false));
-        // A holds the half until its next turn.
+        // A owns the half until its next turn.
         assert_eq!(pipe.enqueue(B, &mut b, 2), Err((2, EnqueueError::Busy)));
         assert_eq!(pipe.enqueue(A, &mut a, 3), Ok(true));
         assert_eq!(pipe.enqueue(B, &mut b, 2), Ok(true));
@@ -370,7 +370,7 @@ mod tests {
             }));
         }
         assert_eq!((passed.len(), pipe.len()), (0, 4));
-        // The first can't pass at once; then all do.
+        // The first outcome can't be passed on at once; then all are.
         assert!(pipe.complete(first.ticket, first.message, true, Some));
         assert!(!pipe.flush(|n| {
             passed.push(n);

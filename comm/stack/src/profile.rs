@@ -1,4 +1,4 @@
-//! What modules, pipes and hand-overs cost on this machine: Table 1 of the paper, ours.
+//! The measured cost of modules, pipes and hand-overs on this machine, as in Table 1 of the paper.
 
 mod cached;
 mod call;

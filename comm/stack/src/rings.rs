@@ -1,8 +1,8 @@
-//! Memory below stacks (`net(shm)`): each connection has a ring each way, in sealed memory that the two
-//! processes share. `selvedge-comm-local` makes the rings, checks all that the other side writes to them, and
-//! tells at once when a process is gone; hello and welcome say where each end is reached.
+//! Shared memory below stacks (`net(shm)`): each connection has a ring in each direction, in sealed memory
+//! that the two processes share. `selvedge-comm-local` makes the rings, checks all that the other side
+//! writes, and reports at once when a process is gone. Hello and welcome state where each end is reached.
 //!
-//! Whoever corrupts a ring is cut off from it, and loses the one connection that it was for.
+//! A process that corrupts a ring is cut off from it, and loses only that connection.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use selvedge_comm_local::{JoinError, PeerId, PutOutcome, RingEvent, RingPeers};
 use crate::sync::lock;
 use crate::wire::{RingAddress, random};
 
-/// Messages taken at once, before others have their turn.
+/// Messages taken from one ring at once, before other work has its turn.
 const AT_ONCE: usize = 64;
 
 /// Why the other end's memory can't be reached.
@@ -23,31 +23,31 @@ pub enum RingError {
     /// This end can't listen.
     #[error(transparent)]
     Local(#[from] JoinError),
-    /// The other does not.
+    /// The other end does not listen.
     #[error(
         "net(shm) does not reach the other end's memory ({0}); both must run on one machine, in one network namespace, as one user: use net between machines"
     )]
     Remote(#[source] std::io::Error),
 }
 
-/// How the ring out of a connection is.
+/// The state of the ring out of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingStatus {
-    /// It is being made.
+    /// The ring is being made.
     Calling,
-    /// It is there.
+    /// The ring is ready.
     Ready,
-    /// The other process is gone, or has broken or closed what it shared.
+    /// The other process is gone, or has corrupted or closed the shared memory.
     Disconnected,
 }
 
-/// An endpoint's rings; nothing of them is there before the first is wanted.
+/// An endpoint's rings; nothing is allocated before the first connection needs one.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     held: Mutex<Option<RingState>>,
-    /// Whether there are any.
+    /// Whether there are any rings.
     some: AtomicBool,
-    /// Readable when this process is called.
+    /// Readable when another process wakes this one.
     wake_event: OnceLock<OwnedFd>,
 }
 
@@ -55,16 +55,16 @@ pub(crate) struct Rings {
 struct RingState {
     links: RingPeers,
     name: u128,
-    /// Connections by the ring that they send into,
+    /// Connections by the ring that they send into.
     outs: HashMap<PeerId, (u32, RingStatus)>,
-    /// by the ring that they receive from,
+    /// Connections by the ring that they receive from.
     ins: HashMap<PeerId, u32>,
-    /// and by the word with which that will be asked for.
+    /// Connections by the token with which the peer will request that ring.
     tokens: HashMap<String, u32>,
 }
 
 impl RingState {
-    /// Which connection a ring is for.
+    /// The connection that a ring belongs to.
     fn connection_of(&mut self, ring: PeerId) -> Option<u32> {
         if let Some(id) = self.ins.get(&ring) {
             return Some(*id);
@@ -100,7 +100,7 @@ impl Rings {
         Ok(run(held))
     }
 
-    /// Runs this if there are rings.
+    /// Calls `run` if there are rings.
     fn with_rings<T>(&self, run: impl FnOnce(&mut RingState) -> T) -> Option<T> {
         if !self.some.load(Ordering::Acquire) {
             return None;
@@ -108,7 +108,7 @@ impl Rings {
         lock(&self.held).as_mut().map(run)
     }
 
-    /// Where a connection's other end may make its ring to here, once.
+    /// The address at which a connection's other end may make its ring to this one, once.
     pub(crate) fn ring_address(&self, id: u32) -> Result<RingAddress, RingError> {
         self.with(|held| {
             let token = random();
@@ -118,7 +118,8 @@ impl Rings {
         })
     }
 
-    /// Begins a connection's ring to the other end; [`Rings::poll_changes`] says when it is there.
+    /// Starts to make a connection's ring to the other end; [`Rings::poll_changes`] reports when it
+    /// is ready.
     pub(crate) fn call(&self, id: u32, ring_address: RingAddress) -> Result<PeerId, RingError> {
         let called = self.with(|held| {
             let called =
@@ -129,7 +130,7 @@ impl Rings {
         called.map_err(RingError::Remote)
     }
 
-    /// Nothing goes to a connection or comes for it any more.
+    /// Stops sending and receiving for a connection.
     pub(crate) fn close(&self, id: u32) {
         self.with_rings(|held| {
             let RingState { links, outs, ins, tokens, .. } = held;
@@ -140,7 +141,7 @@ impl Rings {
         });
     }
 
-    /// Connections whose ways out have changed since; costs one look if none has.
+    /// Connections whose outgoing rings changed since the last call; one atomic load if none has.
     pub(crate) fn poll_changes(&self) -> Vec<(u32, RingStatus)> {
         let changes = self.with_rings(|held| {
             let mut changes = Vec::new();
@@ -149,7 +150,7 @@ impl Rings {
                     RingEvent::Ready(ring) => (ring, RingStatus::Ready),
                     RingEvent::Gone(ring) => (ring, RingStatus::Disconnected),
                 };
-                // Of the two rings one is enough to know that the other process is gone.
+                // Either of the two rings shows that the other process is gone.
                 let out = held.outs.get(&ring).map(|(id, _)| *id);
                 let id = out.or_else(|| held.connection_of(ring));
                 for (of, is) in held.outs.values_mut().filter(|(of, _)| Some(*of) == id) {
@@ -162,14 +163,14 @@ impl Rings {
         changes.unwrap_or_default()
     }
 
-    /// Whether a way out is known to be gone.
+    /// Whether an outgoing ring is known to be gone.
     pub(crate) fn is_gone(&self, ring: PeerId) -> bool {
         self.with_rings(|held| {
             held.outs.get(&ring).is_none_or(|(_, way)| *way == RingStatus::Disconnected)
         }) == Some(true)
     }
 
-    /// Whether nothing of a connection's waits to be taken.
+    /// Whether no received datagram of a connection waits to be taken.
     pub(crate) fn is_drained(&self, id: u32) -> bool {
         let drained = self.with_rings(|held| {
             let RingState { links, ins, tokens, .. } = held;
@@ -179,8 +180,8 @@ impl Rings {
         drained.unwrap_or(true)
     }
 
-    /// Hands datagrams that came to `take`, with the connection that they are for; how many. It
-    /// reads each at most once.
+    /// Passes received datagrams to `take`, with their connections; returns their number. Each
+    /// datagram is read at most once.
     pub(crate) fn take(&self, mut take: impl FnMut(u32, &[u8])) -> usize {
         let taken = self.with_rings(|held| {
             for count in 0..AT_ONCE {
@@ -188,7 +189,7 @@ impl Rings {
                 let ring = held.links.message(at).0;
                 match held.connection_of(ring) {
                     Some(id) => take(id, held.links.message(at).1),
-                    // Of a connection that has been closed here.
+                    // Datagrams of a connection that was closed here.
                     None => held.links.close(ring),
                 }
             }
@@ -197,15 +198,15 @@ impl Rings {
         taken.unwrap_or(0)
     }
 
-    /// What is readable when something comes; `None` without rings. False beside it if there is
-    /// something to take first.
+    /// The descriptor that is readable when something arrives; `None` without rings. The flag is
+    /// false if there is already something to take.
     pub(crate) fn prepare_wait(&self) -> Option<(&OwnedFd, bool)> {
         let quiet = self.with_rings(|held| held.links.prepare_wait())?;
         Some((self.wake_event.get()?, quiet))
     }
 
-    /// Puts datagrams into a ring, in order, and calls its reader; how many went in. The others find
-    /// no room now, or the ring is still being made. `None` if there is no such ring any more.
+    /// Puts datagrams into a ring, in order, and wakes its reader; returns how many went in. The
+    /// others have no room, or the ring is still being made. `None` if the ring no longer exists.
     pub(crate) fn send<'a>(
         &self,
         ring: PeerId,

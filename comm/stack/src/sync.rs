@@ -1,5 +1,5 @@
-//! What pipes and wake-ups are built on: locks and atomics of `std`, or those of loom, which runs a
-//! test under every interleaving that the memory model allows.
+//! The locks and atomics of pipes and wake-ups: those of `std`, or those of loom, which runs a test
+//! under every interleaving that the memory model allows.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
-/// Locks what a thread that panicked, which would be a bug, may have left as it was.
+/// Locks a mutex, even if a thread panicked while it held it (which would be a bug).
 pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Elements on threads: each a loop on a processor of its own, for as long as it is wanted.
+//! Elements on threads: each is a loop, started and stopped with its endpoint.
 
 mod stream;
 
@@ -15,30 +15,30 @@ use crate::element::{ModuleChain, Pipeline, ProcessingElement};
 
 pub use self::stream::{Null, stream};
 
-/// How many empty turns before a thread rests: some microseconds, less than a wake-up costs, since
-/// the core may be wanted by the very thread that is waited for.
+/// Empty turns before a thread sleeps: some microseconds, less than a wake-up costs. The core may
+/// be needed by the very thread that this one waits for.
 const SPINS: u32 = 64;
-/// and how long at most, unless it is woken.
+/// The longest sleep of a thread that is not woken.
 const REST: Duration = Duration::from_micros(500);
-/// How often a thread gives way at once to those who wait for its element.
+/// How often in a row a thread yields to threads that wait for its element.
 const YIELDS: u32 = 1000;
-/// How often a thread that has put a message in asks for the element again: some 10 us, which is
-/// what the largest message takes.
+/// How often a thread that enqueued a message tries to lock the element: some 10 us, which is what
+/// the largest message takes.
 const TRIES: u32 = 400;
-/// Messages of one turn at most.
+/// Messages of one turn, at most.
 const TURN_MAX: usize = 64;
-/// How often modules are asked what is due.
+/// The interval between runs of the modules' timeouts.
 const TICK: Duration = Duration::from_micros(200);
 
-/// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
+/// An element, locked by the thread that serves it at the moment: its own, or a sender.
 #[derive(Debug)]
 struct ElementSlot<W: ModuleChain> {
     element: Mutex<LockedElement<W>>,
-    /// Who waits for it. Its thread would else take it again before they wake.
+    /// Threads that wait for the element. Without this count its own thread would lock it again first.
     waiters: AtomicUsize,
-    /// Its thread is to look, even if it must wait for the seat.
+    /// The element's thread has to look, even if it must wait for the lock.
     notified: AtomicBool,
-    /// Messages taken out of pipes here.
+    /// Messages that this element dequeued.
     processed: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl<W: ModuleChain> ElementSlot<W> {
         }
     }
 
-    /// The element, for one who is not its thread.
+    /// Locks the element for another thread than its own.
     fn lock(&self) -> MutexGuard<'_, LockedElement<W>> {
         self.waiters.fetch_add(1, Ordering::AcqRel);
         let element = self.element.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,8 +68,8 @@ impl<W: ModuleChain> ElementSlot<W> {
         element
     }
 
-    /// The element, for its thread, after those who wait for it. One that nobody called, and that
-    /// only looks what is due, leaves it to whoever has it.
+    /// Locks the element for its own thread, after the threads that wait for it. A thread that was
+    /// not notified and only checks timeouts leaves the element to its current holder.
     fn lock_for_thread(&self, idle: bool) -> Option<MutexGuard<'_, LockedElement<W>>> {
         if !self.notified.swap(false, Ordering::AcqRel) && idle {
             return self.try_take();
@@ -83,8 +83,8 @@ impl<W: ModuleChain> ElementSlot<W> {
         Some(self.element.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The element, if nobody serves it now, or soon: its thread gives way after a message. To leave
-    /// a message to the thread costs its core's cache, and a sender that runs ahead of it all others'.
+    /// Locks the element if it is free now or soon: its thread yields after each message. Leaving a message
+    /// to that thread costs a miss of its core's cache, and a sender that runs ahead evicts the others.
     fn take(&self) -> Option<MutexGuard<'_, LockedElement<W>>> {
         let now = self.try_take();
         if now.is_some() {
@@ -109,7 +109,7 @@ impl<W: ModuleChain> ElementSlot<W> {
 }
 
 impl<W: ModuleChain> ElementSlot<W> {
-    /// A turn of its element, up to when `enough`; whether there was anything to do.
+    /// Runs a turn of the element, until `enough`; returns whether there was anything to do.
     fn turn(&self, served: &mut LockedElement<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
         let worked = served.turn(clock, enough);
         if worked > 0 {
@@ -120,7 +120,7 @@ impl<W: ModuleChain> ElementSlot<W> {
 }
 
 impl<W: ModuleChain> LockedElement<W> {
-    /// A turn of it, up to when `enough`; how many messages were taken.
+    /// Runs a turn of the element, until `enough`; returns the number of messages taken.
     fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
         let mut worked = 0;
@@ -140,10 +140,10 @@ impl<W: ModuleChain> LockedElement<W> {
     }
 }
 
-/// What is done after each turn, once nothing is locked.
+/// Called after each turn, without locks.
 type After = Arc<dyn Fn() + Send + Sync>;
 
-/// Elements that serve plants, each with a thread.
+/// Elements that serve pipelines, each with a thread.
 pub struct ElementThreads<W: ModuleChain + 'static> {
     slots: Vec<Arc<ElementSlot<W>>>,
     threads: Vec<JoinHandle<()>>,
@@ -160,16 +160,16 @@ impl<W: ModuleChain + 'static> fmt::Debug for ElementThreads<W> {
 
 impl<W: ModuleChain + 'static> ElementThreads<W> {
     /// Starts `count` elements. The system chooses their cores, since other endpoints have elements
-    /// of the same numbers.
+    /// with the same numbers.
     ///
     /// # Errors
-    /// What the system says if a thread can't be started.
+    /// The system's error if a thread can't be started.
     pub fn start(count: u8, clock: Clock) -> std::io::Result<Self> {
         Self::start_with(count, clock, || {})
     }
 
-    /// The same; `after` is called after each turn of an element, by whoever served it, once
-    /// nothing is locked.
+    /// The same; `after` is called after each turn of an element, by the thread that served it,
+    /// without locks.
     ///
     /// # Errors
     /// As [`ElementThreads::start`].
@@ -191,28 +191,28 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
         Ok(Self { slots, threads, clock, stop, after })
     }
 
-    /// Serves this plant from now on, as it is assigned.
+    /// Serves this pipeline from now on, as it is assigned.
     pub fn add(&self, pipeline: &Arc<Pipeline<W>>) {
         self.slots.iter().for_each(|slot| slot.lock().element.add(Arc::clone(pipeline)));
         self.wake();
     }
 
-    /// Serves it no longer.
+    /// Stops serving this pipeline.
     pub fn remove(&self, pipeline: &Arc<Pipeline<W>>) {
         self.slots.iter().for_each(|slot| slot.lock().element.remove(pipeline));
     }
 
-    /// How many messages each element has taken out of pipes.
+    /// The number of messages that each element has dequeued.
     pub fn processed(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().map(|slot| slot.processed.load(Ordering::Relaxed))
     }
 
-    /// Something was put into all plants: whoever rests should look.
+    /// Wakes all elements, since messages were put into all pipelines.
     pub fn wake(&self) {
         (0..self.threads.len()).for_each(|n| self.notify(n));
     }
 
-    /// The thread of this element is to look.
+    /// Wakes the thread of this element.
     fn notify(&self, n: usize) {
         if let (Some(slot), Some(thread)) = (self.slots.get(n), self.threads.get(n)) {
             slot.notified.store(true, Ordering::Release);
@@ -220,10 +220,10 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
         }
     }
 
-    /// Something was put into this plant. If one element serves all of it, and rests, the caller
-    /// takes its seat for a turn: to wake its thread would cost more, and the caller's core has the
-    /// message in its cache. If several do, their threads share the work. With `idle` the caller
-    /// has nothing more to put in.
+    /// Notifies the elements that a message was put into this pipeline. If one element serves all
+    /// of it and is free, the caller runs its turn: a wake-up would cost more, and the caller's
+    /// core has the message in its cache. If several elements serve it, their threads share the
+    /// work. With `idle` the caller has nothing more to enqueue.
     pub fn notify_or_run(&self, pipeline: &Pipeline<W>, idle: bool) {
         let assigned_elements = pipeline.assigned_elements();
         let mut ids = assigned_elements.iter().map(|id| usize::from(id.0));
@@ -248,7 +248,7 @@ impl<W: ModuleChain + 'static> Drop for ElementThreads<W> {
         self.stop.store(true, Ordering::Release);
         self.wake();
         let me = thread::current().id();
-        // One that was woken by its own element may be what drops this.
+        // The thread that drops this may be an element's own.
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != me) {
             let _ = thread.join();
         }

@@ -1,8 +1,8 @@
-//! Waking tasks without a wake-up missed, and without a lock held: what a waker does is its own.
+//! Wake-ups of tasks: none is missed, and none happens under a lock, since a waker runs foreign code.
 //!
-//! A task that found nothing adds its waker to [`WakerList`] and looks once more. A thread that adds
-//! something takes the wakers afterwards. Under a lock it collects them in [`DueWakers`], and invokes them
-//! once it has released all locks.
+//! A task that found nothing adds its waker to [`WakerList`] and looks once more. A thread that
+//! adds something takes the wakers afterwards. Under a lock it collects them in [`DueWakers`], and
+//! invokes them once it has released all locks.
 
 use core::mem;
 use core::task::Waker;
@@ -17,7 +17,7 @@ pub struct WakerList {
 }
 
 impl WakerList {
-    /// Wakes this task with the others, once. It looks again after this.
+    /// Wakes this task with the others, once. The task looks again after this call.
     pub fn add(&self, waker: &Waker) {
         let mut wakers = lock(&self.wakers);
         if !wakers.iter().any(|known| known.will_wake(waker)) {
@@ -26,7 +26,7 @@ impl WakerList {
         self.some.store(true, Ordering::SeqCst);
     }
 
-    /// All that are to be woken, if there are any: an atomic load if there are none.
+    /// The wakers to be invoked, if there are any: one atomic load if there are none.
     pub fn take(&self) -> Option<Vec<Waker>> {
         self.some.load(Ordering::SeqCst).then(|| {
             let mut wakers = lock(&self.wakers);
@@ -44,13 +44,13 @@ pub struct DueWakers {
 }
 
 impl DueWakers {
-    /// These are to be woken by whoever rings next; who calls this rings afterwards.
+    /// Adds wakers for the next call of [`DueWakers::ring`]; the caller rings afterwards.
     pub fn add(&self, wakers: Vec<Waker>) {
         lock(&self.due).extend(wakers);
         self.some.store(true, Ordering::Release);
     }
 
-    /// Wakes them. The caller holds no lock.
+    /// Invokes the wakers. The caller holds no lock.
     pub fn ring(&self) {
         if self.some.load(Ordering::Acquire) && self.some.swap(false, Ordering::AcqRel) {
             let due = mem::take(&mut *lock(&self.due));

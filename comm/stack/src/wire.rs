@@ -1,37 +1,36 @@
-//! What two hosts say in their handshake: a proposal of who connects, and the answer.
+//! The payloads of the handshake of two hosts: the proposal of the connecting end, and the answer.
 //!
-//! A proposal is the stack's line, the contracts of both directions, and what either host guarantees; for
-//! `net(shm)` also where each end's memory is reached. The handshake itself is `data/net/secure`.
+//! A proposal holds the stack's line, the contracts of both directions, and each host's guarantee;
+//! for `net(shm)` also the address of each end's memory. The handshake itself is `data/net/secure`.
 
 use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_data_net_secure::Key;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_units::{Bytes, Duration};
 
-/// What connecting ends state.
+/// The proposal of the connecting end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The stack's line.
     pub line: String,
-    /// From who connects to who listens.
+    /// The contract from the connecting end to the listening end.
     pub out: Contract,
-    /// And back.
+    /// The contract back.
     pub back: Contract,
     /// The longest that a message takes on the connecting host, out and back.
     pub there: [Duration; 2],
-    /// What the network takes of the delay, either way.
+    /// The network's part of the delay, in each direction.
     pub network: Duration,
-    /// Where the other end's ring to the connecting one may be made, for `net(shm)`.
+    /// The address for the ring to the connecting end, for `net(shm)`.
     pub ring_address: Option<RingAddress>,
 }
 
-/// Where one connection's ring to an end is made: by the name that it listens at and a word that
-/// nobody else is told.
+/// The address for one connection's ring to an end: the name that the end listens at, and a secret token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddress {
-    /// The listener.
+    /// The name of the listener.
     pub name: u128,
-    /// Of the connection.
+    /// The token of the connection.
     pub token: u128,
 }
 
@@ -60,7 +59,7 @@ pub fn seed() -> Key {
     seed
 }
 
-/// A number that nobody can guess.
+/// A random number that cannot be guessed.
 #[must_use]
 pub fn random() -> u128 {
     let seed = seed();
@@ -69,7 +68,7 @@ pub fn random() -> u128 {
 }
 
 impl Proposal {
-    /// As it is written in a hello.
+    /// The form in a hello.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.line, self.network.0);
@@ -82,11 +81,11 @@ impl Proposal {
         text
     }
 
-    /// Read from a hello; `None` if it makes no sense.
+    /// Parses the form in a hello; `None` if it is invalid.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').split('\n');
-        // It is shown to people: nothing in it may steer their terminals.
+        // The line is shown to people, so it must not control their terminals.
         let line = lines.next().filter(|line| !line.contains(char::is_control))?.to_owned();
         let network = Duration(lines.next()?.parse().ok()?);
         let (out, first) = termed(lines.next()?)?;
@@ -117,7 +116,7 @@ pub fn terms(contract: &Contract, here: Duration) -> String {
     )
 }
 
-/// Both, read; `None` if they make no sense.
+/// Parses both; `None` if they are invalid.
 #[must_use]
 pub fn termed(text: &str) -> Option<(Contract, Duration)> {
     let mut fields = text.split(' ').map(|field| field.parse::<u64>().ok());
@@ -134,8 +133,8 @@ pub fn termed(text: &str) -> Option<(Contract, Duration)> {
     Some((contract.check().ok()?, Duration(next()?)))
 }
 
-/// The payload of a welcome: the longest that a message takes on the host that answers, of what the
-/// other sends and of what it receives; and where the other's ring to it is made.
+/// The payload of a welcome: the longest that a message takes on the answering host, of what the
+/// other end sends and of what it receives; and the address for the other end's ring to it.
 #[must_use]
 pub fn answer(here: [Duration; 2], ring_address: Option<RingAddress>) -> String {
     let [first, second] = here.map(|span| span.0);
@@ -145,7 +144,7 @@ pub fn answer(here: [Duration; 2], ring_address: Option<RingAddress>) -> String 
     )
 }
 
-/// Read from a welcome; `None` if it makes no sense.
+/// Parses the payload of a welcome; `None` if it is invalid.
 #[must_use]
 pub fn answered(text: &[u8]) -> Option<([Duration; 2], Option<RingAddress>)> {
     let mut lines = str::from_utf8(text).ok()?.split('\n');

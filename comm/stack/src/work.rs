@@ -1,4 +1,4 @@
-//! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
+//! A connection's modules as the work of elements, between the application and the socket or the ring.
 
 mod datagram;
 mod sealing;
@@ -27,19 +27,19 @@ use crate::negotiation::NEGOTIATION_MAX;
 use crate::rings::Rings;
 use crate::wake::{DueWakers, WakerList};
 
-/// What stands behind each message of the application.
+/// The byte after each message of the application.
 pub(crate) const DATA: u8 = 0;
-/// What stands behind the one that says that there are no more.
+/// The byte after the message that announces the end of the stream of messages.
 pub(crate) const CLOSING: u8 = 1;
-/// What stands behind those in which the two ends agree on contracts.
+/// The byte after messages in which the two ends agree on contracts.
 pub(crate) const NEGOTIATION: u8 = 2;
-/// Of which so many wait to be heard, at most: what is lost is said again.
+/// Negotiation messages that may wait to be read; others are lost and retransmitted.
 const NEGOTIATIONS_MAX: usize = 8;
 
 /// The headers of `ui | unreliable | net`.
 pub(crate) const APART: usize = 18;
 
-/// What carries datagrams.
+/// The carrier of datagrams.
 #[derive(Debug)]
 pub(crate) enum Lower {
     /// A socket.
@@ -48,39 +48,39 @@ pub(crate) enum Lower {
     Ring(Arc<Rings>, PeerId),
 }
 
-/// A connection's modules, its way out and its way in.
+/// A connection's modules, its outgoing and its incoming side.
 #[derive(Debug)]
 pub(crate) struct ConnectionChain {
     pub(crate) line: ConnectionModules<MultiThreaded>,
-    /// What comes while the application has too much to read is dropped before any work for it.
+    /// While the application has too much to read, arriving datagrams are dropped before any work.
     drops_unread: bool,
-    /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
+    /// Headers of its messages may arrive in a separate buffer: they have [`APART`] bytes of headers.
     pub(crate) splits_headers: bool,
     lower: Lower,
-    /// The secure layer, where the endpoint has a secret or a key. Through shared memory it carries
-    /// only that the ends live: that memory is the two processes' own.
+    /// The secure layer, where the endpoint has a secret or a key. Over shared memory it carries
+    /// only keepalives, since that memory belongs to the two processes alone.
     pub(crate) sealing: Option<Sealing>,
     pub(crate) peer: SocketAddr,
     clock: Clock,
     outgoing: Mutex<Outbox>,
     delivery: Mutex<Delivery>,
-    /// The peer has said that it closes.
+    /// The peer has announced that it closes.
     closed: AtomicBool,
-    /// What it says about contracts, and whether it has said anything.
+    /// The peer's messages about contracts, and whether there are any.
     negotiation: (Mutex<VecDeque<Vec<u8>>>, AtomicBool),
     arrived: Condvar,
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
-    /// Tasks that wait for room, and for messages.
+    /// Tasks that wait for room, and tasks that wait for messages.
     tasks: [WakerList; 2],
     alarms: Arc<DueWakers>,
-    /// What passed in the two directions so far: out, in.
+    /// The traffic of the two directions so far: out, in.
     pub(crate) flows: [Flow; 2],
-    /// What the two streams do: out, in.
+    /// Monitors of the two streams: out, in.
     pub(crate) monitors: [Monitor<MultiThreaded>; 2],
 }
 
-/// Messages and bytes that passed.
+/// A count of messages and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     messages: AtomicU64,
@@ -103,28 +103,27 @@ impl Flow {
 struct Outbox {
     datagrams: Vec<Message>,
     bytes: usize,
-    /// One of them should not wait: an acknowledgement.
+    /// One of the datagrams should not wait: it is an acknowledgement.
     urgent: bool,
-    /// When something last went.
+    /// The time of the last transmission.
     sent: Instant,
 }
 
-/// What goes in one call: as much as one run of UDP GSO carries.
+/// Datagrams of one call: as many as one run of UDP GSO carries.
 const RUN: usize = 64;
 const RUN_BYTES: usize = 60_000;
-/// What may wait for room in a ring, in datagrams and bytes, before senders have to.
+/// Datagrams and bytes that may wait for room in a ring before senders have to wait.
 const BACKPRESSURE: (usize, usize) = (1024, 256 << 10);
-/// What may wait there at all. Modules themselves make some, and pipes between modules pass on what
-/// senders put in before the ring was full: none of it is to be lost.
+/// Datagrams and bytes that may wait there at all. Modules make some themselves, and pipes pass on
+/// what senders enqueued before the ring was full: none of it may be lost.
 const OUTBOX_MAX: (usize, usize) = (8 * BACKPRESSURE.0, 8 * BACKPRESSURE.1);
-/// Where datagrams come closer than this to each other they wait for more: half the time that a
-/// call takes.
+/// Datagrams that follow each other within this time wait to be batched: half the time of a call.
 const CLOSE: Duration = Duration::from_micros(20);
 
-/// Messages that the application has not taken, at most; then what comes is dropped below the
-/// transport, and a reliable peer sends it again.
+/// Messages that the application has not taken, at most. Beyond it arriving datagrams are dropped
+/// below the transport, and a reliable peer retransmits them.
 const UNREAD_MAX: usize = 1024;
-/// or bytes: about what a processor's cache holds.
+/// The same limit in bytes: about the size of a processor's cache.
 const UNREAD_BYTES: usize = 2 << 20;
 
 fn exceeds_unread_limit(delivery: &Delivery) -> bool {
@@ -170,7 +169,7 @@ impl ConnectionChain {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the peer has said that it closes.
+    /// Whether the peer has announced that it closes.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -183,12 +182,12 @@ impl ConnectionChain {
         }
     }
 
-    /// Whether the peer has said something about contracts.
+    /// Whether the peer has sent a message about contracts.
     pub(crate) fn has_negotiation(&self) -> bool {
         self.negotiation.1.load(Ordering::Acquire)
     }
 
-    /// The first that it has said.
+    /// Takes the oldest of these messages.
     pub(crate) fn take_negotiation(&self) -> Option<Vec<u8>> {
         let mut negotiation = self.negotiation.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = negotiation.pop_front();
@@ -196,7 +195,7 @@ impl ConnectionChain {
         first
     }
 
-    /// The next message for the application; waits for at most so long.
+    /// The next message for the application; waits at most `patience`.
     pub(crate) fn pop(&self, patience: Duration) -> Option<Message> {
         let mut delivery = self.delivery();
         if delivery.is_empty() && patience > Duration::ZERO {
@@ -216,30 +215,30 @@ impl ConnectionChain {
         self.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Wakes this task once there may be room for what it sends: after an answer of the peer, at
+    /// Wakes this task once there may be room for its message: after an answer of the peer, or at
     /// the latest at the next tick.
     pub(crate) fn wake_sender(&self, waker: &Waker) {
         self.tasks[0].add(waker);
     }
 
-    /// Wakes this task once a message has come, or none will.
+    /// Wakes this task once a message has arrived, or none will arrive.
     pub(crate) fn wake_receiver(&self, waker: &Waker) {
         self.tasks[1].add(waker);
     }
 
-    /// Has tasks woken once nothing is locked.
+    /// Schedules tasks to be woken once no lock is held.
     fn wake(&self, which: usize) {
         if let Some(wakers) = self.tasks[which].take() {
             self.alarms.add(wakers);
         }
     }
 
-    /// Wakes all tasks: the connection is over. The caller holds no lock.
+    /// Wakes all tasks, since the connection is over. The caller holds no lock.
     pub(crate) fn wake_all(&self) {
         self.tasks.iter().filter_map(WakerList::take).flatten().for_each(Waker::wake);
     }
 
-    /// Hands what waits to the kernel. What it does not take is lost, as on any network.
+    /// Passes the waiting datagrams to the kernel. Those that it does not take are lost, as on any network.
     fn transmit(&self, outbox: &mut Outbox, now: Instant) {
         if outbox.datagrams.is_empty() {
             return;
@@ -254,7 +253,7 @@ impl ConnectionChain {
                 transmitter.send_batch(&outgoing);
                 outgoing.len()
             }
-            // What goes to a process that is gone is lost.
+            // Datagrams to a process that is gone are lost.
             Lower::Ring(rings, to) => rings.send(*to, datagrams).unwrap_or(outbox.datagrams.len()),
         };
         let mut bytes = 0;
@@ -267,24 +266,24 @@ impl ConnectionChain {
         outbox.sent = now;
     }
 
-    /// Whether senders have to wait, since what left waits for room below.
+    /// Whether senders have to wait, since datagrams wait for room below.
     pub(crate) fn has_backpressure(&self) -> bool {
         let Lower::Ring(..) = self.lower else { return false };
         let outbox = self.outgoing();
         outbox.datagrams.len() >= BACKPRESSURE.0 || outbox.bytes >= BACKPRESSURE.1
     }
 
-    /// Whether nothing waits below its modules.
+    /// Whether no datagram waits below the modules.
     pub(crate) fn has_left(&self) -> bool {
         self.outgoing().datagrams.is_empty()
     }
 
-    /// What seals its datagrams, if anything does.
+    /// The secure layer that seals the datagrams, if any.
     fn seals(&self) -> Option<&Sealing> {
         self.sealing.as_ref().filter(|_| matches!(self.lower, Lower::Udp(_)))
     }
 
-    /// What says that this end lives: a datagram without a message.
+    /// A keepalive: a datagram without a message.
     pub(crate) fn alive(&self, now: Instant) -> Option<Vec<u8>> {
         match &self.sealing {
             Some(sealing) => sealing.alive(now).ok(),
@@ -292,7 +291,7 @@ impl ConnectionChain {
         }
     }
 
-    /// Whether a datagram of this connection comes so: from this address, or by its ring.
+    /// Whether a datagram of this connection may arrive this way: from this address, or by its ring.
     pub(crate) fn is_from(&self, from: Option<SocketAddr>) -> bool {
         match self.lower {
             Lower::Udp(_) => from == Some(self.peer),
@@ -335,7 +334,7 @@ impl ModuleChain for ConnectionChain {
         self.line.modules()[place].handle(direction, message, &call, &mut outputs);
         out.extend(outputs.drain());
         if direction == Direction::Up {
-            // It may be an acknowledgement.
+            // The datagram may be an acknowledgement.
             self.wake(0);
         }
         Duration::ZERO
@@ -381,8 +380,8 @@ impl ModuleChain for ConnectionChain {
             }
             Direction::Up => {
                 match message.bytes().split_last() {
-                    // Whole messages are what contracts are about: not their parts, nor what modules
-                    // say to each other.
+                    // Contracts are about whole messages, not about their parts or the modules' own
+                    // messages.
                     Some((&DATA, body)) => {
                         self.monitors[1].arrived(message.arrived, Bytes(body.len() as u64));
                         self.monitors[1].left(now.since(message.arrived));
@@ -416,11 +415,11 @@ impl ModuleChain for ConnectionChain {
 }
 
 impl ConnectionChain {
-    /// Sends a message from where it lies, if all that its modules do is to put headers before it
-    /// and nothing is before it; whether it did. What waits for more to go with it goes first.
+    /// Sends a message from the sender's memory, if the modules only prepend headers and no other
+    /// message is before it; returns whether it did. Messages held back for batching go first.
     pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
         let Lower::Udp(transmitter) = &self.lower else { return false };
-        // It would be encrypted where it lies, which is the application's.
+        // Encryption in place would change the application's memory.
         if self.sealing.is_some() {
             return false;
         }
@@ -431,7 +430,7 @@ impl ConnectionChain {
         let count = parts.len() + 1;
         all[0] = header.bytes();
         all[1..count].copy_from_slice(parts);
-        // What the kernel does not take is lost, as on any network.
+        // Datagrams that the kernel does not take are lost, as on any network.
         let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
         transmitter.send_parts(self.peer, &all[..count]);
         drop(transmitter);
@@ -442,9 +441,9 @@ impl ConnectionChain {
         true
     }
 
-    /// A datagram that the network brought, or nothing where there is no room for it.
+    /// Copies a datagram from the network into a message; `None` if there is no room for it.
     pub(crate) fn datagram(&self, datagram: Datagram<'_>, now: Instant) -> Option<Message> {
-        // A reliable transport decides itself: it must hear acknowledgements all the same.
+        // A reliable transport decides itself: it must receive acknowledgements in any case.
         if self.drops_unread && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
@@ -453,7 +452,7 @@ impl ConnectionChain {
         let datagram = if self.splits_headers { datagram } else { datagram.contiguous() };
         let mut message = match datagram {
             Datagram::SharedBuffer(bytes) => Message::copy_of(bytes, buffers),
-            // The one that was given back last, so that the two in turn stay in the cache.
+            // The buffer that was returned last, so that the two used in turn stay in the cache.
             Datagram::OwnBuffer(bytes) => {
                 Message::received(std::mem::replace(bytes, buffers.datagram()))
             }

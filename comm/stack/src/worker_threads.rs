@@ -1,8 +1,8 @@
-//! Slaves on threads, for messages that are worth sharing.
+//! Worker threads, for messages that are large enough to share.
 //!
 //! The threads are a pool of `rayon-core`, which lets them borrow the message while its master
-//! waits. Master and slaves take part after part until there are none, so nobody waits for a share
-//! that was too large.
+//! waits. The master and the workers take part after part until none is left, so no thread waits
+//! for another's large share.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,10 +23,10 @@ impl fmt::Debug for WorkerThreads {
 }
 
 impl WorkerThreads {
-    /// So many threads, 1 to 16; none for 0.
+    /// Starts `count` threads, 0 to 16; returns `None` for 0.
     ///
     /// # Errors
-    /// What the system says if a thread can't be started.
+    /// The system's error if a thread can't be started.
     pub fn start(count: u8) -> Result<Option<Arc<dyn WorkerPool>>, ThreadPoolBuildError> {
         if count == 0 {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Attacks on sealed connections by someone without the key, who sees, records, changes and makes up
-//! datagrams on the way: what is delivered under each stays within 1 % of what is without.
+//! Attacks on sealed connections by a party without the key that observes, records, changes and forges
+//! datagrams on the way. The messages delivered under each attack stay within 1 % of those without.
 
 mod peer;
 
@@ -34,7 +34,7 @@ fn contract() -> Contract {
 fn with(identity: Identity) -> Endpoint {
     let options = Options { identity, ..Options::default() };
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
-    // These tests send as fast as they can, which is no contract.
+    // These tests send as fast as they can, so no contract applies.
     endpoint.set(selvedge_data_stack::auto::ManagerSettings {
         activation: Duration::from_secs(1 << 30),
         ..Default::default()
@@ -46,10 +46,10 @@ fn sealed() -> Endpoint {
     with(Identity::Secret(Key([7; 32])))
 }
 
-/// What the attacker sends beside a datagram that passes: `true` for one to the listener.
+/// The attacker's datagrams for each one that passes: `true` for one to the listener.
 type Attack = fn(bytes: &[u8], to_listener: bool, count: u64, inject: &mut dyn FnMut(bool, &[u8]));
 
-/// The attacker's proxy: it forwards what a sender writes to `at` to the listener, and the answers back.
+/// The attacker's proxy: it forwards datagrams that arrive at `at` to the listener, and the answers back.
 struct Way {
     at: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -105,13 +105,13 @@ impl Drop for Way {
     }
 }
 
-/// How many of the messages arrive, one after the other.
+/// The number of messages that arrive, sent one after the other.
 fn carried(here: &Connection, there: &Connection) -> u32 {
     let mut got = Vec::new();
     let arrives = |n: &u32| {
         let message = [&n.to_be_bytes()[..], &[n.to_le_bytes()[0]; 3000]].concat();
         here.send(&message, LONG).unwrap();
-        // What comes is what was sent, and nothing twice.
+        // The received message is the sent one, and none arrives twice.
         there.recv(&mut got, Duration::from_secs(2)).is_ok() && got == message
     };
     (0..MESSAGES).filter(arrives).count() as u32
@@ -142,7 +142,7 @@ fn is_hello(bytes: &[u8]) -> bool {
 
 #[test]
 fn hellos_said_again_by_others_harm_nothing() {
-    // To the thread that is on the way: each has its own recording.
+    // Thread-local, since each proxy's thread has its own recording.
     thread_local!(static HELLO: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
     holds(|bytes, to_listener, count, inject| {
         if is_hello(bytes) {
@@ -152,7 +152,7 @@ fn hellos_said_again_by_others_harm_nothing() {
         if !hello.is_empty() && to_listener && count == 40 {
             for n in 0..200_u32 {
                 inject(true, &hello);
-                // With another number, too.
+                // Also with another connection number.
                 hello[7..11].copy_from_slice(&(n + 1).to_be_bytes());
             }
         }
@@ -167,14 +167,14 @@ fn forged_numbers_acknowledgements_and_contents_harm_nothing() {
         }
         let mut forged = bytes.to_vec();
         match count % 4 {
-            // The numbers of the packet, and those in the transport's header.
+            // The packet number, and the numbers in the transport's header.
             0 => forged[4..12].copy_from_slice(&(1_u64 << 62).to_be_bytes()),
             1 => forged[4..12].copy_from_slice(&u64::MAX.to_be_bytes()),
             2 => forged[20] ^= 0x80,
             _ => forged.truncate(30),
         }
         inject(to_listener, &forged);
-        // The same the other way, as an acknowledgement.
+        // The same in the other direction, as an acknowledgement.
         inject(!to_listener, &forged);
     });
 }
@@ -194,7 +194,7 @@ fn forged_answers_end_no_attempt_to_connect() {
         if !bytes.starts_with(&[0; 4]) || bytes.len() < 11 {
             return;
         }
-        // Welcomes, refusals and echoes that nobody with the key made.
+        // Welcomes, refusals and echoes that are forged without the key.
         let mut forged = bytes[..11].to_vec();
         for kind in [2, 4] {
             forged[5] = kind;
@@ -219,7 +219,7 @@ fn who_has_no_secret_or_another_gets_nothing_and_harms_nobody() {
         let stranger = with(identity);
         let error = stranger.connect(listener.address(), line, contract(), contract());
         assert!(matches!(error, Err(ConnectError::Silent(_))), "{error:?}");
-        // Nor does one with a secret talk to one without.
+        // An endpoint with a secret does not connect to one without, either.
         let error = caller.connect(stranger.address(), line, contract(), contract());
         assert!(matches!(error, Err(ConnectError::Silent(_))), "{error:?}");
     }
@@ -240,7 +240,7 @@ fn who_has_no_secret_or_another_gets_nothing_and_harms_nobody() {
     assert!(listener.accept(Duration::ZERO).is_none());
 }
 
-/// Not a test by itself: what the killed sender runs, as a process of its own.
+/// Not a test by itself: the code of the killed sender, which runs as a process of its own.
 #[test]
 fn peer() {
     peer::be(sealed, LONG);
@@ -254,7 +254,7 @@ fn a_sender_that_was_killed_and_comes_again_is_heard() {
     let mut got = Vec::new();
     ghost.recv(&mut got, LONG).unwrap();
     first.kill();
-    // Threads wait for the dead one still.
+    // Threads still wait for the killed peer.
     let stop = AtomicBool::new(false);
     let count = thread::scope(|scope| {
         let waiting = scope.spawn(|| {

@@ -1,5 +1,5 @@
-//! Connections through a network that loses, repeats, exchanges, cuts and replays, and with peers
-//! that flood, never acknowledge, or are killed.
+//! Connections through a network that loses, duplicates, reorders, truncates and replays datagrams,
+//! and with peers that flood, never acknowledge, or are killed.
 
 mod peer;
 
@@ -31,7 +31,7 @@ fn contract() -> Contract {
 
 fn endpoint() -> Endpoint {
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options::default()).unwrap();
-    // These tests send as fast as they can, which is no contract.
+    // These tests send as fast as they can, so no contract applies.
     endpoint.set(selvedge_data_stack::auto::ManagerSettings {
         activation: Duration::from_secs(1 << 30),
         ..Default::default()
@@ -39,7 +39,7 @@ fn endpoint() -> Endpoint {
     endpoint
 }
 
-/// What the network between does, each for so many of 1000 datagrams.
+/// The faults of the network, each as a rate in 1000 datagrams.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     lost: u64,
@@ -47,12 +47,12 @@ struct Faults {
     late: u64,
     cut: u64,
     flipped: u64,
-    /// An old one comes again.
+    /// An old datagram is sent again.
     replayed: u64,
 }
 
-/// A network between two endpoints: whoever writes to `at` writes to the listener, and answers come
-/// back. What happens to a datagram depends on a seed only.
+/// A network between two endpoints: datagrams to `at` go to the listener, and answers go back. The
+/// fate of a datagram depends on a seed only.
 struct Network {
     at: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -170,7 +170,7 @@ fn through(
     (a, b, network, here, there)
 }
 
-/// A message that says its own number and length, so that a wrong byte shows.
+/// A message that contains its own number and length, so that a wrong byte is noticed.
 fn message(n: u32) -> Vec<u8> {
     let len = 8 + (n as usize * 7919) % 9000;
     let mut bytes: Vec<u8> = (0..len).map(|at| (at as u32 ^ n) as u8).collect();
@@ -245,12 +245,12 @@ fn a_flood_of_hellos_is_counted_and_takes_no_room() {
     let (to, now) = (victim.address(), selvedge_units::Instant::ZERO);
     let mut hello = |id| {
         caller.connect(id, to, None, &wire::seed(), now).unwrap();
-        // It does not wait for a cookie, and proposes nonsense.
+        // The attacker does not wait for a cookie, and proposes nonsense.
         caller.propose(id, b"nonsense", &wire::seed(), now).unwrap();
         std::iter::from_fn(|| caller.poll_transmit()).last().unwrap().bytes
     };
     for n in 1..200_000_u32 {
-        // Another connection and another public key each time; some are no hello at all.
+        // A new connection number and public key each time; some datagrams are not valid hellos.
         let mut hello = hello(n);
         hello[40] ^= u8::from(n % 8 == 0);
         flood.send_to(&hello, to).unwrap();
@@ -262,11 +262,11 @@ fn a_flood_of_hellos_is_counted_and_takes_no_room() {
     for why in ["without cookie", "forged"] {
         assert!(view.dropped.iter().any(|(reason, _)| reason == why), "{view:?}");
     }
-    // 16 without a cookie, and as many again each 3 s, when those are forgotten.
+    // 16 without a cookie, and 16 more every 3 s, when the earlier ones are forgotten.
     let most = 16 * (1 + begun.elapsed().as_secs() / 3);
     assert!((1..=most).contains(&view.refused), "{view:?}");
     assert!(victim.accept(Duration::ZERO).is_none());
-    // It still serves others.
+    // The endpoint still serves other peers.
     let friend = endpoint();
     let line = "ui | reliable | net";
     let here = friend.connect(victim.address(), line, contract(), contract()).unwrap();
@@ -296,7 +296,7 @@ fn connections_that_nobody_accepts_are_bounded() {
     assert!(!kept.is_empty() && kept.len() <= 64, "{} connections", kept.len());
 }
 
-/// Not a test by itself: what the killed peer runs, as a process of its own.
+/// Not a test by itself: the code of the killed peer, which runs as a process of its own.
 #[test]
 fn peer() {
     peer::be(endpoint, LONG);
@@ -326,7 +326,7 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     let left = (0..1000).find_map(|_| here.recv(&mut got, patience).err());
     assert!(matches!(left, Some(RecvError::Timeout | RecvError::PeerLost)), "{left:?}");
     assert!(!here.flush(Duration::from_millis(10)));
-    // Closing does not wait for the dead.
+    // Closing does not wait for a killed peer.
     drop(here);
     drop(ours);
 }
@@ -352,7 +352,7 @@ fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
     let (stop, returned) = (AtomicBool::new(false), endpoint());
     thread::scope(|scope| {
         let _stop = Flag(&stop);
-        // As an application does that has a thread for each connection.
+        // As in an application that has a thread for each connection.
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
                 let _ = ghost.take(Duration::from_millis(50));
@@ -391,7 +391,7 @@ fn a_new_contract_is_agreed_on_whatever_the_network_does() {
             here.renegotiate(way, new).unwrap();
             let told = there.events();
             let is_it = |event: &Event| matches!(event, Event::Renegotiated { contract, .. } if *contract == new);
-            // Told once, though it may have been asked many times.
+            // The application is notified once, though the request may have arrived many times.
             assert_eq!(
                 told.iter().filter(|(_, event)| is_it(event)).count(),
                 1,

@@ -24,7 +24,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 
 type Numbers = Pipe<u32, u32>;
 
-/// Puts one number in, as an element does: again until it passes, and lays down what others want.
+/// Enqueues one number as an element does: retries until it succeeds, and shares the half that others want.
 fn enqueue(pipe: &Numbers, me: PipeUser, hand: &mut WriterEnd<u32>, number: u32) {
     while pipe.enqueue(me, hand, number).is_err() {
         thread::yield_now();
@@ -56,13 +56,13 @@ fn two_writers_put_each_number_once_and_in_their_order() {
         }
         assert!([[10, 1, 2], [1, 10, 2], [1, 2, 10]].contains(&[got[0], got[1], got[2]]));
         assert!(got.len() == 3 && pipe.is_drained());
-        // The half is where the next one finds it.
+        // The next user finds the half.
         let (me, mut hand) = (PipeUser::new(3), WriterEnd::default());
         assert_eq!(pipe.enqueue(me, &mut hand, 4), Ok(false));
     });
 }
 
-/// Takes what there is and passes it on, until so many have passed.
+/// Dequeues and passes on numbers, until `all` have passed.
 fn serve(pipe: &Numbers, me: PipeUser, passed: &Mutex<Vec<u32>>, all: usize) {
     let (mut hand, mut owes) = (ReaderEnd::default(), false);
     let pass = |number| {

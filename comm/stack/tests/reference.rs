@@ -1,5 +1,5 @@
-//! Elements beside the reference: what leaves a plant of modules with locks is, byte for byte, what
-//! leaves the single-threaded `Stack` of the same line.
+//! Elements beside the reference: the output of a pipeline of modules with locks is, byte for byte,
+//! that of the single-threaded `Stack` of the same line.
 #![cfg(not(loom))]
 
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use selvedge_data_stack::module::{Direction, Key, Keys, Outputs};
 use selvedge_data_stack::stack::{ConnectionModules, Stack};
 use selvedge_units::{Duration, Instant};
 
-/// A line's modules as the work of elements; what leaves is kept.
+/// A line's modules as the work of elements; leaving messages are kept.
 #[derive(Debug)]
 struct Modules {
     line: ConnectionModules<MultiThreaded>,
@@ -47,7 +47,7 @@ impl ModuleChain for Modules {
     }
 }
 
-/// A plant, its two ends, and the elements that serve it: each the modules at every `n`th place.
+/// A pipeline, its two ends, and its elements: each serves the modules at every `n`th place.
 struct Served {
     pipeline: Arc<Pipeline<Modules>>,
     ports: [EntryPort<Modules>; 2],
@@ -68,7 +68,7 @@ impl Served {
         Self { pipeline, ports, elements }
     }
 
-    /// Puts a message in and lets elements work in turn until nothing is left to do.
+    /// Enqueues a message and lets the elements work in turn until nothing is left to do.
     fn handle(&mut self, now: Instant, outside: usize, message: Message) -> [Vec<Vec<u8>>; 2] {
         self.ports[outside].enqueue(message).unwrap();
         for turn in 0.. {

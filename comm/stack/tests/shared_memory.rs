@@ -1,5 +1,5 @@
-//! Stacks over shared memory, `net(shm)`: between two processes, with one that is killed, and with one
-//! that writes nonsense into what it shares.
+//! Stacks over shared memory, `net(shm)`: between two processes, with a process that is killed, and
+//! with one that writes nonsense into the shared memory.
 
 mod peer;
 
@@ -36,7 +36,7 @@ fn endpoint() -> Endpoint {
 }
 
 fn bound(options: Options) -> Endpoint {
-    // These tests send as fast as they can, which is no contract.
+    // These tests send as fast as they can, so no contract applies.
     let meta =
         ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options { meta, ..options }).unwrap()
@@ -74,7 +74,7 @@ fn messages_of_all_sizes_go_both_ways_in_order() {
     }
 }
 
-/// Messages that a connection had no room for.
+/// The number of messages that a connection had no room for.
 fn lost(connection: &Connection) -> u64 {
     connection.dropped().iter().map(|(_, count)| count).sum()
 }
@@ -85,7 +85,7 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
         let (_a, _b, here, there) = pair(line, &Options::default());
         let count = 20_000_u32;
         let taken = AtomicU64::new(0);
-        // What a reliable one has no room for is sent again.
+        // A reliable transport retransmits messages that found no room.
         let lost = || if line.contains("unreliable") { lost(&there) } else { 0 };
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
@@ -93,7 +93,7 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                     let mut message = [7; 500];
                     message[..4].copy_from_slice(&n.to_be_bytes());
                     here.send(&message, LONG).unwrap();
-                    // The last is to arrive: nothing is before it.
+                    // The last message must arrive, since no message is before it.
                     if n + 1 == count {
                         assert!(here.flush(LONG));
                         until("all before it are taken or lost", || {
@@ -109,13 +109,13 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                 assert!(last.is_none_or(|last| number > last), "{number} after {last:?}, {line}");
                 taken.fetch_add(1, Ordering::Relaxed);
                 last = Some(number);
-                // Slower than it is sent.
+                // The receiver is slower than the sender.
                 if number % 1000 == 0 {
                     std::thread::park_timeout(Duration::from_millis(3).into());
                 }
             }
             sender.join().unwrap();
-            // Only for want of room before an application that does not read.
+            // The only reason is lack of room before an application that does not read.
             assert_eq!(here.dropped(), [], "{line}");
             let taken = taken.load(Ordering::Relaxed);
             assert_eq!(taken + lost(), u64::from(count) + 1, "{line}: {:?}", there.dropped());
@@ -154,7 +154,7 @@ fn nothing_of_a_connection_is_left() {
         here.send(b"one", LONG).unwrap();
         there.recv(&mut Vec::new(), LONG).unwrap();
     }
-    // Other tests of this process open and close as well; twenty connections would leave over a hundred.
+    // Other tests of this process open and close connections as well; twenty would leave over a hundred.
     until("all is closed", || open() < before + 60);
 }
 
@@ -168,7 +168,7 @@ fn memory_that_is_not_here_is_refused() {
     assert_eq!(listener.view().connections, []);
 }
 
-/// One that speaks the handshake by itself.
+/// A hostile peer that implements the handshake itself.
 struct Hostile {
     socket: UdpSocket,
     to: SocketAddr,
@@ -219,7 +219,7 @@ impl Hostile {
         }
     }
 
-    /// Confirms the connection to its listener; returns where the ring to that listener is made.
+    /// Confirms the connection to its listener; returns the address of the ring to that listener.
     fn ring_address(&mut self) -> RingAddress {
         let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
         self.socket.send_to(&connection.to_be_bytes(), self.to).unwrap();
@@ -227,13 +227,13 @@ impl Hostile {
     }
 }
 
-/// The memory that a sink hands to whoever comes with a word.
+/// The memory that a sink hands to a source that connects with a token.
 fn ring(ring_address: RingAddress) -> (OwnedFd, Memfd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let name = format!("selvedge-stack-{:032x}", ring_address.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
-    // A hello of a source, as `docs/events-local.md` has it.
+    // The hello of a source, as `docs/events-local.md` defines it.
     let word = format!("\"channel\":\"{:032x}\"", ring_address.token);
     let hello = format!("{{\"v\":1,\"op\":\"hello\",{word},\"source\":true,\"sink\":false}}");
     seqpacket::send(&socket, hello.as_bytes(), &[]).unwrap();
@@ -274,7 +274,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
         let victim = listener.accept(LONG).expect("the hostile one's other end");
         let (socket, memory) = ring(ring_address);
         let len = std::fs::File::from(memory.file().try_clone().unwrap()).metadata().unwrap().len();
-        // Counters and lengths first of all, then anything: small numbers, large ones, multiples of 8.
+        // First the counters and lengths, then any place: small numbers, large ones, multiples of 8.
         for step in 0..200_u64 {
             let at = if step % 2 == 0 { random() % 64 * 8 } else { random() % (len / 8) * 8 };
             let value = match random() % 4 {
@@ -284,14 +284,14 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
                 _ => random(),
             };
             memory.put(at as usize, value);
-            // What may come of it: a message, garbage that the stack drops, or the end.
+            // The outcome may be a message, garbage that the stack drops, or the end of the connection.
             let _ = victim.recv(&mut got, Duration::ZERO);
         }
         good.send(&round.to_be_bytes(), LONG).unwrap();
         there.recv(&mut got, LONG).unwrap();
         assert_eq!(got, round.to_be_bytes());
         drop((socket, memory, sink));
-        // The kernel says that the socket is closed, whatever is in the memory.
+        // The kernel reports that the socket is closed, whatever the memory contains.
         until(
             "the connection ends",
             || matches!(victim.recv(&mut got, Duration::from_millis(1)), Err(why) if why != RecvError::Timeout),
@@ -305,7 +305,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
 #[test]
 fn who_has_the_memory_but_not_the_word_gets_nothing() {
     let (a, _b, here, there) = pair("ui | unreliable | net(shm)", &Options::default());
-    // By UDP nothing gets into a connection over memory, whoever sends it.
+    // A connection over memory accepts no datagrams from UDP, whatever their sender.
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
     let id = a.view().connections[0].id;
     let before = a.view().strangers;
@@ -319,7 +319,7 @@ fn who_has_the_memory_but_not_the_word_gets_nothing() {
     assert_eq!(got, b"still here");
 }
 
-/// The other process; nothing when the tests are run.
+/// The body of the other process; it does nothing in ordinary test runs.
 #[test]
 fn peer() {
     peer::be(endpoint, LONG);
@@ -346,7 +346,7 @@ fn a_killed_process_is_noticed_at_once() {
         }
     };
     assert_eq!(end, RecvError::PeerLost);
-    // Over UDP it takes a minute of silence.
+    // Over UDP it would take a minute of silence.
     assert!(killed.elapsed() < Duration::from_secs(30).into(), "{:?}", killed.elapsed());
     assert_eq!(here.send(b"x", LONG), Err(SendError::PeerLost));
     until("it is forgotten", || ours.view().connections.is_empty());

@@ -1,13 +1,13 @@
-//! Names with values that ride on an event: what filters and monitors add, without being part of the
-//! event's format. Encoded one after the other, so that adding one is appending.
+//! Names with values that accompany an event: filters and monitors add them, and they are not part
+//! of the event's format. They are encoded one after the other, so that adding one is appending.
 
 use serde::{Deserialize, Serialize};
 
-/// The most attributes of an event.
+/// The largest number of attributes of an event.
 pub(crate) const ATTRIBUTES_MAX: usize = 32;
-/// The most bytes that they take together.
+/// The largest number of bytes that they take together.
 pub(crate) const ATTRIBUTES_BYTES_MAX: usize = 4096;
-/// The longest name.
+/// The longest name, in bytes.
 pub(crate) const NAME_MAX: usize = 64;
 
 /// An attribute's value.
@@ -21,37 +21,37 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
-/// Why an attribute was not added, or attributes not read.
+/// Why an attribute was not added, or attributes were not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttributeError {
-    /// Too many.
+    /// There are too many attributes.
     #[error("an event has at most {ATTRIBUTES_MAX} attributes; send the rest as members")]
     TooMany,
-    /// Too large.
+    /// The attributes are too large.
     #[error("attributes take at most {ATTRIBUTES_BYTES_MAX} bytes; send long values as members")]
     TooLarge,
-    /// A name that is empty or long.
+    /// A name is empty or too long.
     #[error("an attribute's name has 1 to {NAME_MAX} bytes, this one has {0}")]
     Name(usize),
-    /// The name is there already.
+    /// The event already has an attribute of this name.
     #[error("the attribute is there already; read it, or take another name")]
     Twice,
-    /// The bytes are no attributes.
+    /// The bytes are not attributes.
     #[error("the attributes end in the middle, or are none; the sender is broken")]
     Malformed,
 }
 
-/// Attributes as they came.
+/// Attributes in their encoded form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Attributes<'a> {
-    /// Checks all of them.
+    /// Parses and checks all of them.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in them.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, AttributeError> {
         if bytes.len() > ATTRIBUTES_BYTES_MAX {
             return Err(AttributeError::TooLarge);
@@ -74,7 +74,7 @@ impl<'a> Attributes<'a> {
         Ok(Self { bytes })
     }
 
-    /// As they travel.
+    /// The encoded form.
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -89,13 +89,13 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// The value of a name.
+    /// The value of the attribute of this name.
     pub fn get(self, name: &str) -> Option<Value<'a>> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }
 
-/// Attributes that are being put together. Its memory is reused after [`clear`](Self::clear).
+/// Attributes that are being composed. The memory is reused after [`clear`](Self::clear).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttributesBuf {
     bytes: Vec<u8>,
@@ -103,20 +103,20 @@ pub struct AttributesBuf {
 }
 
 impl AttributesBuf {
-    /// None yet.
+    /// Without attributes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those that came with an event, to add more.
+    /// The attributes of a received event, to add more.
     pub fn from_received(attributes: Attributes<'_>) -> Self {
         Self { bytes: attributes.bytes.to_vec(), count: attributes.iter().count() }
     }
 
-    /// Adds one.
+    /// Adds an attribute.
     ///
     /// # Errors
-    /// If there is no room, or the name is there already; nothing is changed then.
+    /// If there is no room, or the name exists already; then nothing is changed.
     pub fn add(&mut self, name: &str, value: Value<'_>) -> Result<&mut Self, AttributeError> {
         if !(1..=NAME_MAX).contains(&name.len()) {
             return Err(AttributeError::Name(name.len()));
@@ -137,13 +137,13 @@ impl AttributesBuf {
         Ok(self)
     }
 
-    /// Takes all of them away.
+    /// Removes all attributes.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
     }
 
-    /// To be sent.
+    /// The attributes in the form in which they are sent.
     pub fn as_attributes(&self) -> Attributes<'_> {
         Attributes { bytes: &self.bytes }
     }

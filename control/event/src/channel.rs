@@ -1,8 +1,8 @@
-//! A channel's end on one host: sinks with their queues, filters, and dispatch by deadline. Sources and
-//! sinks do not know each other; nothing here knows what is below.
+//! A channel's end on one host: sinks with their queues, filters, and dispatch by deadline. Sources
+//! and sinks do not know each other, and this module does not know the transport.
 //!
-//! An event is stored once, whoever gets it. Memory for events is taken as they come and used again; once
-//! the stores have grown to the sum of the bounds, nothing is allocated.
+//! An event is stored once, for all sinks. Memory for events is allocated as they come and reused;
+//! once the stores have grown to the sum of the bounds, nothing is allocated.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::queue::{Overflow, Queue, QueuedEvent};
 /// The longest queue of a sink.
 pub const BOUND_MAX: usize = 4096;
 
-/// Who gets an event.
+/// The sinks that get an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// Every sink.
@@ -27,47 +27,47 @@ pub enum Wake {
     One,
 }
 
-/// How a sink wants its events.
+/// A sink's options.
 #[derive(Debug)]
 pub struct Subscription {
-    /// How many may wait, 1 to [`BOUND_MAX`].
+    /// The largest number of waiting events, 1 to [`BOUND_MAX`].
     pub bound: usize,
-    /// What happens beyond.
+    /// The rule beyond that.
     pub overflow: Overflow,
-    /// Which events it wants.
+    /// The filter of its events.
     pub filter: Option<Filter>,
 }
 
-/// What became of the events for a sink; each is counted once.
+/// The fates of the events for a sink; each event is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkCounts {
-    /// Given to it.
+    /// Events that were delivered to it.
     pub delivered: u64,
-    /// Its own filter did not want them, or the channel's did not choose it.
+    /// Events that its own filter refused, or for which the channel's filter did not choose it.
     pub filtered: u64,
-    /// Their deadline passed before they were given.
+    /// Events whose deadline passed before their delivery.
     pub expired: u64,
-    /// There was no room.
+    /// Events for which there was no room.
     pub overflowed: u64,
-    /// Its filter was ended by a fault.
+    /// Events whose filtering a fault ended.
     pub faulted: u64,
 }
 
-/// Why an event was not taken.
+/// Why an event was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The record has not the size of the channel's format.
+    /// The record's size differs from that of the channel's format.
     #[error("the record has {size} bytes, and the channel's format {wanted}")]
     Size {
-        /// The record's.
+        /// The record's size.
         size: usize,
-        /// The format's.
+        /// The format's size.
         wanted: usize,
     },
-    /// A sink that blocks has no room: nobody got the event; come again when it has taken some.
+    /// A blocking sink has no room: no sink got the event. The source tries again when there is room.
     #[error("a sink that blocks its sources has no room; wait, or give it another overflow rule")]
     Blocked(SinkId),
-    /// A member is behind, and this event was to wait for it: nobody got it.
+    /// A member is behind, and this event had to wait for it: no sink got it.
     #[error("a member has not taken half of what can be kept for it; wait until it has taken some")]
     Behind,
 }
@@ -97,7 +97,7 @@ struct Sink {
 struct StoredEvent {
     record: Vec<u8>,
     attributes: Vec<u8>,
-    /// How many queues it is in.
+    /// The number of queues that hold the event.
     uses: usize,
 }
 
@@ -115,11 +115,11 @@ pub struct Channel {
     format: Format,
     wake: Wake,
     sinks: Vec<Option<Sink>>,
-    /// Asked for each event before any sink.
+    /// The filter that is called for each event before any sink.
     filter: Option<Filter>,
     stored: Vec<StoredEvent>,
     free: Vec<usize>,
-    /// What was delivered last, to be given back at the next turn.
+    /// The place of the last delivered event, to be freed at the next turn.
     taken: Option<usize>,
     sent: u64,
     rejected: u64,
@@ -127,7 +127,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Without sinks yet.
+    /// A channel without sinks.
     pub fn new(name: &str, format: Format, wake: Wake) -> Self {
         Self {
             name: name.into(),
@@ -149,17 +149,17 @@ impl Channel {
         &self.name
     }
 
-    /// Its name, to be kept beside it.
+    /// Its name, for callers that keep it.
     pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// What its records hold.
+    /// The format of its records.
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// Whether anyone here wants events.
+    /// Whether there are any sinks here.
     pub fn has_sinks(&self) -> bool {
         self.sinks.iter().any(Option::is_some)
     }
@@ -169,7 +169,7 @@ impl Channel {
         self.filter = filter;
     }
 
-    /// How often the channel filter was ended by a fault; `None` without one.
+    /// How often a fault ended the channel filter; `None` without one.
     pub fn filter_faults(&self) -> Option<u64> {
         self.filter.as_ref().map(Filter::faults)
     }
@@ -177,7 +177,7 @@ impl Channel {
     /// Adds a sink.
     ///
     /// # Errors
-    /// If there is no room for one, or its bound is out of range.
+    /// If there is no room for another sink, or its bound is out of range.
     pub fn subscribe(&mut self, wish: Subscription) -> Result<SinkId, SubscribeError> {
         if !(1..=BOUND_MAX).contains(&wish.bound) {
             return Err(SubscribeError::Bound(wish.bound));
@@ -198,7 +198,7 @@ impl Channel {
         Ok(SinkId(at as u32))
     }
 
-    /// Removes a sink with all that waits for it; what became of its events comes back.
+    /// Removes a sink with all events that wait for it; returns the fates of its events.
     pub fn leave(&mut self, sink: SinkId) -> Option<SinkCounts> {
         let mut gone = self.sinks.get_mut(sink.0 as usize)?.take()?;
         while let Some(waiting) = gone.queue.pop() {
@@ -207,18 +207,17 @@ impl Channel {
         Some(gone.sink_counts)
     }
 
-    /// What became of a sink's events.
+    /// The fates of a sink's events.
     pub fn sink_counts(&self, sink: SinkId) -> Option<SinkCounts> {
         self.sinks.get(sink.0 as usize)?.as_ref().map(|sink| sink.sink_counts)
     }
 
-    /// How many events were sent, and how many of them the channel filter let nobody have.
+    /// The number of sent events, and of those that the channel filter kept from all sinks.
     pub fn sent(&self) -> (u64, u64) {
         (self.sent, self.rejected)
     }
 
-    /// How many events the fullest of the sinks that block their sources has room for; `None` if
-    /// none of them blocks.
+    /// The least number of events that a blocking sink has room for; `None` if no sink blocks.
     pub fn room(&self) -> Option<usize> {
         self.sinks.iter().flatten().filter_map(|sink| sink.queue.room()).min()
     }
@@ -228,7 +227,7 @@ impl Channel {
         self.first(sink.0 as usize).is_some()
     }
 
-    /// The sinks with what became of their events, and how often their filters were ended by a fault.
+    /// The sinks with the fates of their events.
     pub fn sinks(&self) -> impl Iterator<Item = (SinkId, SinkCounts)> {
         let sinks = self.sinks.iter().enumerate();
         sinks.filter_map(|(at, sink)| Some((SinkId(at as u32), sink.as_ref()?.sink_counts)))
@@ -254,11 +253,11 @@ impl Channel {
         }
     }
 
-    /// Sends an event to the sinks that want it; how many they are. Expired ones are taken, too, and
-    /// counted when they would have been delivered. Linear in the sinks and their bounds.
+    /// Sends an event to the sinks that want it; returns their number. Expired events are accepted,
+    /// too, and counted when they would have been delivered. Linear in the sinks and their bounds.
     ///
     /// # Errors
-    /// If nobody can have it; nothing is changed then.
+    /// If no sink can take it; then nothing is changed.
     pub fn publish(
         &mut self,
         now: Instant,
@@ -373,7 +372,7 @@ impl Channel {
                 + sink.sink_counts.overflowed
                 + sink.sink_counts.faulted,
         };
-        // An event filter sees its own sink only.
+        // An event filter sees only its own sink.
         let sinks = std::slice::from_ref(&own);
         let Event { record, attributes, .. } = event;
         let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
@@ -390,7 +389,7 @@ impl Channel {
         }
     }
 
-    /// As `release`, but the one that is being sent is given back by its sender.
+    /// As `release`, except for the event that is being sent: its sender frees it.
     fn release_except(&mut self, stored: usize, sent: usize) {
         if stored == sent {
             self.stored[stored].uses -= 1;
@@ -399,8 +398,8 @@ impl Channel {
         }
     }
 
-    /// The next event that a sink is to have: of all that wait here, the one with the earliest deadline;
-    /// without deadlines, in order. Those whose deadline has passed are dropped and counted.
+    /// The next delivery: of all waiting events, the one with the earliest deadline; without
+    /// deadlines, in order. Events whose deadline has passed are dropped and counted.
     pub fn poll(&mut self, now: Instant) -> Option<Delivery<'_>> {
         let taken = self.take(now, None)?;
         Some(self.delivery(taken))
@@ -451,7 +450,7 @@ impl Channel {
     }
 }
 
-/// How long until a deadline, in nanoseconds; 0 if it has passed.
+/// The time until a deadline, in nanoseconds; 0 if it has passed.
 fn left(now: Instant, deadline: Option<Instant>) -> Option<u64> {
     deadline.map(|deadline| {
         let Duration(left) = deadline.since(now);

@@ -1,15 +1,15 @@
-//! The channels of one host and their members on others: found by name, with no server. Who opens a
-//! channel announces it, and those who have it open answer. Where the transport notices who is gone
-//! it is the failure detector, and members only say from time to time that they are there, lest a lost
-//! message be believed for ever; elsewhere each says it every [`HEARTBEAT`], and who was not heard for
-//! [`LEASE`] is gone. Events go straight from their source to the hosts with sinks, each format
-//! described before its first event; reliable ones are kept until each member has taken them.
+//! The channels of one host and their members on others, found by name, without a server. A host
+//! that opens a channel announces it, and hosts that have it open answer. With a transport that
+//! detects departed hosts, members only repeat their announcement from time to time, to repair lost
+//! messages. Otherwise each announces itself every [`HEARTBEAT`], and a member that was silent for
+//! [`LEASE`] is gone. Events go straight from their source to the hosts with sinks. Each format is
+//! described before its first event; reliable events are kept until each member has taken them.
 //!
-//! Without I/O: what comes from the transport and the time go in by `handle_*`, and what the transport is
-//! to send comes out of [`Exchange::poll_transmit`], as in the crate `quinn-proto`.
+//! Without I/O: received frames and the time go in by `handle_*`, and frames for the transport come
+//! out of [`Exchange::poll_transmit`], as in the crate `quinn-proto`.
 //!
-//! Two filters stand on a channel's way, after Q-Fabric's Figure 27: OUT chooses among the other
-//! hosts, IN - the channel's own - among the sinks here.
+//! Two filters are on a channel's way, after Q-Fabric's Figure 27. OUT chooses among the other
+//! hosts; IN, the channel's own, among the sinks here.
 
 mod context;
 mod holds;
@@ -37,34 +37,34 @@ pub use holds::{ANSWERS, HOLD_MAX};
 pub use notice::{Notice, NoticeKind, OpenError, Permit, Right};
 pub use view::{MemberView, View};
 
-/// How often a member says that it is there.
+/// The interval of a member's announcements.
 pub const HEARTBEAT: Duration = Duration::from_millis(300);
-/// How often it does where the transport notices who is gone.
+/// The same interval, with a transport that detects departed hosts.
 pub const REFRESH: Duration = Duration::from_secs(3);
-/// After how long a silent member is gone.
+/// How long a member may be silent before it is gone.
 pub const LEASE: Duration = Duration::from_secs(1);
-/// The most members of a channel on other hosts; filters see all of them.
+/// The largest number of members of a channel on other hosts; filters see all of them.
 pub const MEMBERS_MAX: usize = SINKS_MAX;
-/// The most channels of a host.
+/// The largest number of channels of a host.
 pub(crate) const CHANNELS_MAX: usize = 1024;
 /// The longest name of a channel, in bytes.
 pub const CHANNEL_NAME_MAX: usize = 64;
-/// The most messages of managers that wait, and of one host among them.
+/// The limit of waiting messages for managers, and of those of one host among them.
 const CONTROL_MAX: usize = 256;
 const CONTROL_OF_ONE_MAX: usize = 16;
 
-/// Who notices that another host is gone.
+/// The component that detects departed hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailureDetector {
-    /// The exchange: a member that was not heard for [`LEASE`].
+    /// The exchange: a member that was silent for [`LEASE`] is gone.
     #[default]
     Silence,
-    /// The transport, within [`LEASE`], which reports it by [`Exchange::handle_news`]. Silence means
-    /// nothing then, and beats only repair what was lost.
+    /// The transport, within [`LEASE`]; it reports departures by [`Exchange::handle_news`]. Then
+    /// silence has no meaning, and announcements only repair losses.
     Transport,
 }
 
-/// Whether events of a channel are wanted here from now on.
+/// A change of whether this host wants the events of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// The channel's name.
@@ -75,13 +75,13 @@ pub struct Interest {
 
 /// One host's channels.
 ///
-/// After each call [`poll_interest`](Self::poll_interest) and [`poll_transmit`](Self::poll_transmit) are
-/// called until there is no more: what waits there is not bounded.
+/// After each call the caller calls [`poll_interest`](Self::poll_interest) and
+/// [`poll_transmit`](Self::poll_transmit) until they return `None`: their queues are not bounded.
 #[derive(Default)]
 pub struct Exchange {
-    /// Boxed, since they are large and their places used again.
+    /// Boxed, since channels are large and their places are reused.
     channels: Vec<Option<Box<Open>>>,
-    /// Where each is, by its name.
+    /// The place of each channel, by its name.
     names: HashMap<Box<str>, usize>,
     context: Context,
     interests: VecDeque<Interest>,
@@ -97,25 +97,25 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Without channels; `now` is when it begins.
+    /// An exchange without channels, starting at `now`.
     pub fn new(now: Instant) -> Self {
         Self { next_heartbeat: now, ..Self::default() }
     }
 
-    /// Says who notices that another host is gone.
+    /// Sets the component that detects departed hosts.
     pub fn set_failure_detector(&mut self, detector: FailureDetector) {
         self.detector = detector;
     }
 
-    /// Asks before another host sends or gets events.
+    /// Sets a check that is called before another host sends or gets events.
     pub fn set_permit(&mut self, permit: Permit) {
         self.context.permit = Some(permit);
     }
 
-    /// Opens a channel, or creates it: there is no difference. It is announced to the other hosts.
+    /// Opens or creates a channel, without a difference. It is announced to the other hosts.
     ///
     /// # Errors
-    /// If it can't be; nothing is changed then.
+    /// If it can't be opened; then nothing is changed.
     pub fn open(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl Exchange {
             None => return Err(OpenError::Full),
         };
         if self.names.is_empty() {
-            // While no channel was open, no beat was due.
+            // While no channel was open, no announcement was due.
             self.next_heartbeat = self.next_heartbeat.max(now);
         }
         self.names.insert(name.into(), at);
@@ -155,7 +155,7 @@ impl Exchange {
         Ok(ChannelId(at))
     }
 
-    /// Leaves a channel and notifies its members; its sinks are gone with it.
+    /// Leaves a channel, removes its sinks, and notifies its members.
     pub fn leave(&mut self, channel: ChannelId) {
         if let Some(open) = self.channels.get_mut(channel.0).and_then(Option::take) {
             let name = open.channel.shared_name();
@@ -169,13 +169,13 @@ impl Exchange {
         self.channels.get(channel.0)?.as_deref()
     }
 
-    /// A channel, and beside it what all channels share.
+    /// A channel, with the state that all channels share.
     fn get_mut(&mut self, channel: ChannelId) -> Option<(&mut Open, &mut Context)> {
         let open = self.channels.get_mut(channel.0)?.as_deref_mut()?;
         Some((open, &mut self.context))
     }
 
-    /// All channels, one after the other, and beside them what they share.
+    /// Calls `action` for each channel, with the state that all channels share.
     fn each(&mut self, mut action: impl FnMut(&mut Open, &mut Context)) {
         for open in self.channels.iter_mut().flatten() {
             action(open, &mut self.context);
@@ -192,10 +192,10 @@ impl Exchange {
         &mut self.context.blocks
     }
 
-    /// Subscribes a sink and notifies the other hosts at once that events are wanted here.
+    /// Subscribes a sink, and notifies the other hosts at once that this host wants events.
     ///
     /// # Errors
-    /// If the channel has no room for one, or is not open.
+    /// If the channel has no room for another sink, or is not open.
     pub fn subscribe(
         &mut self,
         channel: ChannelId,
@@ -210,8 +210,8 @@ impl Exchange {
         Ok(sink)
     }
 
-    /// Removes a sink; what became of its events comes back. With the last one the other hosts are
-    /// notified that no events are wanted here.
+    /// Removes a sink; returns the fates of its events. After the last one the other hosts are
+    /// notified that this host wants no events.
     pub fn unsubscribe(&mut self, channel: ChannelId, sink: SinkId) -> Option<SinkCounts> {
         let (open, _) = self.get_mut(channel)?;
         let sink_counts = open.channel.leave(sink)?;
@@ -221,7 +221,7 @@ impl Exchange {
         Some(sink_counts)
     }
 
-    /// Reports whether events are wanted here: to the transport, and to the members.
+    /// Reports to the transport and to the members whether this host wants events.
     fn report_interest(&mut self, channel: ChannelId) {
         let Some(open) = self.channels.get(channel.0).and_then(Option::as_deref) else { return };
         let name = Arc::clone(open.channel.shared_name());
@@ -237,12 +237,12 @@ impl Exchange {
         }
     }
 
-    /// Sends an event to the sinks here and to the hosts that the OUT filter chooses; the number of
-    /// sinks here and of hosts. An event whose deadline has passed goes to no other host, and one
-    /// that the filter holds back to none now.
+    /// Sends an event to the sinks here and to the hosts that the OUT filter chooses; returns the
+    /// number of sinks here and of hosts. An event whose deadline has passed goes to no other host.
+    /// An event that the filter holds back goes to none now.
     ///
     /// # Errors
-    /// If the sinks here can't have it; then nobody gets it.
+    /// If the sinks here can't take it; then no other host gets it either.
     pub fn publish(
         &mut self,
         now: Instant,
@@ -253,14 +253,14 @@ impl Exchange {
         open.publish(now, event, context)
     }
 
-    /// Sends an event as [`publish`](Self::publish) does, and keeps it until each member that it is for
-    /// has taken it, or [`RESUME`](crate::RESUME) after it was lost. What is kept is bounded, by
-    /// [`HELD_MAX`](crate::HELD_MAX) events of a channel: beyond, the oldest is dropped for those who
-    /// have not taken it, which is reported to both ends. A deadline counts all the same; an OUT filter's
-    /// `hold` does not. Back comes the number of sinks here and of hosts that are owed it.
+    /// Sends an event as [`publish`](Self::publish) does, and keeps it until each recipient has taken it, or
+    /// for [`RESUME`](crate::RESUME) after a recipient was lost. A channel keeps at most
+    /// [`HELD_MAX`](crate::HELD_MAX) events. Beyond that the oldest is dropped for the members that have not
+    /// taken it, which is reported to both ends. Deadlines apply all the same; an OUT filter's `hold` does
+    /// not. Returns the number of sinks here, and of hosts to which the event is owed.
     ///
     /// # Errors
-    /// If the sinks here can't have it; then nobody gets it.
+    /// If the sinks here can't take it; then no other host gets it either.
     pub fn publish_reliably(
         &mut self,
         now: Instant,
@@ -271,11 +271,11 @@ impl Exchange {
         open.publish_to_log(now, event, context)
     }
 
-    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all: not while
-    /// [a member is behind](Self::is_behind). So nothing is dropped for those that are there.
+    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all members: not
+    /// while [a member is behind](Self::lags). So no event is dropped for members that are present.
     ///
     /// # Errors
-    /// [`PublishError::Behind`], or if the sinks here can't have it; then nobody gets it.
+    /// [`PublishError::Behind`], or if the sinks here can't take it; then no other host gets it either.
     pub fn publish_paced(
         &mut self,
         now: Instant,
@@ -288,28 +288,28 @@ impl Exchange {
         self.publish_reliably(now, channel, event)
     }
 
-    /// Whether a member has not taken half of the reliable events that can be kept for it. One that is lost
-    /// does not count: it may never come back.
+    /// Whether a member has not taken half of the reliable events that can be kept for it. A lost
+    /// member does not count: it may never come back.
     pub fn lags(&self, channel: ChannelId) -> bool {
         self.get(channel).is_some_and(|open| open.has_backlog(HELD_MAX / 2))
     }
 
-    /// Whether no member [is behind](Self::is_behind), nor will be after a few events more.
+    /// Whether no member [is behind](Self::lags), nor will be after a few more events.
     pub fn has_drained(&self, channel: ChannelId) -> bool {
         !self.get(channel).is_some_and(|open| open.has_backlog(HELD_MAX / 4))
     }
 
-    /// Sends a message to another host's manager: it may be lost. At most 72 KiB.
+    /// Sends a message to another host's manager; it may be lost. At most 72 KiB.
     pub fn send_control(&mut self, to: HostId, bytes: &[u8]) {
         self.context.send(to, &Frame::Control { bytes });
     }
 
-    /// As [`send_control`](Self::send_control), to all that can be reached.
+    /// As [`send_control`](Self::send_control), to all reachable hosts.
     pub fn broadcast_control(&mut self, bytes: &[u8]) {
         self.context.outbox.broadcast(&Frame::Control { bytes });
     }
 
-    /// A frame has come from a host.
+    /// Handles a frame from a host.
     pub fn handle_frame(&mut self, now: Instant, from: HostId, bytes: &[u8]) {
         let Some(frame) = Frame::decode(bytes) else {
             self.context.malformed += 1;
@@ -322,14 +322,14 @@ impl Exchange {
             }
             return;
         }
-        // A channel that is not open here is no affair of ours.
+        // Frames of channels that are not open here are ignored.
         let Some(channel) = frame.channel().and_then(|channel| self.find(channel)) else { return };
         if let Some((open, context)) = self.get_mut(channel) {
             open.receive(now, from, frame, context);
         }
     }
 
-    /// The transport has noticed something of a host: one that can be reached gets what is open here.
+    /// Handles a report of the transport about a host; a reachable host gets the announcements of this one.
     pub fn handle_news(&mut self, now: Instant, news: TransportEvent) {
         self.each(|open, context| match news {
             TransportEvent::Up(host) => context.send(host, &open.announce_channel(true)),
@@ -337,7 +337,7 @@ impl Exchange {
         });
     }
 
-    /// The transport had no room for an event to a host: it is lost.
+    /// Counts an event that was lost since the transport had no room for it.
     pub fn handle_refused(&mut self, channel: ChannelId, host: HostId) {
         let open = self.get_mut(channel).map(|(open, _)| open);
         if let Some(member) = open.and_then(|open| open.member(host)) {
@@ -345,8 +345,8 @@ impl Exchange {
         }
     }
 
-    /// Does what is due: announces what is open here, and notices who is gone; sends again what was not
-    /// acknowledged, acknowledges, and sends what was held back.
+    /// Does what is due: announces the open channels, removes silent members, retransmits
+    /// unacknowledged events, acknowledges, and sends events that were held back.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now >= self.next_heartbeat {
             let detector = self.detector;
@@ -366,21 +366,22 @@ impl Exchange {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has to be called; later is noticed by others as
-    /// silence. `None` while no channel is open.
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called; to other hosts a later call
+    /// looks like silence. `None` while no channel is open.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.context.timer;
         let next = timer.map_or(self.next_heartbeat, |timer| timer.min(self.next_heartbeat));
         (!self.names.is_empty()).then_some(next)
     }
 
-    /// The next change of what is wanted here; to be asked for before [`poll_transmit`](Self::poll_transmit),
-    /// so that the transport is ready when the other hosts are notified.
+    /// The next change of this host's interests. It must be polled before
+    /// [`poll_transmit`](Self::poll_transmit), so that the transport is ready when the other hosts
+    /// are notified.
     pub fn poll_interest(&mut self) -> Option<Interest> {
         self.interests.pop_front()
     }
 
-    /// The next frame for the transport. What it does not send is lost.
+    /// The next frame for the transport. A frame that it does not send is lost.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
         while self.context.outbox.is_empty() {
             self.next_of_burst(now)?;
@@ -388,7 +389,7 @@ impl Exchange {
         self.context.outbox.pop()
     }
 
-    /// Encodes the next event that a member is owed; `None` if no member may have one now.
+    /// Encodes the next event that is owed to a member; `None` if no member may get one now.
     fn next_of_burst(&mut self, now: Instant) -> Option<()> {
         loop {
             let burst = self.context.bursts.front_mut()?;
@@ -405,7 +406,7 @@ impl Exchange {
         }
     }
 
-    /// The next event of a sink. Sources that wait for room are notified of it, soon.
+    /// The next event of a sink. Sources that wait for room are notified of it soon.
     pub fn poll_event(
         &mut self,
         now: Instant,
@@ -418,7 +419,7 @@ impl Exchange {
         Some(open.channel.delivery(taken))
     }
 
-    /// The next notice of a member.
+    /// The next notice about a member.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.context.notices.pop_front()
     }
@@ -445,17 +446,17 @@ impl Exchange {
         self.names.get(name).copied().map(ChannelId)
     }
 
-    /// What can be seen of a channel.
+    /// A view of a channel.
     pub fn view(&self, channel: ChannelId) -> Option<View<'_>> {
         self.get(channel).map(Open::view)
     }
 
-    /// How many messages were none.
+    /// The number of malformed messages.
     pub fn malformed(&self) -> u64 {
         self.context.malformed
     }
 
-    /// How many messages came from hosts that are no members of their channel.
+    /// The number of messages from hosts that are no members of their channel.
     pub fn from_strangers(&self) -> u64 {
         self.context.from_strangers
     }

@@ -1,14 +1,14 @@
-//! Filters in E-code. An **event filter** belongs to one sink and says whether it gets an event. A
-//! **channel filter** sees the whole channel, and may choose sinks for each event; one is asked for
-//! what is sent (OUT), one for what arrives (IN). Static variables keep state from event to event;
-//! a **shared** record, declared by the filter's own source, is one block of memory for all filters
-//! that name it, on whatever channel: so a control channel's filter sets a parameter of a data
-//! channel's. After Q-Fabric's section 4.2.3.
+//! Filters in E-code. An **event filter** belongs to one sink and decides whether it gets an event.
+//! A **channel filter** sees the whole channel, and may choose sinks for each event; one is called
+//! for sent events (OUT), one for received ones (IN). Static variables keep state from event to
+//! event. A **shared** record, declared by the filter's own source, is one block of memory for all
+//! filters that name it, on any channel. So a control channel's filter can set a parameter of a
+//! data channel's filter. After Q-Fabric's section 4.2.3.
 //!
-//! Attributes that ride on events are read by declaring them: `attributes { long load; };` holds the
+//! A filter reads an event's attributes by declaring them: `attributes { long load; };` holds the
 //! event's attribute of that name, or 0.
 //!
-//! What a filter reads beside `input`, the event's record:
+//! The data of a filter beside `input`, the event's record:
 //!
 //! ```text
 //! struct sink_state { long waiting; long delivered; long dropped; };
@@ -17,8 +17,8 @@
 //! choice  { char sink[128]; long hold; };           // written by a channel filter; begins as 1, and 0
 //! ```
 //!
-//! With `choice.hold` an OUT filter holds an event back for so many nanoseconds, and it is suppressed
-//! if another host's comes first that answers the same: see [`ANSWERS`](crate::ANSWERS).
+//! With `choice.hold` an OUT filter holds an event back for this number of nanoseconds. It is suppressed if
+//! another host's event comes first that answers the same question: see [`ANSWERS`](crate::ANSWERS).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use crate::attribute::{Attributes, Value};
 use crate::event::{Delivery, Event};
 use crate::format::Format;
 
-/// The most sinks that a channel has on one host, and that filters see.
+/// The largest number of sinks that a channel has on one host, and that filters see.
 pub const SINKS_MAX: usize = 128;
 
 const CONTEXT: &str = "
@@ -44,7 +44,7 @@ const CONTEXT: &str = "
     struct choice { char sink[128]; long hold; };
 ";
 
-/// What a filter may name on a channel of this format: to check one, or to compile it.
+/// The names that a filter may use on a channel of this format: to check one, or to compile it.
 pub fn environment(format: &Format) -> Environment {
     let mut environment = Environment::parse("filter", CONTEXT).expect("declared above");
     let layout = |environment: &Environment, name: &str| -> Arc<Struct> {
@@ -63,23 +63,23 @@ pub fn environment(format: &Format) -> Environment {
 /// Compiles a filter for a format to its typed form.
 ///
 /// # Errors
-/// What is wrong with the source.
+/// The error in the source.
 pub fn program(name: &str, source: &str, format: &Format) -> Result<Program, CodeError> {
     compile(name, source, &environment(format))
 }
 
-/// What a sink looks like to a filter.
+/// A sink as a filter sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkState {
-    /// How many events wait for it.
+    /// The number of events that wait for it.
     pub waiting: u64,
-    /// How many it got.
+    /// The number of events that it got.
     pub delivered: u64,
-    /// How many were dropped for it, for any reason but a filter.
+    /// The number of events that were dropped for it, for any reason except a filter.
     pub dropped: u64,
 }
 
-/// What a filter has chosen.
+/// The choice of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterResult {
     /// The sinks, as bits.
@@ -89,13 +89,13 @@ pub(crate) struct FilterResult {
 }
 
 impl FilterResult {
-    /// Without a filter.
+    /// The choice without a filter.
     pub(crate) const ALL: Self = Self { sinks: u128::MAX, hold: Duration(0) };
-    /// A filter that turned the event away, or failed.
+    /// The choice of a filter that refused the event, or failed.
     pub(crate) const NONE: Self = Self { sinks: 0, hold: Duration(0) };
 }
 
-/// What a filter is asked about.
+/// The input of a filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterInput<'a> {
     pub(crate) record: &'a [u8],
@@ -113,7 +113,7 @@ pub struct SharedBlocks {
     blocks: Vec<(String, Arc<Struct>, Vec<u8>)>,
 }
 
-/// Two filters declare one shared block differently.
+/// Two filters declare the same shared block differently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter's shared record differs from that of \"{0}\"; declare the same members")]
 pub struct SharedMismatch(pub String);
@@ -134,7 +134,7 @@ impl SharedBlocks {
     }
 }
 
-/// A filter that is ready.
+/// A filter that is ready to run.
 pub struct Filter {
     handler: Box<dyn Handler + Send>,
     places: FilterLayout,
@@ -161,9 +161,9 @@ impl std::fmt::Debug for Filter {
 }
 
 impl Filter {
-    /// From a handler whose program was compiled with [`environment`] or [`program`]; run by the evaluator,
-    /// as machine code or in the kernel, as the host likes. A program with a `shared` record joins
-    /// the block of this name.
+    /// A filter of a handler whose program was compiled with [`environment`] or [`program`]. The
+    /// host chooses whether the evaluator runs it, machine code, or the kernel. A program with a
+    /// `shared` record joins the block of this name.
     ///
     /// # Errors
     /// If the block's other filters declare it differently.
@@ -201,17 +201,17 @@ impl Filter {
         Ok(Self { handler, places, attributes, shared: joined, faults: 0 })
     }
 
-    /// How often it was ended by a fault; it lets nothing pass then.
+    /// How often a fault ended it; the event does not pass then.
     pub fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// How long the records are that it looks at.
+    /// The size of the records that it reads.
     pub(crate) fn input_size(&self) -> usize {
         self.places.input_size
     }
 
-    /// Whether the event passes, and to which sinks.
+    /// Calls the filter; returns its choice if the event passes.
     pub(crate) fn ask(
         &mut self,
         question: &FilterInput<'_>,
@@ -258,8 +258,8 @@ impl Filter {
         Ok(passes.then_some(FilterResult { sinks, hold }))
     }
 
-    /// Asks the filter outside of a channel: whether an event passes. For handlers that take events
-    /// from a sink of their own.
+    /// Calls the filter outside of a channel; returns whether the event passes. For handlers that
+    /// take events from a sink of their own.
     ///
     /// # Errors
     /// The fault that ended it.
@@ -277,7 +277,7 @@ impl Filter {
         Ok(self.ask(&question, blocks)?.is_some())
     }
 
-    /// The filter's own record of a name, as the last event left it: `output`.
+    /// The filter's own record of this name, such as `output`, as the last event left it.
     pub fn record(&self, name: &str) -> Option<(&Arc<Struct>, &[u8])> {
         let placed = self.handler.program().record(name)?;
         let (at, layout) = (placed.offset as usize, &placed.record.layout);
@@ -285,12 +285,12 @@ impl Filter {
     }
 }
 
-/// Puts an attribute into a filter's memory: 0 if the event has none of the name, or one that the
-/// member can't hold.
+/// Puts an attribute into a filter's memory: 0 if the event has no attribute of this name, or one
+/// that the member can't hold.
 fn read(value: Option<Value<'_>>, memory: &mut [u8], at: usize, storage: Storage) {
     let number = match value {
         Some(Value::Long(value)) => Number::Signed(value),
-        // As E-code converts: towards zero, to the nearest that fits.
+        // As E-code converts: towards zero, to the nearest value that fits.
         Some(Value::Double(value)) if storage != Storage::Double => Number::Signed(value as i64),
         Some(Value::Double(value)) => Number::Double(value),
         Some(Value::Text(_)) | None => Number::Signed(0),

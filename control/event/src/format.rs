@@ -1,5 +1,5 @@
-//! What a record holds: a struct with a name, and its text in one canonical form, whose hash is the
-//! format's identity on every host.
+//! The format of a record: a struct with a name, and its text in one canonical form, whose hash is
+//! the format's identity on every host.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use selvedge_control_code::limits::SOURCE_MAX;
 use selvedge_control_code::{CodeError, Environment, Struct, Type};
 use serde::{Deserialize, Serialize};
 
-/// A format's identity: FNV-1a, 64 bits, of its canonical text. Two formats with the same members are
-/// one, whatever they are called. It guards against mistakes, not against forgers, who could only
-/// mislead about their own events.
+/// A format's identity: FNV-1a, 64 bits, of its canonical text. Formats with the same members are
+/// the same, whatever their names. It guards against mistakes, not against forgers, which could
+/// only mislead about their own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FormatId(pub u64);
 
@@ -29,45 +29,45 @@ pub struct Format {
     id: FormatId,
 }
 
-/// Why a text is no format.
+/// Why a text is not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// The text has mistakes.
+    /// The text has errors.
     #[error(transparent)]
     Text(#[from] CodeError),
-    /// A format is one record.
+    /// A format must declare one record.
     #[error("the format \"{name}\" declares {records} records; declare one, as input {{ ... }};")]
     Records {
         /// The format's name.
         name: String,
-        /// How many it declares.
+        /// The number of declared records.
         records: usize,
     },
-    /// It could not be described to a peer.
+    /// The text is too long to be sent to a peer.
     #[error(
         "the text of the format \"{name}\" has {size} bytes, more than {SOURCE_MAX}; shorten names"
     )]
     TooLong {
         /// The format's name.
         name: String,
-        /// How long its text is.
+        /// The length of the text.
         size: usize,
     },
-    /// Two structs of one name would be one in the text.
+    /// Two structs have the same name.
     #[error("the format \"{name}\" has two structs \"{part}\"; rename one")]
     Twice {
         /// The format's name.
         name: String,
-        /// The structs'.
+        /// The name of the structs.
         part: String,
     },
 }
 
 impl Format {
-    /// A format for a struct.
+    /// The format of a struct.
     ///
     /// # Errors
-    /// If two structs inside of it have one name, or its text is too long to be sent.
+    /// If two structs inside of it have the same name, or its text is too long to be sent.
     pub fn new(name: &str, layout: &Arc<Struct>) -> Result<Self, FormatError> {
         let mut text = String::new();
         let mut known = Vec::new();
@@ -82,10 +82,10 @@ impl Format {
         Ok(Self { name: name.to_owned(), layout: Arc::clone(layout), text, id })
     }
 
-    /// A format from declarations, of which one is a record.
+    /// Parses a format from declarations, of which one is a record.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The error in the text.
     ///
     /// # Examples
     /// ```
@@ -126,7 +126,7 @@ impl Format {
         self.id
     }
 
-    /// How many bytes a record takes.
+    /// The size of a record, in bytes.
     pub fn size(&self) -> usize {
         self.layout.size as usize
     }

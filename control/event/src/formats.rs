@@ -1,5 +1,5 @@
-//! The two ends of a link between members: one tells each format before its first event, the other
-//! learns them and reads records as its own format has them.
+//! The two ends of a link between members: one describes each format before its first event. The
+//! other learns the formats and converts records to its own format.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use crate::format::{Format, FormatError, FormatId};
 use crate::message::{EncodeError, Message};
 use crate::plan::{Mismatch, Plan};
 
-/// The most formats of one peer; one that has more is broken, or means harm.
+/// The largest number of formats of one peer; a peer with more is broken or hostile.
 pub(crate) const FORMATS_MAX: usize = 64;
 
-/// What a peer has been told. Forget it when the link is made anew.
+/// The formats that were described to a peer. A new link needs a new one.
 #[derive(Clone, Debug, Default)]
 pub struct FormatSender {
     sent: Vec<FormatId>,
 }
 
 impl FormatSender {
-    /// Nothing yet.
+    /// Nothing was described yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a description if the peer has not had it: true if so.
+    /// Appends a description if the peer has not had it; returns true if so.
     ///
     /// # Errors
     /// If the format is too large to be described.
@@ -38,40 +38,40 @@ impl FormatSender {
         Ok(true)
     }
 
-    /// The peer asks for a format, or has begun anew.
+    /// Forgets that a format was described: the peer requests it, or has restarted.
     pub fn forget_format(&mut self, format: FormatId) {
         self.sent.retain(|known| *known != format);
     }
 }
 
-/// Why a record can't be read, or a format not be learnt.
+/// Why a record can't be read, or a format can't be learnt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The format was never described: ask for it.
+    /// The format was never described, and must be requested.
     #[error("records of format {0} were not described; ask for it")]
     Unknown(FormatId),
-    /// It can't be read as the receiver wants.
+    /// The record can't be converted as the receiver requires.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
-    /// The record is not as long as its format says.
+    /// The record's length differs from that of its format.
     #[error("a record of format {format} has {size} bytes, and was said to have {stated}")]
     Size {
         /// The format.
         format: FormatId,
-        /// How long it is.
+        /// The record's length.
         size: usize,
-        /// How long it should be.
+        /// The format's length.
         stated: usize,
     },
-    /// The description is of another format than it says.
+    /// The description is of another format than it states.
     #[error("a description says that it is of format {stated}, and is of {is}; it is passed over")]
     Lie {
-        /// What was said.
+        /// The stated format.
         stated: FormatId,
-        /// What it is.
+        /// The actual format.
         is: FormatId,
     },
-    /// The description is none.
+    /// The description is not a format.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// A peer has too many formats.
@@ -79,7 +79,7 @@ pub enum ReadError {
     TooMany,
 }
 
-/// What is known of one peer's formats, for one format of our own.
+/// The known formats of one peer, for one format of this host.
 #[derive(Clone, Debug)]
 pub struct FormatReceiver {
     wanted: Arc<Format>,
@@ -87,16 +87,16 @@ pub struct FormatReceiver {
 }
 
 impl FormatReceiver {
-    /// For records that are to be read in this format.
+    /// A receiver of records that are converted to this format.
     pub fn new(wanted: Arc<Format>) -> Self {
         Self { wanted, known: Vec::new() }
     }
 
-    /// Learns a format. One that is known is not learnt again.
+    /// Learns a format. A known format is not learnt again.
     ///
     /// # Errors
-    /// If the description is none, lies, is one too many, or is of records that can't be read as
-    /// wanted - which is kept, so that each of them is refused with the same reason.
+    /// If the description is invalid, states a wrong identity, is one too many, or is of records that can't
+    /// be converted. The last error is kept, so that each such record is refused with the same reason.
     pub fn accept_description(
         &mut self,
         stated: FormatId,
@@ -120,10 +120,10 @@ impl FormatReceiver {
         failed.map_or(Ok(()), |mismatch| Err(mismatch.into()))
     }
 
-    /// Reads a record; `into` is as long as the wanted format. Allocates nothing.
+    /// Reads a record; `into` has the length of the wanted format. Allocates nothing.
     ///
     /// # Errors
-    /// If it can't be read; `into` is as before then.
+    /// If it can't be read; then `into` is unchanged.
     pub fn read(&self, format: FormatId, record: &[u8], into: &mut [u8]) -> Result<(), ReadError> {
         let wrong = |stated| ReadError::Size { format, size: record.len(), stated };
         if format == self.wanted.id() {

@@ -1,4 +1,4 @@
-//! What travels between two hosts: a channel's name with what concerns it.
+//! The frames between two hosts: a channel's name with a message about it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,10 @@ const FRAME_MAX: usize = MESSAGE_MAX + 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
-    /// "I have this channel open", with sinks or without; the other is to answer likewise.
+    /// The sender has this channel open, with sinks or without; with `answer` the other host must
+    /// answer likewise.
     Announce { channel: &'a str, wants: bool, answer: bool },
-    /// "I have it no more."
+    /// The sender has left the channel.
     Leave { channel: &'a str },
     /// A message on a channel.
     Event {
@@ -19,7 +20,7 @@ pub(crate) enum Frame<'a> {
         #[serde(with = "serde_bytes", borrow)]
         message: &'a [u8],
     },
-    /// A message that is sent again until it was taken, and the number of the one before it.
+    /// A message that is retransmitted until it was taken, and the number of its predecessor.
     Reliable {
         channel: &'a str,
         number: u64,
@@ -27,11 +28,12 @@ pub(crate) enum Frame<'a> {
         #[serde(with = "serde_bytes", borrow)]
         message: &'a [u8],
     },
-    /// "I have taken all up to this number, and have room for so many; begin again after it."
+    /// The sender has taken all up to this number, and has room for `room` more; with `again` the
+    /// other host retransmits from there.
     Credit { channel: &'a str, through: u64, room: u64, again: bool },
-    /// "Go on behind this number; in all I have dropped so many that you should have had."
+    /// The receiver must continue after this number; `dropped` is the total of events dropped for it.
     Skip { channel: &'a str, to: u64, dropped: u64 },
-    /// What the hosts' managers say to each other.
+    /// A message between the hosts' managers.
     Control {
         #[serde(with = "serde_bytes", borrow)]
         bytes: &'a [u8],
@@ -39,7 +41,7 @@ pub(crate) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Appends the frame; every one that is made here fits.
+    /// Appends the frame; every frame that is made here fits.
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         let content = match self {
@@ -65,7 +67,7 @@ impl<'a> Frame<'a> {
         rest.is_empty().then_some(frame)
     }
 
-    /// What it is about; nothing for managers.
+    /// The channel of the frame; `None` for managers' messages.
     pub(crate) fn channel(&self) -> Option<&'a str> {
         match self {
             Frame::Announce { channel, .. }

@@ -1,32 +1,32 @@
-//! Handlers in a stated order, each of which may change the event or stop those behind it. After
-//! Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before the dearer steps.
+//! Handlers in a stated order, each of which may change the event or keep it from the later ones.
+//! After Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before costlier steps.
 
 use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
 use crate::filter::{Filter, FilterInput, SharedBlocks, SinkState};
 
-/// Whether the handlers behind this one get the event.
+/// Whether the later handlers get the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continue {
-    /// They do.
+    /// The later handlers get the event.
     Next,
-    /// They do not: it is done with, or not wanted.
+    /// The event stops here: it is finished or not wanted.
     Stop,
 }
 
 /// An event on its way through handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct HandlerEvent<'e> {
-    /// Counts its source's events.
+    /// The number of the event among its source's events.
     pub sequence: u64,
-    /// When it is of no more use.
+    /// The deadline.
     pub deadline: Option<Instant>,
-    /// What rides on it.
+    /// The attributes.
     pub attributes: Attributes<'e>,
 }
 
-/// What a handler does with an event; it may change the record, but not its length.
+/// The action of a handler; it may change the record, but not its length.
 type Action<'h> = Box<dyn FnMut(&HandlerEvent<'_>, &mut [u8]) -> Continue + Send + 'h>;
 
 enum Step<'h> {
@@ -34,11 +34,11 @@ enum Step<'h> {
     Filter(Box<Filter>),
 }
 
-/// Handlers, the first one first.
+/// Handlers in their order.
 #[derive(Default)]
 pub struct Handlers<'h> {
     steps: Vec<Step<'h>>,
-    /// How often each was asked, and how often it stopped an event.
+    /// How often each was called, and how often it stopped an event.
     counts: Vec<(u64, u64)>,
     record: Vec<u8>,
 }
@@ -50,13 +50,13 @@ impl std::fmt::Debug for Handlers<'_> {
 }
 
 impl<'h> Handlers<'h> {
-    /// None yet.
+    /// Without handlers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one behind the others.
+    /// Adds a handler after the others.
     pub fn add(
         &mut self,
         action: impl FnMut(&HandlerEvent<'_>, &mut [u8]) -> Continue + Send + 'h,
@@ -64,7 +64,7 @@ impl<'h> Handlers<'h> {
         self.push(Step::Call(Box::new(action)))
     }
 
-    /// Adds a filter behind the others: what it does not let pass, or faults on, stops there.
+    /// Adds a filter after the others: events that it refuses, or faults on, stop there.
     pub fn add_filter(&mut self, filter: Filter) -> &mut Self {
         self.push(Step::Filter(Box::new(filter)))
     }
@@ -75,14 +75,14 @@ impl<'h> Handlers<'h> {
         self
     }
 
-    /// How often each handler was asked, and how often it stopped an event, in their order.
+    /// How often each handler was called, and how often it stopped an event, in their order.
     #[must_use]
     pub fn counts(&self) -> &[(u64, u64)] {
         &self.counts
     }
 
-    /// Runs the handlers on an event; what is left of it if none stopped it. Allocates only while
-    /// records grow.
+    /// Runs the handlers on an event; returns the resulting record if no handler stopped it.
+    /// Allocates only while records grow.
     pub fn run(
         &mut self,
         now: Instant,

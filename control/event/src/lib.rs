@@ -1,20 +1,18 @@
 //! Events: typed records on named channels.
 //!
-//! A **format** says what a record holds, in the language of E-code's declarations; it travels as
-//! text, once, before the first event that has it. A record travels as it lies in its sender's memory;
-//! the receiver makes a **plan** once, which turns the sender's layout into its own, as ECho's
-//! PBIO did: equal formats cost one copy, members that one side does not know cost nothing and
-//! break nothing. **Attributes** are names with values that ride on an event without being part of its
-//! format.
+//! A **format** states the content of a record, in the language of E-code's declarations. It is sent as
+//! text, once, before its first event. A record is sent as it lies in its sender's memory. The receiver
+//! makes a **plan** once, which converts the sender's layout to its own, as ECho's PBIO did. Equal formats
+//! cost one copy; members that one side does not know cost nothing and break nothing. **Attributes** are
+//! names with values that accompany an event without being part of its format.
 //!
-//! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
-//! the order of their deadlines, filters in E-code. An [`Exchange`] is a host's channels and their
-//! members on other hosts: it has no I/O, so a transport's loop takes its frames from
-//! [`Exchange::poll_transmit`].
+//! A [`Channel`] is one host's end: sinks with a bound and an overflow rule each, events in the order of
+//! their deadlines, filters in E-code. An [`Exchange`] has a host's channels and their members on other
+//! hosts. It does no I/O: a transport's loop takes its frames from [`Exchange::poll_transmit`].
 //!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
-//! form for serde, borrowed when read. For the records themselves no library fits: those that
-//! allow for growth write each field by a tag, or want a schema compiler.
+//! form for serde, borrowed when read. No library fits the records themselves: those that allow for
+//! growth write each field with a tag, or need a schema compiler.
 //!
 //! Pure: no clock, no I/O, no threads.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What travels between two members of a channel: a format's description, a wish for one, an event.
+//! The messages between two members of a channel: a format's description, a request for one, an event.
 
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use crate::format::{Format, FormatId};
 
 /// The longest message, in bytes: the largest record, all attributes, and the envelope.
 pub const MESSAGE_MAX: usize = 72 * 1024;
-/// The first byte of each message, so that peers of other versions are told apart.
+/// The first byte of each message, which distinguishes peers of other versions.
 const VERSION: u8 = 1;
 
-/// A message. Its bytes are those that it was read from.
+/// A message. It borrows the bytes that it was decoded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// "Records of this identity look so."
+    /// Describes a format.
     Describe {
         /// The format's identity.
         format: FormatId,
@@ -23,27 +23,27 @@ pub enum Message<'a> {
         /// Its canonical text.
         text: &'a str,
     },
-    /// "What do records of this identity look like?"
+    /// Requests the description of a format.
     Request {
         /// The format's identity.
         format: FormatId,
     },
     /// A record.
     Event {
-        /// What it looks like.
+        /// Its format.
         format: FormatId,
-        /// Counts this source's events on the channel.
+        /// The number of the event among this source's events on the channel.
         sequence: u64,
-        /// How long after being sent it is still wanted; no clock is shared.
+        /// The time that was left until its deadline when it was sent; no clock is shared.
         left: Option<Duration>,
-        /// What rides on it.
+        /// The attributes.
         attributes: Attributes<'a>,
         /// The record, as it lies in the sender's memory.
         record: &'a [u8],
     },
 }
 
-/// As it is encoded.
+/// The encoded form.
 #[derive(Serialize, Deserialize)]
 enum Wire<'a> {
     Describe {
@@ -68,24 +68,24 @@ enum Wire<'a> {
 /// Why a message can't be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// It has more than [`MESSAGE_MAX`] bytes.
+    /// The message has more than [`MESSAGE_MAX`] bytes.
     #[error("the message takes more than {MESSAGE_MAX} bytes; send less at a time")]
     TooLarge,
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Too long.
+    /// The bytes are too many.
     #[error("the message has {0} bytes, more than {MESSAGE_MAX}")]
     TooLarge(usize),
-    /// A peer of another version.
+    /// The peer has another version.
     #[error("the message is of version {0}, and this understands {VERSION}; update the older peer")]
     Version(u8),
-    /// Not a message of ours.
+    /// The bytes are not a message of this protocol.
     #[error("the message ends in the middle, or is none; the sender is broken")]
     Malformed,
-    /// Its attributes are wrong.
+    /// The attributes are invalid.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
 }
@@ -99,7 +99,7 @@ impl<'a> Message<'a> {
     /// Appends the message to a buffer; allocates only while the buffer grows.
     ///
     /// # Errors
-    /// If it is too large; the buffer is as before then.
+    /// If it is too large; then the buffer is unchanged.
     pub fn encode(&self, to: &mut Vec<u8>) -> Result<(), EncodeError> {
         let wire = match *self {
             Self::Describe { format, name, text } => Wire::Describe { format, name, text },
@@ -130,10 +130,10 @@ impl<'a> Message<'a> {
         size.map(|_| ()).ok_or(EncodeError::TooLarge)
     }
 
-    /// Reads a message; allocates nothing.
+    /// Decodes a message; allocates nothing.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The error in the bytes.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         if bytes.len() > MESSAGE_MAX {
             return Err(DecodeError::TooLarge(bytes.len()));

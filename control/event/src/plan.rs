@@ -1,12 +1,13 @@
-//! From a sender's layout to a receiver's: made once for each pair of formats, applied to each event.
+//! Conversion from a sender's layout to a receiver's: planned once for each pair of formats,
+//! applied to each event.
 //!
-//! Members are found by name. What the sender has not is 0; what the receiver has not is passed
-//! over; of arrays the common part is taken. A number may become a wider one that holds all of its
-//! values; anything else is a mismatch, told before any event.
+//! Members are matched by name. Members that the sender lacks become 0, and those that the receiver
+//! lacks are skipped; of arrays the common part is taken. A number may become a wider one that
+//! holds all of its values. Anything else is a mismatch, reported before any event.
 
 use selvedge_control_code::{Number, Storage, Struct, Type};
 
-/// How records of one layout become records of another.
+/// The conversion of records of one layout into records of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     from_size: usize,
@@ -22,7 +23,7 @@ enum Step {
     Widen { from: usize, to: usize, was: Storage, is: Storage },
 }
 
-/// Two formats that can't be made to fit.
+/// Two formats that do not match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{path}\" is sent as {sent} and read as {read}; read it as {sent}, or under another name"
@@ -30,18 +31,18 @@ enum Step {
 pub struct Mismatch {
     /// The member.
     pub path: String,
-    /// Its type in the sender's format.
+    /// The member's type in the sender's format.
     pub sent: String,
-    /// Its type in the receiver's.
+    /// The member's type in the receiver's format.
     pub read: String,
 }
 
 impl Plan {
-    /// From a sender's struct to a receiver's. Work and memory are linear in the numbers that they
-    /// have in common, which their size bounds.
+    /// Plans the conversion from a sender's struct to a receiver's. Work and memory are linear in
+    /// the numbers that they have in common, which their size bounds.
     ///
     /// # Errors
-    /// The first member that can't be read as the receiver wants.
+    /// The first member that can't be converted.
     pub fn new(from: &Struct, to: &Struct) -> Result<Self, Mismatch> {
         let (from_size, to_size) = (from.size as usize, to.size as usize);
         let mut plan = Self { from_size, to_size, is_whole: false, steps: Vec::new() };
@@ -54,7 +55,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Reads a record. `false`, and nothing done, if a length is not the format's.
+    /// Converts a record. Returns `false`, and does nothing, if a length differs from the format's.
     pub fn apply(&self, from: &[u8], to: &mut [u8]) -> bool {
         if from.len() != self.from_size || to.len() != self.to_size {
             return false;
@@ -139,7 +140,7 @@ impl Plan {
         }
     }
 
-    /// Adds a copy, or makes the last one longer.
+    /// Adds a copy, or extends the last one.
     fn copy(&mut self, at: usize, put: usize, more: usize) {
         if let Some(Step::Copy { from, to, size }) = self.steps.last_mut()
             && (*from + *size, *to + *size) == (at, put)
@@ -151,7 +152,7 @@ impl Plan {
     }
 }
 
-/// Whether a type holds all values of another, exactly.
+/// Whether a type holds all values of another exactly.
 fn holds(was: Storage, is: Storage) -> bool {
     let range = |storage| match storage {
         Storage::Char => Some((0, 8)),

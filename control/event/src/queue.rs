@@ -1,26 +1,25 @@
-//! What waits for one subscriber: earliest deadline first, never more than its bound. Named by what
-//! happens when it is full.
+//! The events that wait for one subscriber: earliest deadline first, never more than its bound.
 
 use std::collections::VecDeque;
 
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
-/// What happens to an event that comes when a subscriber's bound is reached.
+/// The rule for an event that comes when a subscriber's bound is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
-    /// The oldest that waits is dropped.
+    /// The oldest waiting event is dropped.
     DropOldest,
     /// The new one is dropped.
     DropNewest,
-    /// Only the newest is kept, whatever the bound is.
+    /// Only the newest event is kept, whatever the bound is.
     Latest,
-    /// The source is told, and nobody gets the event until there is room.
+    /// The source gets an error, and no sink gets the event until there is room.
     Block,
 }
 
-/// An event that waits, by its place in the channel's store.
+/// A waiting event, by its place in the channel's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedEvent {
     pub(crate) deadline: Option<Instant>,
@@ -29,22 +28,22 @@ pub(crate) struct QueuedEvent {
 }
 
 impl QueuedEvent {
-    /// Events without a deadline come last; equal ones in the order of being sent.
+    /// The order of delivery. Events without a deadline come last; equal ones in the order of being sent.
     pub(crate) fn rank(self) -> (Instant, u64) {
         (self.deadline.unwrap_or(Instant(u64::MAX)), self.sequence)
     }
 
-    /// Whether it is too late for it.
+    /// Whether its deadline has passed.
     pub(crate) fn is_expired(self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline < now)
     }
 }
 
-/// Sorted, the most urgent first. All memory is taken at the start.
+/// Sorted, the most urgent first. All memory is allocated at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     waiting: VecDeque<QueuedEvent>,
-    /// Whether each came behind those that waited, so that the first is the oldest.
+    /// Whether each event was appended at the end, so that the first is the oldest.
     is_straight: bool,
     bound: usize,
     overflow: Overflow,
@@ -65,18 +64,18 @@ impl Queue {
         self.overflow == Overflow::Block && self.waiting.len() >= self.bound
     }
 
-    /// How many more it takes, if a source has to wait beyond.
+    /// The number of further events, if a source has to wait after them.
     pub(crate) fn room(&self) -> Option<usize> {
         (self.overflow == Overflow::Block).then(|| self.bound.saturating_sub(self.waiting.len()))
     }
 
-    /// Whether the next event would be the one to go.
+    /// Whether the next event would be dropped.
     pub(crate) fn refuses(&self) -> bool {
         self.overflow == Overflow::DropNewest && self.waiting.len() >= self.bound
     }
 
-    /// Takes an event; what has to go for it comes back, which may be itself. Constant where events
-    /// come in the order of their deadlines, or have none; linear in the bound otherwise.
+    /// Adds an event; returns the event that is dropped for it, which may be itself. Constant time
+    /// if events come in the order of their deadlines, or have none; otherwise linear in the bound.
     pub(crate) fn push(&mut self, event: QueuedEvent) -> Option<QueuedEvent> {
         let mut gone = None;
         if self.waiting.len() >= self.bound {
@@ -98,7 +97,7 @@ impl Queue {
         gone
     }
 
-    /// The place of the one that was sent first.
+    /// The place of the event that was sent first.
     fn oldest(&self) -> Option<usize> {
         if self.is_straight {
             return (!self.waiting.is_empty()).then_some(0);
@@ -120,7 +119,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Beside a list that is sorted anew and searched each time.
+    /// Compares with a list that is sorted and searched anew each time.
     #[test]
     fn order_and_the_oldest_are_those_of_a_plain_list() {
         for (overflow, bound) in
@@ -132,7 +131,7 @@ mod tests {
             for sequence in 0..20_000 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let random = seed >> 33;
-                // Stretches in order, without deadlines, and mixed.
+                // Runs in order, without deadlines, and mixed.
                 let deadline = match sequence / 100 % 3 {
                     0 => None,
                     1 => Some(Instant(sequence)),

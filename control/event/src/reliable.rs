@@ -1,10 +1,10 @@
-//! Reliable events between two hosts: the source keeps them until each member has taken them, and
-//! sends no more than a member has room for; the member takes them in order, once. A slow member
-//! holds up nobody else, and what is kept for it is bounded: beyond, the oldest are dropped for
-//! it alone, and both ends are told.
+//! Reliable events between two hosts. The source keeps them until each member has taken them, and
+//! sends no more than a member has room for. The member takes them in order, once. A slow member
+//! delays no other, and the number kept for it is bounded: beyond that the oldest are dropped for
+//! it alone, and both ends are notified.
 //!
-//! An event names the one that the member was promised before, so a gap is seen at once and filters
-//! may leave members out. What is lost on the way is sent again from the first that is missing.
+//! An event names its predecessor for the member, so a gap is noticed at once and filters may leave
+//! members out. Lost events are retransmitted from the first missing one on.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use selvedge_units::{Duration, Instant};
 use crate::attribute::Attributes;
 use crate::event::Event;
 
-/// The most reliable events of a channel that are kept for members that have not taken them.
+/// The largest number of reliable events of a channel that are kept for members that have not taken them.
 pub const HELD_MAX: usize = 4096;
-/// The most bytes of them.
+/// The largest number of their bytes.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
-/// How long what was promised is kept for a member that is gone, in case that it comes back.
+/// How long owed events are kept for a departed member, in case it comes back.
 pub const RESUME: Duration = Duration::from_secs(60);
-/// The most events on their way to a member.
+/// The largest number of events in flight to a member.
 pub(crate) const WINDOW: u64 = 256;
-/// When what was not acknowledged is sent again: at first, and at most.
+/// When unacknowledged events are retransmitted: at first, and at most.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How many are sent again at once when nothing is heard.
+/// The number of events that are retransmitted at once if no answer comes.
 const RETRY_BURST: usize = 16;
 /// How long an acknowledgement may wait for more events, and for how many.
 const ACK_DELAY: Duration = Duration::from_millis(10);
@@ -35,11 +35,11 @@ struct Entry {
     deadline: Option<Instant>,
     attributes: Vec<u8>,
     record: Vec<u8>,
-    /// How many members have not taken it.
+    /// The number of members that have not taken it.
     owed: usize,
 }
 
-/// The reliable events of a channel that some member has not taken.
+/// The reliable events of a channel that at least one member has not taken.
 #[derive(Debug)]
 pub(crate) struct ReliableLog {
     first: u64,
@@ -49,7 +49,7 @@ pub(crate) struct ReliableLog {
 }
 
 impl ReliableLog {
-    /// Numbers go on from the time, so that a channel that is opened again does not use one twice.
+    /// Numbers start at the current time, so that a channel that is reopened does not reuse one.
     pub(crate) fn new(now: Instant) -> Self {
         Self { first: now.0.max(1), entries: VecDeque::new(), bytes: 0, spare: Vec::new() }
     }
@@ -58,7 +58,7 @@ impl ReliableLog {
         self.entries.len()
     }
 
-    /// Keeps an event that is owed to so many; its number.
+    /// Keeps an event that is owed to `owed` members; returns its number.
     pub(crate) fn push(&mut self, event: Event<'_>, owed: usize) -> u64 {
         let mut entry = self.spare.pop().unwrap_or_default();
         (entry.deadline, entry.owed) = (event.deadline, owed);
@@ -78,13 +78,13 @@ impl ReliableLog {
         Some(Event { deadline: entry.deadline, attributes, record: &entry.record })
     }
 
-    /// Whether much memory is held, and a member's oldest event is among the older half of it.
+    /// Whether the log holds much memory, and a member's oldest event is in its older half.
     pub(crate) fn presses_log(&self, oldest: Option<u64>) -> bool {
         let middle = self.first + self.entries.len() as u64 / 2;
         self.bytes > HELD_BYTES_MAX / 2 && oldest.is_some_and(|oldest| oldest <= middle)
     }
 
-    /// One member less is owed an event.
+    /// Notes that one member less is owed an event.
     pub(crate) fn settle(&mut self, number: u64) {
         let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(entry) = at.and_then(|at| self.entries.get_mut(at)) {
@@ -95,7 +95,7 @@ impl ReliableLog {
         }
     }
 
-    /// If there are too many, the number of the oldest, which is taken out.
+    /// If there are too many events, removes the oldest; returns its number.
     pub(crate) fn overflow(&mut self) -> Option<u64> {
         let is_full = self.entries.len() > HELD_MAX || self.bytes > HELD_BYTES_MAX;
         let oldest = (is_full && !self.entries.is_empty()).then_some(self.first)?;
@@ -114,19 +114,19 @@ impl ReliableLog {
     }
 }
 
-/// What a source owes to one member.
+/// The events that a source owes to one member.
 #[derive(Debug)]
 pub(crate) struct SendWindow {
     /// Numbers of events, ascending.
     events: VecDeque<u64>,
-    /// How many of them are on their way.
+    /// The number of these that are in flight.
     sent: usize,
-    /// The last that the member has taken or was dropped for it; 0 before the first.
+    /// The last event that the member has taken or that was dropped for it; 0 before the first.
     settled: u64,
     room: u64,
     retry: Duration,
     retry_at: Option<Instant>,
-    /// How many were dropped for it, in all.
+    /// The number of events dropped for it in total.
     dropped: u64,
 }
 
@@ -149,7 +149,7 @@ impl SendWindow {
         self.events.len()
     }
 
-    /// The oldest that is owed.
+    /// The oldest event that is owed.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.events.front().copied()
     }
@@ -162,7 +162,7 @@ impl SendWindow {
         self.retry_at
     }
 
-    /// Owes one more. The number before it, if it may be sent now; it counts as sent then.
+    /// Adds an event. If it may be sent now, it counts as sent, and its predecessor is returned.
     pub(crate) fn push(&mut self, now: Instant, number: u64) -> Option<u64> {
         let before = self.events.back().copied().unwrap_or(self.settled);
         let is_next = self.sent == self.events.len() && (self.sent as u64) < self.room;
@@ -175,13 +175,13 @@ impl SendWindow {
         Some(before)
     }
 
-    /// The number before the last that is owed.
+    /// The predecessor of the last event that is owed.
     pub(crate) fn previous_number(&self) -> u64 {
         let at = self.events.len().checked_sub(2);
         at.map_or(self.settled, |at| self.events[at])
     }
 
-    /// The next that may be sent, with the number before it; counts as sent.
+    /// The next event that may be sent, with its predecessor; it counts as sent.
     pub(crate) fn next(&mut self) -> Option<(u64, u64)> {
         if self.sent as u64 >= self.room {
             return None;
@@ -196,9 +196,9 @@ impl SendWindow {
         Some((number, before))
     }
 
-    /// The member has taken all up to a number, has room for so many beyond, and may have missed what
-    /// was sent since. `settle` hears of each that is owed no more.
-    /// True if the member is behind what was dropped for it, and has to be told to go on.
+    /// Handles a credit: the member has taken all events up to a number, has room for `room` more, and may
+    /// have missed the ones sent since. `settle` is called for each event that is no longer owed. Returns
+    /// true if the member is behind the dropped events, and must be notified to continue.
     pub(crate) fn credit(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl SendWindow {
         through < self.settled
     }
 
-    /// Nothing was heard for long: how many to send again, at least one, whatever the room is.
+    /// Handles a missing answer; returns how many events to retransmit, at least one, whatever the room is.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         if self.retry_at.is_none_or(|at| at > now) || self.events.is_empty() {
             return 0;
@@ -237,7 +237,7 @@ impl SendWindow {
         self.step()
     }
 
-    /// An event is kept no more: true if this member was owed it.
+    /// Drops an event that is no longer kept; returns true if it was owed to this member.
     pub(crate) fn drop_oldest(&mut self, number: u64) -> bool {
         if self.events.front() != Some(&number) {
             return false;
@@ -249,50 +249,50 @@ impl SendWindow {
         true
     }
 
-    /// Up to where the member is to go on, and how many were dropped for it in all.
+    /// The number after which the member must continue, and the total of events dropped for it.
     pub(crate) fn skip(&self) -> (u64, u64) {
         (self.settled, self.dropped)
     }
 
-    /// The member is gone, or what it is sent is lost: all is to be sent again when it is back.
+    /// Schedules the retransmission of all events at once, since the member is new or back.
     pub(crate) fn retransmit_all(&mut self, now: Instant) {
         (self.sent, self.room, self.retry) = (0, WINDOW, RETRY);
         self.retry_at = (!self.events.is_empty()).then_some(now);
     }
 
-    /// All that is owed.
+    /// Takes all events that are owed.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = u64> {
         self.sent = 0;
         self.events.drain(..)
     }
 }
 
-/// What has come from one source, in order.
+/// The events received from one source, in order.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWindow {
-    /// The last number; 0 before the first.
+    /// The last number that was taken; 0 before the first.
     through: u64,
-    /// How many were taken since the source was told.
+    /// The number of events taken since the last acknowledgement.
     unacknowledged: u64,
-    /// For how many more the source was told that there is room.
+    /// The room that was last granted to the source.
     granted: u64,
     ack_at: Option<Instant>,
-    /// Whether an event was refused for want of room since.
+    /// Whether an event was refused since then for lack of room.
     lacks_credit: bool,
-    /// The gap that was told already.
+    /// The last gap that was reported, and when.
     requested: Option<(u64, Instant)>,
-    /// How many the source has dropped, in all, as it said.
+    /// The total of dropped events that the source has reported.
     missed: u64,
 }
 
-/// What an event is to its receiver.
+/// The place of an event in the receiver's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The next one.
+    /// The next event.
     Next,
-    /// It was taken before.
+    /// The event was taken before.
     Repeat,
-    /// Some before it are missing.
+    /// Earlier events are missing.
     Early,
 }
 
@@ -315,7 +315,7 @@ impl ReceiveWindow {
         self.lacks_credit
     }
 
-    /// The next one was taken; `room` is for how many more there is.
+    /// Notes that the next event was taken; `room` is the room for further ones.
     pub(crate) fn take(&mut self, now: Instant, number: u64, room: u64) {
         (self.through, self.lacks_credit, self.requested) = (number, false, None);
         self.unacknowledged += 1;
@@ -324,13 +324,13 @@ impl ReceiveWindow {
         self.schedule_ack(now, wait);
     }
 
-    /// There was no room for it.
+    /// Notes that there was no room for the event.
     pub(crate) fn refuse_for_credit(&mut self, now: Instant) {
         self.lacks_credit = true;
         self.schedule_ack(now, ACK_DELAY);
     }
 
-    /// Whether the source is to be asked again for what is missing; once for each gap and retry.
+    /// Whether to request the missing events again; once for each gap and retry interval.
     pub(crate) fn ask(&mut self, now: Instant) -> bool {
         let known =
             self.requested.is_some_and(|(at, when)| at == self.through && now < when + RETRY);
@@ -341,7 +341,7 @@ impl ReceiveWindow {
         true
     }
 
-    /// Sinks have taken events: whether the source should hear of the room.
+    /// Schedules a report of the room that sinks have made, if the source should know of it.
     pub(crate) fn freed(&mut self, now: Instant, room: u64) {
         let left = self.granted.saturating_sub(self.unacknowledged);
         if room > left && left * 2 <= room && left < WINDOW / 4 && self.through > 0 {
@@ -349,14 +349,15 @@ impl ReceiveWindow {
         }
     }
 
-    /// The source is told now: up to where all was taken.
+    /// Notes that an acknowledgement is sent now; returns the last number that was taken.
     pub(crate) fn acknowledge(&mut self, room: u64) -> u64 {
         (self.unacknowledged, self.granted, self.ack_at) = (0, room, None);
         self.lacks_credit = room == 0;
         self.through
     }
 
-    /// The source goes on behind a number, having dropped so many in all; how many of them are news.
+    /// Skips to a number, since the source has dropped events; returns how many of the total
+    /// `dropped` are new.
     pub(crate) fn skip(&mut self, now: Instant, to: u64, dropped: u64) -> u64 {
         self.through = self.through.max(to);
         self.requested = None;

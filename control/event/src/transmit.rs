@@ -1,4 +1,4 @@
-//! Frames that wait for the transport: the exchange puts them in, and the transport's loop takes them out.
+//! Frames that wait for the transport: the exchange adds them, and the transport's loop takes them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 use crate::event::ChannelId;
 use crate::frame::Frame;
 
-/// Memory that is kept between frames; more is given back when all frames are sent.
+/// Memory that is kept between frames, in bytes; more is freed when all frames are sent.
 const KEPT_MAX: usize = 1 << 20;
 
 /// A host, as the transport knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// What a transport has noticed of a host by itself.
+/// A transport's observation of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportEvent {
-    /// It can be reached from now on.
+    /// The host is reachable from now on.
     Up(HostId),
-    /// It is gone: it has ended, or the network is cut.
+    /// The host is gone: it has ended, or the network is cut.
     Down(HostId),
 }
 
-/// For whom a frame is.
+/// The recipients of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
-    /// Every host that can be reached.
+    /// Every reachable host.
     All,
     /// These hosts.
     Hosts(&'a [HostId]),
-    /// These hosts, which are all that want the channel's events. A transport that reaches them at once
-    /// may do so, even if it reaches hosts that want no more.
+    /// These hosts, which are all that want the channel's events. A transport may send to all of
+    /// them at once, even if further hosts receive the frame.
     Subscribers {
         /// The channel's name.
         channel: &'a str,
@@ -43,20 +43,20 @@ pub enum Destination<'a> {
 /// How a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// At once, behind every frame that was sent to the host before.
+    /// At once, after every frame that was sent to the host before.
     Control,
-    /// An event, which may wait a moment for others to the same host. If the transport has no room for
-    /// it, the event is lost, and [`Exchange::handle_refused`](crate::Exchange::handle_refused) counts it.
+    /// An event, which may wait a moment for others to the same host. If the transport has no room for it,
+    /// the event is lost, and [`Exchange::handle_refused`](crate::Exchange::handle_refused) counts it.
     Event(ChannelId),
-    /// As [`Class::Event`], but the exchange keeps the event and sends it again if it is lost.
+    /// As [`Class::Event`], but the exchange keeps the event and retransmits it if it is lost.
     Reliable,
 }
 
-/// A frame that the transport sends: whole, in order between each two hosts. It may be lost; the
-/// exchange never waits.
+/// A frame for the transport to send: whole, and in order between each two hosts. It may be lost;
+/// the exchange never waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {
-    /// For whom it is.
+    /// The recipients.
     pub to: Destination<'a>,
     /// How it is sent.
     pub class: Class,
@@ -74,8 +74,8 @@ struct Outgoing {
     channel: Option<Arc<str>>,
 }
 
-/// Frames in the order in which they are sent. Their bytes lie one after the other in memory that is used
-/// again as soon as all are sent, so that nothing is allocated or copied for a frame.
+/// Frames in the order in which they are sent. Their bytes lie one after the other in memory that
+/// is reused as soon as all are sent, so that no frame is allocated or copied.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
@@ -100,7 +100,8 @@ impl Outbox {
         self.push(frame, class, [to], None);
     }
 
-    /// Sends a frame to hosts, at least one; with a channel's name, if they are all that want its events.
+    /// Sends a frame to at least one host; with a channel's name if these are all hosts that want
+    /// its events.
     pub(crate) fn send_all(
         &mut self,
         to: impl IntoIterator<Item = HostId>,

@@ -1,4 +1,4 @@
-//! Channels in virtual time: order by deadline, bounds, filters, and that sinks do not harm each other.
+//! Channels in virtual time: order by deadline, bounds, filters, and isolation between sinks.
 
 use proptest::prelude::*;
 use selvedge_control_code::Interpreted;
@@ -36,7 +36,7 @@ fn send(
     channel.publish(Instant(now), event, blocks)
 }
 
-/// All that a sink gets now.
+/// Takes all events that a sink can get now.
 fn take(channel: &mut Channel, now: u64, sink: SinkId) -> Vec<i64> {
     let mut got = Vec::new();
     while let Some(delivery) = channel.poll_sink(Instant(now), sink) {
@@ -54,12 +54,12 @@ fn the_earliest_deadline_goes_first_and_expired_events_are_dropped() {
     for (number, deadline) in [(1, None), (2, Some(90)), (3, Some(50)), (4, Some(10)), (5, None)] {
         assert_eq!(send(&mut channel, 0, number, deadline, &mut blocks), Ok(2));
     }
-    // At 10 the fourth is just in time; at 11 it is late.
+    // At 10 the fourth event is just in time; at 11 it is late.
     assert_eq!(take(&mut channel, 10, first), [4, 3, 2, 1, 5]);
     assert_eq!(take(&mut channel, 11, second), [3, 2, 1, 5]);
     let sink_counts = channel.sink_counts(second).unwrap();
     assert_eq!(sink_counts, SinkCounts { delivered: 4, expired: 1, ..SinkCounts::default() });
-    // Among all sinks, too.
+    // The same among all sinks.
     send(&mut channel, 20, 6, None, &mut blocks).unwrap();
     send(&mut channel, 20, 7, Some(30), &mut blocks).unwrap();
     let mut order = Vec::new();
@@ -81,7 +81,7 @@ fn full_queues_do_as_they_are_named() {
         let quick = channel.subscribe(plain(3, Overflow::DropOldest)).unwrap();
         for number in 1..=5 {
             send(&mut channel, 0, number, None, &mut blocks).unwrap();
-            // Who is quick loses nothing, whatever the slow one does.
+            // The quick sink loses nothing, whatever the slow one does.
             assert_eq!(take(&mut channel, 0, quick), [number]);
         }
         assert_eq!(take(&mut channel, 0, slow), kept, "{overflow:?}");
@@ -119,7 +119,7 @@ fn waking_one_goes_round_those_that_have_room() {
     }
     let all = sinks.map(|sink| take(&mut channel, 0, sink));
     assert_eq!(all, [vec![0, 3], vec![1], vec![2, 4]]);
-    // The last one was lost once, and is counted once.
+    // The last event was lost once, and is counted once.
     let lost: u64 = sinks.iter().map(|sink| channel.sink_counts(*sink).unwrap().overflowed).sum();
     assert_eq!(lost, 1);
 }
@@ -213,7 +213,7 @@ fn a_control_channels_filter_sets_a_parameter_of_a_data_channels() {
     assert_eq!(take(&mut data, 0, sink), [5]);
     assert_eq!(data.sent(), (3, 2));
     assert_eq!(blocks.get("shared"), Some(&6_i64.to_le_bytes()[..]));
-    // Who declares it otherwise does not get in.
+    // A filter with another declaration is refused.
     let other = program("x", "shared { int a; };\n{ return 1; }", data.format()).unwrap();
     let refused = Filter::new(Box::new(Interpreted::new(other)), "shared", &mut blocks);
     assert!(refused.unwrap_err().to_string().contains("\"shared\""));
@@ -237,7 +237,7 @@ fn a_filter_that_faults_harms_its_own_sink_only() {
         others += 1;
     }
     assert_eq!(others, 0);
-    // A channel filter that faults lets nobody have the event.
+    // A channel filter with a fault keeps the event from all sinks.
     let endless = filter(&channel, "{ for (;;); }", &mut blocks);
     channel.set_filter(Some(endless));
     assert_eq!(send(&mut channel, 0, 1, None, &mut blocks), Ok(0));
@@ -298,7 +298,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every event that was offered to a sink has one fate; and none is given after its deadline.
+    /// Every event that was offered to a sink has one fate, and none is delivered after its deadline.
     #[test]
     fn each_event_has_one_fate(steps in steps(), one in any::<bool>()) {
         let wake = if one { Wake::One } else { Wake::All };

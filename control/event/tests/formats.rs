@@ -1,4 +1,4 @@
-//! Formats grow without breaking a peer, and lies are found out.
+//! Formats grow without breaking a peer, and false descriptions are detected.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn members_come_and_go() {
     assert!(some.contains(&&("cpu".to_owned(), Number::Signed(-5))));
     assert!(some.contains(&&("seq".to_owned(), Number::Signed(1 << 40))));
     assert!(some.contains(&&("disks[1].busy".to_owned(), Number::Signed(0))));
-    // And back: what the old one does not know is passed over.
+    // In the other direction, members that the old format lacks are skipped.
     let bytes = record(
         &new,
         &[
@@ -136,13 +136,13 @@ fn a_format_is_told_once_and_lies_are_found_out() {
     format_receiver.accept_description(id, name, text).unwrap();
     assert_eq!(format_receiver.read(id, &[1, 0, 0, 0], &mut into), Ok(()));
     assert_eq!(into, [1, 0, 0, 0, 0, 0, 0, 0]);
-    // A record that is not as long as was said leaves everything as it was.
+    // A record with a wrong length leaves everything unchanged.
     for size in [0, 3, 5, 4096] {
         let wrong = format_receiver.read(id, &vec![9; size], &mut into).unwrap_err();
         assert!(matches!(wrong, ReadError::Size { stated: 4, .. }), "{wrong}");
         assert_eq!(into[0], 1);
     }
-    // A peer that describes without end is stopped.
+    // A peer that sends endless descriptions is stopped.
     for number in 0..200 {
         let one = format(&format!("input {{ int x{number}; }};"));
         let done = format_receiver.accept_description(one.id(), "x", one.text());
@@ -160,7 +160,7 @@ fn what_is_no_format_is_refused() {
     assert!(matches!(Format::parse("f", "const A = 1;"), Err(FormatError::Records { .. })));
     let two = Format::parse("f", "input { int a; }; output { int b; };");
     assert!(matches!(two, Err(FormatError::Records { records: 2, .. })));
-    // Constants are written out, so the same members are the same format.
+    // Constants are written out, so formats with the same members are the same.
     let named = format("const N = 3; input { int a[N]; };");
     assert_eq!(named.id(), format("input { int a[3]; };").id());
     assert_eq!(format(named.text()), named);
@@ -237,7 +237,7 @@ fn layouts() -> impl Strategy<Value = Struct> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever two peers have in common arrives as it was; the rest is zero.
+    /// The members that two peers have in common arrive unchanged; the rest is zero.
     #[test]
     fn any_two_formats_read_what_they_share(
         from in layouts(),

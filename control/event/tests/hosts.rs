@@ -1,4 +1,4 @@
-//! Several hosts in virtual time: they find each other by a channel's name, and notice who goes.
+//! Several hosts in virtual time: they find each other by a channel's name, and notice departures.
 
 mod world;
 
@@ -17,18 +17,18 @@ fn hosts_that_share_a_name_meet_and_late_ones_too() {
     world.settle();
     assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Joined)]);
     assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
-    // The third comes late, and gets what is sent from then on.
+    // The third host comes late, and gets the events that are sent from then on.
     let late = world.open(2, FORMAT);
     let late_sink = world.subscribe(2, late);
     world.settle();
     assert_eq!(world.hosts[0].members(channels[0]).count(), 2);
     assert_eq!(world.send(0, channels[0], &[2; 8], None), 2);
-    // Everyone is source and sink: here it is heard at once, before what is under way.
+    // Each host is source and sink: its own sink gets the event at once, before those in flight.
     assert_eq!(world.send(1, channels[1], &[3; 8], None), 1);
     world.settle();
     assert_eq!(world.take(1, channels[1], sink), [vec![1; 8], vec![3; 8], vec![2; 8]]);
     assert_eq!(world.take(2, late, late_sink), [vec![2; 8], vec![3; 8]]);
-    // Who leaves is known at once.
+    // A host that leaves is noticed at once.
     world.with(2, |exchange, _| exchange.leave(late));
     world.settle();
     assert!(world.notices(0).contains(&(HostId(2), NoticeKind::Left)));
@@ -76,7 +76,7 @@ fn members_of_other_versions_read_what_they_know() {
     assert_eq!(world.send(0, old, &number, None), 2);
     world.settle();
     assert_eq!(world.take(1, new, sinks[1]), [[&[0; 8], &number[..]].concat()]);
-    // A long is no double: told, once, and nobody else is harmed.
+    // A long is no double: the mismatch is reported once, and no other host is affected.
     assert_eq!(world.take(2, other, sinks[2]).len(), 0);
     world.send(0, old, &number, None);
     world.settle();
@@ -85,12 +85,12 @@ fn members_of_other_versions_read_what_they_know() {
         _ => None,
     });
     assert_eq!(unreadable.collect::<Vec<_>>(), ["number"]);
-    // And back.
+    // In the other direction.
     let record = [&[9; 8], &number[..]].concat();
     world.send(1, new, &record, None);
     world.settle();
     assert_eq!(world.take(0, old, sinks[0]).last().unwrap(), &number);
-    // One host has one format for a name.
+    // One host has one format for each name.
     let format = Format::parse("f", "input { int x; };").unwrap();
     let refused = world.with(0, |exchange, now| exchange.open(now, "load", &format, Wake::All));
     assert!(matches!(refused, Err(OpenError::Format { .. })));
@@ -105,7 +105,7 @@ fn deadlines_travel_as_the_time_that_is_left() {
     world.send(0, channels[0], &[1; 8], Some(Duration::from_millis(5)));
     world.send(0, channels[0], &[2; 8], Some(Duration::from_micros(200)));
     world.settle();
-    // The second one's deadline has passed since it arrived.
+    // The second event's deadline has passed since it arrived.
     assert_eq!(world.take(1, channels[1], sink), [vec![1; 8]]);
     let sink_counts = world.hosts[1].channel_mut(channels[1]).unwrap().sink_counts(sink).unwrap();
     assert_eq!((sink_counts.delivered, sink_counts.expired), (1, 1));
@@ -137,7 +137,7 @@ fn an_out_filter_chooses_hosts_and_an_in_filter_sinks() {
     let got: Vec<usize> = (1..4)
         .map(|host| world.take(host, channels[host as usize], sinks[host as usize]).len())
         .collect();
-    // The third and the sixth went to the last host, whose filter takes odd ones: 5, not 2.
+    // The third and the sixth event went to the last host, whose filter takes odd ones: 5, not 2.
     assert_eq!(got, [2, 2, 1]);
 }
 
@@ -185,17 +185,17 @@ fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
         assert!(opened.len() < 100_000, "there is no end");
     };
     assert_eq!((refused, opened.len()), (OpenError::Full, 1023));
-    // Names too long or missing are refused by their length.
+    // Empty and too long names are refused.
     for name in ["", &"n".repeat(65)] {
         let refused = world.with(1, |exchange, now| exchange.open(now, name, &format, Wake::All));
         assert_eq!(refused, Err(OpenError::Name(name.len())));
     }
-    // Who is at work goes on, with all of them told of.
+    // Hosts already at work continue, and know of all channels.
     world.settle();
     world.send(0, channel, &7_i64.to_le_bytes(), None);
     world.settle();
     assert_eq!(world.numbers(1, channel, sink), [7]);
-    // One that is left makes room.
+    // A channel that is left makes room.
     let again = world.with(0, |exchange, now| {
         exchange.leave(opened[5]);
         exchange.open(now, "another", &format, Wake::All)
@@ -218,7 +218,7 @@ fn frames_come_out_in_order_and_what_finds_no_room_is_counted() {
     }
     let event = Event { deadline: None, attributes: Attributes::default(), record: &[7; 8] };
     assert_eq!(exchange.publish(now, channel, event), Ok((0, 2)));
-    // Each hears of the format first, and then both get the same bytes.
+    // Each host gets the format first, and then both get the same bytes.
     for host in [HostId(1), HostId(2)] {
         let description = exchange.poll_transmit(now).unwrap();
         assert_eq!(description.to, Destination::Hosts(&[host]));

@@ -1,5 +1,5 @@
-//! Reliable events in virtual time: over networks that lose, to members that are slow, cut off, late or
-//! gone. What was promised is taken in order, once, or both ends are told of it.
+//! Reliable events in virtual time: over lossy networks, to members that are slow, cut off, late or
+//! gone. Each owed event is taken in order, once, or both ends are notified of its loss.
 
 mod world;
 
@@ -32,7 +32,7 @@ fn everyone(world: &World) -> Vec<u32> {
     (0..world.hosts.len() as u32).collect()
 }
 
-/// Lets time pass in steps, and takes what a sink gets.
+/// Lets time pass in steps, and takes the events of a sink.
 fn collect(
     world: &mut World,
     span: Duration,
@@ -79,7 +79,7 @@ fn a_slow_sink_holds_up_nobody_else() {
     }
     world.pass(Duration::from_millis(50), &[0, 1, 2]);
     let all: Vec<i64> = (0..500).collect();
-    // The slow one has taken nothing yet, and is owed nearly all.
+    // The slow member has taken nothing yet, and is owed nearly all.
     assert_eq!(world.numbers(1, channel, fast), all);
     let view = world.hosts[0].view(channel).unwrap();
     let owed: Vec<u64> = view.members.iter().map(|member| member.owed).collect();
@@ -128,7 +128,7 @@ fn a_partition_loses_nothing_that_was_promised() {
     world.settle();
     world.network.partition(world.now, HostId(0), HostId(1));
     for number in 1..=300 {
-        // Both are owed it, whether noticed or not.
+        // The event is owed to both, whether the cut was noticed or not.
         assert_eq!(world.promise(0, channel, number), 2);
         world.pass(Duration::from_millis(10), &[0, 1, 2]);
     }
@@ -148,7 +148,7 @@ fn who_does_not_come_back_is_given_up_and_that_is_told() {
     let network = MemoryNetwork::with_detector(LATENCY, LEASE);
     let (mut world, channel, _) = star(World::on(network, 3), 4096, Overflow::Block);
     world.network.remove(world.now, HostId(2));
-    // The engine can tell: it is known at once, without any silence.
+    // The transport detects it: the loss is known at once, without any silence.
     world.pass(Duration::from_millis(1), &[0, 1]);
     assert_eq!(world.notices(0), [(HostId(2), NoticeKind::Lost)]);
     assert_eq!(world.hosts[0].members(channel).collect::<Vec<_>>(), [HostId(1)]);
@@ -177,12 +177,12 @@ fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
     assert!(sent >= HELD_MAX as i64 / 2, "{sent}");
     world.pass(Duration::from_millis(50), &[0, 1, 2]);
     assert!(world.hosts[0].lags(channel));
-    // It takes some: there is room again, and in the end nobody has missed any.
+    // The slow member takes events: there is room again, and in the end no member has missed any.
     let got = collect(&mut world, Duration::from_secs(10), 2, channel, slow);
     assert!(world.hosts[0].has_drained(channel));
     assert!(world.publish_to_log_paced(0, channel, sent));
     assert_eq!(got, (0..sent).collect::<Vec<_>>());
-    // Lost with all that it is owed: the others go on, without any end.
+    // The member is lost with all that is owed to it: the others continue without limit.
     world.network.remove(world.now, HostId(2));
     let first = sent + 1;
     for number in first..first + 2 * HELD_MAX as i64 {
@@ -203,7 +203,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     assert_eq!(collect(&mut world, Duration::from_secs(1), 1, channel, sinks[0]).len(), 10);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
     world.notices(2);
-    // Under the same name again: nothing of before.
+    // Under the same name again, with nothing of before.
     let channel = world.open(2, FORMAT);
     let late = world.subscribe_as(2, channel, 100, Overflow::Block);
     world.settle();
@@ -213,7 +213,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     let got = collect(&mut world, Duration::from_secs(1), 2, channel, late);
     assert_eq!(got, (10..20).collect::<Vec<_>>());
     assert!(!world.notices(2).iter().any(|(_, what)| matches!(what, NoticeKind::Missed(_))));
-    // A source that has opened the channel anew begins anew, too.
+    // A source that has reopened the channel starts anew, too.
     world.with(0, |exchange, _| exchange.leave(channel));
     let channel = world.open(0, FORMAT);
     world.settle();
@@ -227,7 +227,7 @@ fn of_many_that_could_answer_the_least_loaded_does() {
     let channel = (0..6).map(|host| world.open(host, FORMAT)).last().unwrap();
     let sink = world.subscribe(0, channel);
     for host in 1..6 {
-        // Who could answer hears the others' answers.
+        // Each host that could answer receives the others' answers.
         world.subscribe(host, channel);
     }
     world.settle();
@@ -238,7 +238,7 @@ fn of_many_that_could_answer_the_least_loaded_does() {
         world.hosts[host].set_out_filter(channel, Some(filter));
         assert_eq!(world.answer(host as u32, channel, 1, load), 0, "held back");
     }
-    // An answer to something else suppresses nothing.
+    // An answer to another question suppresses nothing.
     let filter = world.filter(4, "{ return 1; }");
     world.hosts[4].set_out_filter(channel, Some(filter));
     assert_eq!(world.answer(4, channel, 2, 0), 5);
@@ -266,7 +266,7 @@ fn who_has_no_right_sends_and_gets_nothing_and_that_is_told_once() {
     world.pass(Duration::from_secs(1), &[0, 1, 2]);
     assert_eq!(world.take(0, channel, sinks[0]).len(), 4);
     assert_eq!(world.take(1, channel, sinks[1]).len(), 2);
-    // Its own two: it may get nothing from the first.
+    // Only its own two events: it may receive nothing from the first host.
     assert_eq!(world.take(2, channel, sinks[2]).len(), 2);
     let refused = |world: &mut World, host: u32| {
         let notices = world.notices(host).into_iter();
@@ -276,7 +276,7 @@ fn who_has_no_right_sends_and_gets_nothing_and_that_is_told_once() {
     let twice =
         [Right::Subscribe, Right::Publish].map(|right| (HostId(2), NoticeKind::Refused(right)));
     assert_eq!(refused(&mut world, 1), twice);
-    // What was refused is not sent again for ever.
+    // Refused events are not retransmitted for ever.
     assert_eq!(world.hosts[2].view(channel).unwrap().held, 0);
 }
 
@@ -290,7 +290,7 @@ fn a_member_that_floods_is_bounded() {
         world.with(1, |exchange, _| exchange.send_control(HostId(0), &bytes));
     }
     for host in 100..400 {
-        // Each says that it is there.
+        // Each host announces itself.
         world.network.add(HostId(host));
         let mut frame = vec![0, 4];
         frame.extend_from_slice(b"load\x01\x01");
@@ -308,7 +308,7 @@ fn a_member_that_floods_is_bounded() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is lost and cut on the way: each promised event is taken once, in order.
+    /// Whatever is lost and cut on the way: each reliable event is taken once, in order.
     #[test]
     fn each_promised_event_is_taken_once_and_in_order(
         seed in 1..u64::MAX,

@@ -1,12 +1,13 @@
-//! The three-phase heuristic of section 4.2: which elements serve a stream's modules.
+//! The three-phase heuristic of section 4.2: it chooses the elements that serve a stream's modules.
 //!
 //! A configuration is *acceptable* when condition (1) holds for every element and the network
-//! interface, condition (2) for every stream, and every firm delay is kept. The stream that asks
-//! is judged by its worst case, and so is every stream with a firm delay; the others by the
-//! average, the paper's "less conservative approach": it is their near past that is known.
+//! interface, condition (2) for every stream, and every firm delay is kept. The requesting stream
+//! is judged by its worst case, and so is every stream with a firm delay. The others are judged by
+//! the average, the paper's "less conservative approach", since their recent traffic is known.
 //!
-//! Phase 1 builds a quasi-pipeline module by module, phase 2 spreads the whole stack over the
-//! fewest elements that do, phase 3 spreads others, too. First fit, unless the goal is bandwidth.
+//! Phase 1 builds a quasi-pipeline module by module. Phase 2 spreads the whole stack over the
+//! smallest sufficient number of elements. Phase 3 spreads other streams, too. The first phase that
+//! fits is chosen, unless the goal is bandwidth.
 
 mod phases;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use crate::load::Load;
 use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 
 selvedge_units::named! {
-    /// Which phase found the configuration.
+    /// The phase that found the configuration.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Phase {
         /// Phase 1: modules on few elements, one after the other.
@@ -33,21 +34,21 @@ selvedge_units::named! {
 }
 
 selvedge_units::named! {
-    /// What decisions look for among acceptable configurations.
+    /// The goal by which acceptable configurations are compared.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Goal {
         /// Short delays: the first phase that fits, as in the paper.
         #[default]
         Delay = "delay",
-        /// Room for more: the phase with the least time between departures.
+        /// High rates: the phase with the least time between departures.
         Bandwidth = "bandwidth",
     }
 }
 
-/// What a stream can rely on in a configuration.
+/// The guarantees of a stream in a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guarantee {
-    /// `X_max`: the longest time between two of its messages that leave.
+    /// `X_max`: the longest time between the departures of two of its messages.
     pub departure_interval: Duration,
     /// `L` in the worst case, on this host.
     pub latency: Duration,
@@ -68,92 +69,92 @@ impl Guarantee {
     }
 }
 
-/// A configuration to enact.
+/// A configuration to be put into effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What found it.
+    /// The phase that found it.
     pub phase: Phase,
-    /// All streams as they are to be assigned.
+    /// All streams with their new assignments.
     pub streams: Vec<Stream>,
-    /// Those whose assignment differs from before.
+    /// The streams whose assignment differs from before.
     pub moved: Vec<StreamId>,
-    /// What the stream that asked gets.
+    /// The guarantee of the requesting stream.
     pub guarantee: Guarantee,
 }
 
-/// How a stream fares: the order in which phase 3 takes others.
+/// A stream's measured and guaranteed latency, by which phase 3 orders the other streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamLatency {
-    /// Measured latency; zero if there is none yet, then the model's average counts.
+    /// The measured latency; while it is zero (unknown), the model's average counts.
     pub experienced: Duration,
-    /// The latency that it asked for, which it was guaranteed if it could be.
+    /// The latency that the stream requested; it is guaranteed if possible.
     pub guaranteed: Duration,
 }
 
-/// Why no configuration is acceptable: how near the nearest came.
+/// Why no configuration is acceptable, with the nearest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is nothing to assign to, or nothing to assign.
+    /// There is no element to assign to, or no module to assign.
     #[error("no element gives any of its time to protocol work; assign at least one processor")]
     NoElements,
-    /// Condition (1) of an element.
+    /// Condition (1) fails for an element.
     #[error(
         "{element} would need {needed} of its time and gives {available}; lower the rate or the message size, or give it more elements"
     )]
     Overload {
-        /// The most loaded.
+        /// The most loaded element.
         element: ElementId,
-        /// What it would have to do.
+        /// The load that the element would have.
         needed: Load,
-        /// What it gives.
+        /// The part of its time that it gives.
         available: Load,
     },
-    /// Condition (1) of the network interface.
+    /// Condition (1) fails for the network interface.
     #[error(
         "the network interface would need {needed} of its time and gives {available}; lower the rate or the message size"
     )]
     Interface {
-        /// What it would have to do.
+        /// The load that the interface would have.
         needed: Load,
-        /// What it gives.
+        /// The part of its time that it gives.
         available: Load,
     },
-    /// Condition (1) of the slaves.
+    /// Condition (1) fails for the worker threads.
     #[error(
         "the slaves would need {needed} of a processor's time and give {available}; lower the rate or the message size, or start more of them"
     )]
     Slaves {
-        /// What they would have to do.
+        /// The load that the worker threads would have.
         needed: Load,
-        /// What they give.
+        /// The part of their time that they give.
         available: Load,
     },
-    /// Condition (2) of the stream that asks.
+    /// Condition (2) fails for the requesting stream.
     #[error(
         "a message every {wanted} can't be kept, at best one leaves every {offered}; ask for an average inter-arrival above that"
     )]
     Rate {
         /// `X_avg` of the contract.
         wanted: Duration,
-        /// Least `X_max` found.
+        /// The least `X_max` found.
         offered: Duration,
     },
-    /// Its delay is firm and can't be kept.
+    /// The delay is firm and can't be kept.
     #[error(
         "a delay of {wanted} on this host can't be kept, at best it is {offered}; ask for that, or for a delay that is wanted and not firm"
     )]
     Delay {
-        /// What is left of `D_max` here.
+        /// The part of `D_max` that is left for this host.
         wanted: Duration,
-        /// Least `L` found.
+        /// The least `L` found.
         offered: Duration,
     },
-    /// Another stream would lose what it was promised.
+    /// Another stream would lose its guarantee.
     #[error("stream {} would lose what it was promised; lower the rate or the message size", .0.0)]
     Other(StreamId),
 }
 
-/// Finds a configuration for stream `who`, whose present assignment is ignored. `standings` are
+/// Finds a configuration for stream `who`, whose present assignment is ignored. `latencies` are
 /// those of all streams, in order; missing ones count as unknown.
 ///
 /// # Errors
@@ -185,7 +186,7 @@ pub fn assign(
     best.ok_or_else(|| search.refusal())
 }
 
-/// Finds a configuration that is better for `who` than its present one by the goal, or none.
+/// Finds a configuration that is better for `who` than its present one by the goal, if there is one.
 #[must_use]
 pub fn improve(
     machine: &Machine,
@@ -222,7 +223,7 @@ fn decision(
     Decision { phase, streams, moved, guarantee }
 }
 
-/// What is wrong with a configuration from the view of `who`, or nothing.
+/// Why a configuration is not acceptable for `who`, if it is not.
 pub(crate) fn find_refusal(
     machine: &Machine,
     streams: &[Stream],

@@ -1,11 +1,10 @@
-//! On-line auto-configuration (sections 2 and 4.3): what happens to connections while they live.
+//! On-line auto-configuration (sections 2 and 4.3): adapting connections while they live.
 //!
-//! [`Monitor`]s collect what streams do, [`Manager`] compares it with what was granted once in
-//! each sampling period. What stays wrong for the activation delay is decided anew by the
-//! heuristic of [`assign`](crate::assign), with the traffic as it is; if nothing fits, the
-//! [`Policer`] holds the stream to its contract, and the application is told. What a closed
-//! connection leaves goes to those that got less than they asked for. [`ManagerSettings`] is the control of
-//! all this, and may change at any time.
+//! [`Monitor`]s count the traffic of streams. Once in each sampling period [`Manager`] compares it with what
+//! was granted. A violation that lasts for the activation delay leads to a new decision by the heuristic of
+//! [`assign`](crate::assign), with the traffic as it is. If nothing fits, the [`Policer`] holds the stream
+//! to its contract, and the application is notified. The share of a closed connection goes to those that got
+//! less than they requested. [`ManagerSettings`] controls all this, and may change at any time.
 
 mod event;
 mod manager;
@@ -23,22 +22,22 @@ use selvedge_units::Duration;
 
 use crate::assign::Goal;
 
-/// Meta-level control: how promptly and by what the manager decides.
+/// Meta-level control: how promptly and by which goal the manager decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerSettings {
-    /// How often streams are looked at.
+    /// The sampling period.
     pub sampling: Duration,
-    /// How long something must be wrong before it is acted upon. The manager reacts within this
-    /// and one sampling period of the onset.
+    /// The activation delay: how long a violation must last before the manager acts on it. The
+    /// manager reacts within this time and one sampling period of the onset.
     pub activation: Duration,
-    /// What decisions look for.
+    /// The goal of decisions.
     pub goal: Goal,
-    /// How much is monitored.
+    /// The amount of monitoring.
     pub detail: Detail,
 }
 
 impl Default for ManagerSettings {
-    /// A look every 100 ms, an activation delay of 500 ms, short delays, everything monitored.
+    /// A sample every 100 ms, an activation delay of 500 ms, short delays, everything monitored.
     fn default() -> Self {
         Self {
             sampling: Duration::from_millis(100),

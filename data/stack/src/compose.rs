@@ -1,7 +1,7 @@
 //! Stacks as a line of text: `ui | encrypt(chacha20) | reliable | frag(1400) | net`.
 //!
-//! Modules from the application down to the network, with a stroke between. Both hosts must use
-//! the same line; it is part of what they agree on when they connect.
+//! The modules stand from the application down to the network, separated by `|`. Both hosts must
+//! use the same line; they agree on it when they connect.
 
 mod parse;
 #[cfg(test)]
@@ -28,18 +28,18 @@ pub enum Step {
     Ui,
     /// `unreliable`, or `unreliable(ordered)`
     Unreliable {
-        /// Messages that newer ones overtook are dropped.
+        /// Whether messages that newer ones overtook are dropped.
         ordered: bool,
     },
     /// `reliable`
     Reliable,
-    /// `frag(1400)`: datagrams of at most so many bytes, `net`'s own 10 not counted.
+    /// `frag(1400)`: datagrams of at most this number of bytes, without the 10 bytes of `net`
     Frag(usize),
     /// `checksum`
     Checksum,
     /// `fec(8,2)`: 2 parities after every 8 datagrams.
     Fec {
-        /// Datagrams of a group.
+        /// Data datagrams of a group.
         data: u8,
         /// Parities of a group.
         parities: u8,
@@ -52,13 +52,13 @@ pub enum Step {
     Net(Medium),
 }
 
-/// What is below the network end.
+/// The medium below the network end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Medium {
     /// Datagrams of UDP.
     #[default]
     Udp,
-    /// Memory that two processes of one machine share.
+    /// Shared memory of two processes of one machine.
     Memory,
 }
 
@@ -81,7 +81,7 @@ impl Step {
 }
 
 impl Step {
-    /// How many bytes the module adds to a message of at most this size.
+    /// The number of bytes that the module adds to a message of at most this size.
     pub(crate) fn overhead(self, size: usize) -> usize {
         match self {
             Self::Ui | Self::Net(_) => 0,
@@ -108,100 +108,100 @@ impl fmt::Display for Step {
     }
 }
 
-/// A stack that makes sense.
+/// A valid stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Composition {
     steps: Vec<Step>,
 }
 
-/// What the endpoint appends to each message: of what sort it is.
+/// The byte that the endpoint appends to each message: its kind.
 const TAG: usize = 1;
 
-/// How messages fit into datagrams of a given size.
+/// The sizes of messages that fit into datagrams of a given size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// The largest message that goes as one datagram.
+    /// The largest message that is sent as one datagram.
     pub message: Bytes,
-    /// What the modules add to each such message; parities of `fec`, acknowledgements and what is
-    /// sent again come on top.
+    /// The bytes that the modules add to each such message. Parities of `fec`, acknowledgements and
+    /// retransmissions come on top.
     pub headers: Bytes,
 }
 
-/// Why a line is no stack. Places are counted from 1, from the application down.
+/// Why a line is not a valid stack. Places are counted from 1, from the application down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComposeError {
-    /// Nothing between two strokes, or nothing at all.
+    /// A module is missing between two `|`, or the line is empty.
     #[error(
         "module {at}: nothing there; write modules with one `|` between, such as \"ui | reliable | frag(1400) | net\""
     )]
     Empty {
-        /// Which place.
+        /// The place.
         at: usize,
     },
-    /// No such module.
+    /// There is no such module.
     #[error("module {at}: unknown module \"{name}\"{}; there are ui, unreliable, reliable, frag, checksum, fec, compress, encrypt, net", .nearest.map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default())]
     Unknown {
-        /// Which place.
+        /// The place.
         at: usize,
-        /// What was written, at most 40 characters of it.
+        /// The written name, at most 40 characters of it.
         name: String,
-        /// What may have been meant.
+        /// The nearest name.
         nearest: Option<&'static str>,
     },
-    /// Not the arguments that it takes.
+    /// The arguments are wrong.
     #[error("module {at}: \"{text}\" is not right; write {example}")]
     Argument {
-        /// Which place.
+        /// The place.
         at: usize,
-        /// What was written, at most 40 characters of it.
+        /// The written text, at most 40 characters of it.
         text: String,
-        /// What would be right.
+        /// A correct example.
         example: &'static str,
     },
-    /// A module that is there already.
+    /// The module occurs twice.
     #[error("module {at}: a second {name}; write each module once")]
     Twice {
-        /// Which place.
+        /// The place.
         at: usize,
-        /// Which module.
+        /// The module.
         name: &'static str,
     },
-    /// It can't stand there.
+    /// The module can't stand at this place.
     #[error("module {at}: {name} must come {rule}")]
     Order {
-        /// Which place.
+        /// The place.
         at: usize,
-        /// Which module.
+        /// The module.
         name: &'static str,
-        /// Where it may stand.
+        /// The places where it may stand.
         rule: &'static str,
     },
-    /// A module that every stack needs.
+    /// A module that every stack needs is missing.
     #[error("no {what} in the stack; {remedy}")]
     Missing {
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// What to write.
+        /// The text to be added.
         remedy: &'static str,
     },
-    /// Datagrams that nothing can carry.
+    /// The size of datagrams is impossible.
     #[error(
         "module {at}: frag({size}), but what is below carries {FRAGMENT_MIN} to {most} bytes; write a size within that"
     )]
     Fragment {
-        /// Which place.
+        /// The place.
         at: usize,
-        /// What was asked.
+        /// The requested size.
         size: usize,
-        /// The most.
+        /// The largest size.
         most: usize,
     },
 }
 
-/// Why modules can't be made.
+/// Why modules can't be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The stack encrypts and there are no keys.
+    /// The stack encrypts, but there are no keys.
     #[error(
         "the stack has encrypt and there are no keys; make the connection with a key exchange, or leave encrypt out"
     )]
@@ -215,13 +215,13 @@ impl Composition {
         &self.steps
     }
 
-    /// Whether it has this module.
+    /// Whether the stack has this module.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.steps.iter().any(|step| step.name() == name)
     }
 
-    /// The cipher, if it encrypts.
+    /// The cipher, if the stack encrypts.
     #[must_use]
     pub fn cipher(&self) -> Option<Cipher> {
         self.steps.iter().find_map(|step| match step {
@@ -230,7 +230,7 @@ impl Composition {
         })
     }
 
-    /// The bytes of the headers that its modules put before a message, if they do nothing else.
+    /// The number of header bytes that the modules prepend to a message, if they do nothing else.
     #[must_use]
     pub fn headers(&self) -> Option<usize> {
         let plain = |step: &Step| matches!(step, Step::Ui | Step::Unreliable { .. } | Step::Net(_));
@@ -240,7 +240,7 @@ impl Composition {
         self.steps.iter().all(plain).then(|| self.steps.iter().map(of).sum())
     }
 
-    /// What is below it.
+    /// The medium below the stack.
     #[must_use]
     pub fn medium(&self) -> Medium {
         match self.steps.last() {
@@ -249,7 +249,7 @@ impl Composition {
         }
     }
 
-    /// In which order messages are delivered.
+    /// The order in which messages are delivered.
     #[must_use]
     pub fn order(&self) -> Order {
         self.steps.iter().fold(Order::Unordered, |order, step| match step {
@@ -259,7 +259,7 @@ impl Composition {
         })
     }
 
-    /// The largest message that it carries.
+    /// The largest message that the stack carries.
     #[must_use]
     pub fn largest(&self) -> Bytes {
         if self.has("frag") {
@@ -269,8 +269,8 @@ impl Composition {
         Bytes((NET_PAYLOAD_MAX - headers) as u64)
     }
 
-    /// How messages fit into datagrams of at most `datagram` bytes, headers of IP and UDP not
-    /// counted; and into what `frag` allows, so that nothing is cut. O(modules).
+    /// The sizes of messages that fit into datagrams of at most `datagram` bytes, without the headers of IP
+    /// and UDP, and into the size of `frag`, so that nothing is fragmented. O(modules).
     #[must_use]
     pub fn fit(&self, datagram: Bytes) -> Fit {
         let datagram = datagram.0 as usize;
@@ -278,7 +278,7 @@ impl Composition {
         let headers = TAG + size_of(&self.steps) + NET_HEADER;
         let whole = datagram.saturating_sub(headers);
         let cut = self.steps.iter().enumerate().find_map(|(n, step)| match step {
-            // The fragment's own header counts as part of it.
+            // The header of `frag` counts as part of a fragment.
             Step::Frag(size) => Some(size.saturating_sub(TAG + size_of(&self.steps[..=n]))),
             _ => None,
         });
@@ -294,7 +294,7 @@ impl Composition {
         self.build_with(keys, None)
     }
 
-    /// The same, where slaves share the encryption of large messages.
+    /// The same, with worker threads that share the encryption of large messages.
     pub fn build_with<C: Concurrency>(
         &self,
         keys: Option<&Keys>,
@@ -330,7 +330,7 @@ impl FromStr for Composition {
 }
 
 impl fmt::Display for Composition {
-    /// As `FromStr` reads it.
+    /// The form that `FromStr` parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, step) in self.steps.iter().enumerate() {
             let before = if n == 0 { "" } else { " | " };

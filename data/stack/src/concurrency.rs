@@ -1,53 +1,53 @@
-//! Who may call the modules of a connection at once, and how the state that they share is kept.
+//! How many threads may call the modules of a connection at once, and how shared state is kept.
 //!
 //! Modules are written once, for any [`Concurrency`]. One thread, such as a simulation's, needs no
-//! locks: [`SingleThreaded`]. Elements on several threads bring theirs (`selvedge-comm-stack`).
+//! locks: [`SingleThreaded`]. Elements on several threads supply their own (`selvedge-comm-stack`).
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
-/// Who may call a connection's modules at once.
+/// How modules keep their state, by the number of threads that call them at once.
 pub trait Concurrency: fmt::Debug + 'static {
-    /// State that calls take turns to change.
+    /// State that one call at a time may change.
     type State<T: fmt::Debug + Send + 'static>: State<T> + fmt::Debug;
     /// A number that any call may change.
     type Counter: Counter;
 }
 
-/// State that one call at a time changes.
+/// State that one call at a time may change.
 pub trait State<T> {
-    /// State that begins so.
+    /// State with this initial value.
     fn new(value: T) -> Self;
 
-    /// Changes it, or looks at it. `change` is short, and does not come here again.
+    /// Changes or reads the state. `change` must be short, and must not call this again.
     fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// A number; each operation is one step, and orders nothing else.
+/// A number; each operation is atomic, and orders no other memory access.
 pub trait Counter: fmt::Debug {
-    /// A number that begins so.
+    /// A counter with this initial value.
     fn new(value: u64) -> Self;
 
-    /// What it is.
+    /// Returns the value.
     fn load(&self) -> u64;
 
-    /// From now on it is this.
+    /// Sets the value.
     fn store(&self, value: u64);
 
-    /// Adds; returns what it was, and wraps around.
+    /// Adds, wrapping around; returns the previous value.
     fn add(&self, more: u64) -> u64;
 
-    /// From now on it is this; returns what it was.
+    /// Sets the value; returns the previous one.
     fn swap(&self, value: u64) -> u64;
 
-    /// It becomes this if this is less.
+    /// Sets the value if the new one is less.
     fn lower(&self, value: u64);
 
-    /// It becomes this if this is more.
+    /// Sets the value if the new one is more.
     fn raise(&self, value: u64);
 }
 
-/// One thread calls all modules of a connection.
+/// A single thread calls all modules of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleThreaded;
 

@@ -1,4 +1,4 @@
-//! What an application states of a connection: the traffic it will send, the service it wants.
+//! The contract of a connection: the traffic that the application will send, and the service it needs.
 //!
 //! Section 4.1, after the Tenet suite: one contract per direction.
 
@@ -27,46 +27,47 @@ pub struct Quality {
     /// `B_max`: the longest run of messages that may be lost. A third of it goes to each host and
     /// to the network.
     pub loss_burst: u64,
-    /// Whether the delay is a condition or a wish.
+    /// Whether the delay is a condition or a preference.
     pub promise: Promise,
 }
 
-/// What a stated delay means to decisions.
+/// The meaning of a stated delay for decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Promise {
-    /// Made as short as can be; the answer says how short. The paper's experiment admits a
-    /// connection whose delay can't be met at all, so this is its meaning.
+    /// The delay is made as short as possible, and the answer states it. The paper's experiment
+    /// admits a connection whose delay can't be met at all, so this is its meaning.
     #[default]
     Wanted,
-    /// Refused if it can't be kept in the worst case, and not broken by any later decision.
+    /// The contract is refused if the delay can't be kept in the worst case, and no later decision
+    /// breaks it.
     Firm,
 }
 
 /// One direction's traffic and quality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Contract {
-    /// What is sent.
+    /// The traffic that is sent.
     pub traffic: Traffic,
-    /// How it is to arrive.
+    /// The required quality of its arrival.
     pub quality: Quality,
 }
 
-/// Why a contract makes no sense.
+/// Why a contract is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContractError {
-    /// Messages without time between them.
+    /// The messages have no time between them.
     #[error(
         "an average inter-arrival time of 0; state the mean time between messages, such as 1 ms"
     )]
     NoTime,
-    /// The least is more than the mean.
+    /// The minimum is more than the mean.
     #[error(
         "minimum inter-arrival {minimum} is above the average {average}; it must be at most that"
     )]
     MinimumAboveAverage {
-        /// Stated minimum.
+        /// The stated minimum.
         minimum: Duration,
-        /// Stated average.
+        /// The stated average.
         average: Duration,
     },
     /// No message fits into the interval.
@@ -74,33 +75,33 @@ pub enum ContractError {
         "averaging interval {interval} is below the average inter-arrival {average}; make it at least that"
     )]
     IntervalTooShort {
-        /// Stated interval.
+        /// The stated interval.
         interval: Duration,
-        /// Stated average.
+        /// The stated average.
         average: Duration,
     },
-    /// Nothing to send.
+    /// The largest message is empty.
     #[error("a largest message of 0 B; state the size of the largest message")]
     NoSize,
-    /// Larger than any stack takes.
+    /// The largest message exceeds that of any stack.
     #[error("a largest message of {0}; the most that is carried in one is {MESSAGE_MAX}")]
     TooLarge(Bytes),
-    /// It can never arrive.
+    /// The delay is zero, so no message can arrive in time.
     #[error("a largest delay of 0; state how long a message may take, such as 10 ms")]
     NoDelay,
 }
 
-/// The largest message that a stack takes.
+/// The largest message that a stack carries.
 pub const MESSAGE_MAX: Bytes = Bytes(1 << 20);
 
 impl Traffic {
-    /// Messages of at most this size, evenly spaced.
+    /// The traffic of messages of at most this size, evenly spaced.
     #[must_use]
     pub const fn steady(every: Duration, largest: Bytes) -> Self {
         Self { average: every, minimum: every, interval: every, largest }
     }
 
-    /// `beta`: the largest burst, `ceil(I / X_avg)` messages; 0 for traffic without time.
+    /// `beta`: the largest burst, `ceil(I / X_avg)` messages; 0 for traffic without times.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         if self.average.0 == 0 { 0 } else { self.interval.0.div_ceil(self.average.0) }
@@ -108,7 +109,7 @@ impl Traffic {
 }
 
 impl Contract {
-    /// The contract if it makes sense.
+    /// The contract, if it is valid.
     pub const fn check(self) -> Result<Self, ContractError> {
         let Traffic { average, minimum, interval, largest } = self.traffic;
         if average.0 == 0 {

@@ -1,7 +1,7 @@
 //! The end of a message's way up: the order in which the application gets messages.
 //!
-//! Elements that work on a connection at once may exchange its messages between the transport and
-//! here; the transport's numbers put them right again.
+//! Elements that work on a connection at once may reorder its messages between the transport and
+//! this place; the transport's numbers restore the order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,19 +9,19 @@ use crate::concurrency::Concurrency;
 use crate::message::Message;
 use crate::module::{Call, Reason};
 
-/// In which order messages are delivered.
+/// The order in which messages are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// As they come.
+    /// In the order of arrival.
     #[default]
     Unordered,
-    /// None after one that was sent later.
+    /// No message after one that was sent later.
     NoOvertaking,
-    /// Every one, in the order of sending.
+    /// All messages, in the order of sending.
     InOrder,
 }
 
-/// Messages for the application.
+/// Messages that wait for the application.
 #[derive(Debug, Default)]
 pub struct Delivery {
     order: Order,
@@ -31,18 +31,18 @@ pub struct Delivery {
     bytes: usize,
 }
 
-/// A gap is given up when so many wait behind it: a module above the transport dropped a message,
-/// which only forged or corrupt ones suffer.
+/// A gap is skipped when this number of messages wait behind it: then a module above the transport
+/// dropped a message, which happens only to forged or corrupt ones.
 const EARLY_MAX: usize = 512;
 
 impl Delivery {
-    /// Delivers in this order.
+    /// A queue that delivers in this order.
     #[must_use]
     pub fn new(order: Order) -> Self {
         Self { order, ..Self::default() }
     }
 
-    /// A message that came up.
+    /// Adds a message from the modules.
     pub fn push<C: Concurrency>(&mut self, message: Message, call: &Call<'_, C>) {
         match self.order {
             Order::Unordered => self.arrive(message),
@@ -66,7 +66,7 @@ impl Delivery {
         }
     }
 
-    /// The next message.
+    /// The next message for the application.
     pub fn pop(&mut self) -> Option<Message> {
         let message = self.ready.pop_front()?;
         self.bytes -= message.len();
@@ -78,19 +78,19 @@ impl Delivery {
         self.ready.push_back(message);
     }
 
-    /// Bytes of the messages that can be popped.
+    /// The bytes of the messages that can be popped.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many can be popped.
+    /// The number of messages that can be popped.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ready.len()
     }
 
-    /// Whether none can be popped.
+    /// Whether no message can be popped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()

@@ -17,66 +17,66 @@ impl fmt::Display for ElementId {
 pub struct ElementSet(pub u64);
 
 impl ElementSet {
-    /// None of them.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// How many there can be.
+    /// The largest number of elements.
     pub const MAX: usize = 64;
 
-    /// Only this one. Numbers above 63 give the empty set.
+    /// The set of this element. Numbers above 63 give the empty set.
     #[must_use]
     pub const fn only(element: ElementId) -> Self {
         if (element.0 as usize) < Self::MAX { Self(1 << element.0) } else { Self(0) }
     }
 
-    /// The first `count` of them, at most 64.
+    /// The set of the first `count` elements, at most 64.
     #[must_use]
     pub const fn first(count: usize) -> Self {
         if count >= Self::MAX { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// How many are in it.
+    /// The number of elements in the set.
     #[must_use]
     pub const fn count(self) -> u64 {
         self.0.count_ones() as u64
     }
 
-    /// Whether there is none in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this one is in it.
+    /// Whether the set contains this element.
     #[must_use]
     pub const fn has(self, element: ElementId) -> bool {
         (element.0 as usize) < Self::MAX && self.0 & (1 << element.0) != 0
     }
 
-    /// With this one.
+    /// The set with this element added.
     #[must_use]
     pub const fn with(self, element: ElementId) -> Self {
         Self(self.0 | Self::only(element).0)
     }
 
-    /// Those in either.
+    /// The elements in either set.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those in both.
+    /// The elements in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those of this that are not in the other.
+    /// The elements of this set that are not in the other.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The elements in it, lowest number first.
+    /// The elements of the set, lowest number first.
     pub fn iter(self) -> impl Iterator<Item = ElementId> {
         let mut rest = self.0;
         core::iter::from_fn(move || {

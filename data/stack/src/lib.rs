@@ -1,10 +1,10 @@
-//! Protocol stacks whose modules are spread over processors, and moved while a connection lives.
+//! Protocol stacks with modules that are spread over processors, and moved while a connection lives.
 //!
-//! After COMM-adapt (Ivan-Rosu and Schwan, 1996). [`model`] foretells what a spread of modules
-//! gives, [`assign`] chooses one when a connection is made, [`auto`] goes on choosing while it
-//! lives. Messages come from an application or from the wire and go to the other one. Nothing here
-//! reads a clock, does I/O, starts a thread or takes a lock: time is an argument. Pipes and the
-//! elements that serve them are in `selvedge-comm-stack`.
+//! After COMM-adapt (Ivan-Rosu and Schwan, 1996). [`model`] predicts the performance of a spread of
+//! modules, [`assign`] chooses one when a connection is made, and [`auto`] keeps choosing while it
+//! lives. Messages come from an application or from the network and go to the other side. This
+//! crate reads no clock, does no I/O, starts no thread and takes no lock: time is an argument.
+//! Pipes and the elements that serve them are in `selvedge-comm-stack`.
 
 #![forbid(unsafe_code)]
 

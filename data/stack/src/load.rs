@@ -6,28 +6,28 @@ use core::ops::{Add, Sub};
 
 use selvedge_units::Duration;
 
-/// A part of a resource's time in billionths: 0, nothing; 1,000,000,000, all of it; more than it
-/// has, when overloaded. Quotients are rounded up, so a load never looks smaller than it is; each
-/// is off by less than a billionth.
+/// A part of a resource's time in billionths: 0 is nothing, 1,000,000,000 is all of it, and more is
+/// an overload. Quotients are rounded up, so a load never looks smaller than it is; each is off by
+/// less than a billionth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Load(pub u64);
 
 const WHOLE: u64 = 1_000_000_000;
 
 impl Load {
-    /// None of it.
+    /// No load.
     pub const ZERO: Self = Self(0);
-    /// All of it.
+    /// All of the time.
     pub const WHOLE: Self = Self(WHOLE);
 
-    /// So many hundredths.
+    /// A load in hundredths.
     #[must_use]
     pub const fn percent(n: u64) -> Self {
         Self(n.saturating_mul(WHOLE / 100))
     }
 
-    /// The part of its time that work of this length takes when it comes this often. Work that
-    /// comes all the time (`every` zero) takes more than there is.
+    /// The load of work of this length that comes once in `every`. Work that comes all the time
+    /// (`every` zero) exceeds any resource.
     #[must_use]
     pub fn of(work: Duration, every: Duration) -> Self {
         match (work.0, every.0) {
@@ -40,8 +40,8 @@ impl Load {
         }
     }
 
-    /// How long work of this length takes on a processor that gives it this part of its time,
-    /// rounded up; without any, for ever.
+    /// The time that work of this length takes on a processor that gives it this part of its time,
+    /// rounded up; for ever if the part is zero.
     #[must_use]
     pub fn scale_time(self, work: Duration) -> Duration {
         match (work.0, self.0) {
@@ -55,7 +55,7 @@ impl Load {
         }
     }
 
-    /// This load as a part of what is given here (`self`), rounded up.
+    /// The load `used` as a part of the load `self`, rounded up.
     #[must_use]
     pub fn stretch_load(self, used: Self) -> Self {
         Self(self.scale_time(Duration(used.0)).0)

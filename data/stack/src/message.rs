@@ -1,4 +1,4 @@
-//! A message on its way through a stack, and the buffers that messages are in.
+//! A message on its way through a stack, and the buffers that hold messages.
 
 use selvedge_units::{Bytes, Instant};
 
@@ -6,23 +6,24 @@ use crate::concurrency::{Concurrency, SingleThreaded, State};
 
 /// Room before a message's bytes, for the headers of all modules below.
 pub const HEAD_ROOM: usize = 96;
-/// and behind them, for what is appended: a mark, tags of a cipher.
+/// Room after them, for trailers: a mark, tags of a cipher.
 const TAIL_ROOM: usize = 96;
 
-/// A message. Modules put headers before its bytes and take them off in place.
+/// A message. Modules prepend headers to its bytes and remove them in place.
 #[derive(Debug, Default)]
 pub struct Message {
     bytes: Vec<u8>,
     start: usize,
-    /// What follows in a buffer of its own; empty but in a message that came [apart](Message::apart).
+    /// The payload, if it has a buffer of its own; empty except in a message that came
+    /// [apart](Message::apart).
     body: Vec<u8>,
-    /// Its number in the order in which the application sent it; transports number by it.
+    /// The number of the message in the application's sending order; transports use it as theirs.
     pub ticket: u64,
-    /// What these very bytes are called, for fragments: sent again, they have the same name.
+    /// A name of exactly these bytes, for fragments: a retransmission has the same name.
     pub name: u32,
-    /// When it entered the stack.
+    /// When the message entered the stack.
     pub arrived: Instant,
-    /// Made by a module and not by the application (an acknowledgement, a parity).
+    /// Whether a module made it and not the application (an acknowledgement, a parity).
     pub control: bool,
 }
 
@@ -35,7 +36,7 @@ impl Message {
         message
     }
 
-    /// A message of no bytes, with room for so many.
+    /// An empty message with room for `len` bytes.
     #[must_use]
     pub fn with_room<C: Concurrency>(len: usize, buffers: &Buffers<C>) -> Self {
         let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
@@ -44,7 +45,7 @@ impl Message {
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
 
-    /// A message of this length, to be written; what is in it is what was in the buffer before.
+    /// A message of this length, to be written; it initially holds bytes of an earlier message.
     #[must_use]
     pub fn of_len<C: Concurrency>(len: usize, buffers: &Buffers<C>) -> Self {
         let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
@@ -52,28 +53,28 @@ impl Message {
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
 
-    /// A message from the network, in the buffer that it was read into ([`Buffers::datagram`]): not
-    /// copied, and without room for headers.
+    /// A message from the network, in the buffer that it was read into ([`Buffers::datagram`]):
+    /// without a copy, and without room for headers.
     #[must_use]
     pub fn received(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// A large message from the network whose headers were read into one buffer and the rest into
-    /// another, so that this can be handed over as it is. Only for stacks whose modules do nothing
-    /// but take these headers off ([`Composition::headers`](crate::compose::Composition::headers)).
+    /// A large message from the network whose headers were read into one buffer and the rest into another,
+    /// so that the rest can be passed on without a copy. Only for stacks whose modules do nothing but remove
+    /// these headers ([`Composition::headers`](crate::compose::Composition::headers)).
     #[must_use]
     pub fn apart<C: Concurrency>(headers: &[u8], body: Vec<u8>, buffers: &Buffers<C>) -> Self {
         Self { body, ..Self::copy_of(headers, buffers) }
     }
 
-    /// Headers and body; one of them may be empty.
+    /// The headers and the body; one of them may be empty.
     #[must_use]
     pub fn parts(&self) -> [&[u8]; 2] {
         [&self.bytes[self.start..], &self.body]
     }
 
-    /// The bytes as a vector, in exchange for one whose buffer it gets.
+    /// Moves the bytes into a vector, whose buffer this message takes over.
     pub fn take_into(&mut self, into: &mut Vec<u8>) {
         if self.is_body() {
             std::mem::swap(&mut self.body, into);
@@ -84,7 +85,7 @@ impl Message {
         }
     }
 
-    /// The same message in one piece, as what sends it wants it.
+    /// The same message in one piece, as a transmitter needs it.
     #[must_use]
     pub fn whole(mut self) -> Self {
         if self.is_body() {
@@ -93,61 +94,61 @@ impl Message {
         self
     }
 
-    /// Whether all its bytes are the body.
+    /// Whether all bytes are in the body.
     fn is_body(&self) -> bool {
         !self.body.is_empty() && self.start == self.bytes.len()
     }
 
-    /// The application's message with its ticket, which enters the stack now.
+    /// The application's message with its ticket, entering the stack now.
     #[must_use]
     pub fn numbered(self, ticket: u64, now: Instant) -> Self {
         Self { ticket, name: ticket as u32 & (u32::MAX >> 1), arrived: now, ..self }
     }
 
-    /// The same bytes, ticket, name and time in another buffer.
+    /// A copy with the same bytes, ticket, name and time in another buffer.
     #[must_use]
     pub fn duplicate<C: Concurrency>(&self, buffers: &Buffers<C>) -> Self {
         Self::copy_of(self.bytes(), buffers).with_metadata_of(self)
     }
 
-    /// These bytes with the ticket, name, time and sort of another message.
+    /// This message with the ticket, name, time and kind of another one.
     #[must_use]
     pub fn with_metadata_of(self, other: &Self) -> Self {
         let Self { ticket, name, arrived, control, .. } = *other;
         Self { ticket, name, arrived, control, ..self }
     }
 
-    /// The bytes; of a message that came apart the headers, and once they are off the body.
+    /// The bytes. Of a message that came apart these are the headers, and once they are removed the body.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         if self.is_body() { &self.body } else { &self.bytes[self.start..] }
     }
 
-    /// The bytes, to be changed in place.
+    /// The bytes, mutably.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.is_body() { &mut self.body } else { &mut self.bytes[self.start..] }
     }
 
-    /// How many there are.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start + self.body.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many there are, with the unit.
+    /// The number of bytes, with the unit.
     #[must_use]
     pub fn size(&self) -> Bytes {
         Bytes(self.len() as u64)
     }
 
-    /// Puts a header before the bytes: in place while there is room, else by moving them.
+    /// Prepends a header: in place while there is room, otherwise by moving the bytes.
     pub fn push(&mut self, header: &[u8]) {
         if self.start < header.len() {
             let more = HEAD_ROOM.max(header.len());
@@ -158,7 +159,7 @@ impl Message {
         self.bytes[self.start..][..header.len()].copy_from_slice(header);
     }
 
-    /// Takes a header of `N` bytes off the front; `None` if there are not so many.
+    /// Removes a header of `N` bytes from the front; `None` if the message is shorter.
     pub fn pull<const N: usize>(&mut self) -> Option<[u8; N]> {
         let header = self.bytes().first_chunk::<N>().copied()?;
         self.start += N;
@@ -170,7 +171,7 @@ impl Message {
         self.bytes.extend_from_slice(trailer);
     }
 
-    /// Takes a trailer of `N` bytes off the end; `None` if there are not so many.
+    /// Removes a trailer of `N` bytes from the end; `None` if the message is shorter.
     pub fn take_trailer<const N: usize>(&mut self) -> Option<[u8; N]> {
         let trailer = self.bytes().last_chunk::<N>().copied()?;
         let of = if self.is_body() { &mut self.body } else { &mut self.bytes };
@@ -178,20 +179,20 @@ impl Message {
         Some(trailer)
     }
 
-    /// Makes it exactly this long; bytes that are new are zero.
+    /// Sets the length; new bytes are zero.
     pub fn set_len(&mut self, len: usize) {
         self.bytes.resize(self.start + len, 0);
     }
 
-    /// Its buffers, to be used again.
+    /// The buffers, for reuse.
     #[must_use]
     pub fn into_buffers(self) -> [Vec<u8>; 2] {
         [self.bytes, self.body]
     }
 }
 
-/// Buffers that wait for their next message, by size, so that a small message does not take a large
-/// one's nor make it grow; of each size so many at most.
+/// Free buffers, by size, so that a small message neither takes a large buffer nor makes a small
+/// one grow. The number of each size is bounded.
 #[derive(Debug)]
 pub struct Buffers<C: Concurrency = SingleThreaded> {
     free: C::State<Free>,
@@ -201,12 +202,12 @@ pub struct Buffers<C: Concurrency = SingleThreaded> {
 /// Buffers by size.
 type Free = [Vec<Vec<u8>>; SIZES.len()];
 
-/// The sizes: a datagram, a few, the largest datagram, and twice that. Larger buffers are given
-/// back to the allocator.
+/// The sizes: a datagram, a few, the largest datagram, and twice that. Larger buffers are returned
+/// to the allocator.
 const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, 128 << 10];
 
 impl<C: Concurrency> Buffers<C> {
-    /// Keeps at most this many of the smallest size, and of each next size a quarter as many.
+    /// Keeps at most this number of the smallest size, and of each next size a quarter as many.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let mut free = Free::default();
@@ -214,7 +215,7 @@ impl<C: Concurrency> Buffers<C> {
         Self { free: C::State::new(free), most }
     }
 
-    /// A buffer that the largest datagram can be read into.
+    /// A buffer with room for the largest datagram.
     #[must_use]
     pub fn datagram(&self) -> Vec<u8> {
         let mut bytes = self.take(64 << 10);
@@ -222,7 +223,7 @@ impl<C: Concurrency> Buffers<C> {
         bytes
     }
 
-    /// A buffer with room for so many bytes; what is in it is of some message before.
+    /// A buffer with room for `len` bytes; it holds bytes of an earlier message.
     fn take(&self, len: usize) -> Vec<u8> {
         let Some(sort) = SIZES.iter().position(|&size| size >= len) else {
             return Vec::with_capacity(len);
@@ -231,7 +232,7 @@ impl<C: Concurrency> Buffers<C> {
         used.unwrap_or_else(|| Vec::with_capacity(SIZES[sort]))
     }
 
-    /// A message that is no longer needed.
+    /// Returns the buffers of a message that is no longer needed.
     pub fn recycle(&self, message: Message) {
         message.into_buffers().into_iter().for_each(|bytes| self.keep_for_reuse(bytes));
     }
@@ -287,14 +288,14 @@ mod tests {
         let room = into.as_ptr();
         message.take_into(&mut into);
         assert_eq!((into.as_ptr(), into.len(), into[0]), (at, 59_999, 8), "not copied");
-        // The other's buffer serves the next.
+        // The buffer of the other message serves the next.
         buffers.recycle(message);
         let next = buffers.datagram();
         assert_eq!(next.as_ptr(), room);
         let mut sent = Message::apart(b"", vec![1; 20_000], &buffers).whole();
         sent.push(b"head");
         assert_eq!((sent.len(), &sent.bytes()[..5]), (20_004, &b"head\x01"[..]));
-        // An empty body is a message of its headers.
+        // With an empty body the message consists of its headers.
         assert_eq!(Message::apart(b"ab", Vec::new(), &buffers).bytes(), b"ab");
     }
 
@@ -316,12 +317,12 @@ mod tests {
             let (at, room) = (message.bytes().as_ptr(), message.bytes.capacity());
             assert!(room >= len + HEAD_ROOM + TAIL_ROOM);
             buffers.recycle(message);
-            // A small one leaves the large one where it is, and one as large gets it again.
+            // A small message leaves the large buffer free, and a large one gets it again.
             let _small = Message::copy_of(&[7; 10], &buffers);
             let again = Message::of_len(len, &buffers);
             assert_eq!((again.bytes().as_ptr(), again.len()), (at, len));
         }
-        // What is larger than all of them is not kept.
+        // A buffer that exceeds all sizes is not kept.
         buffers.recycle(Message::of_len(200_000, &buffers));
         assert!(buffers.free.borrow().iter().all(Vec::is_empty));
     }

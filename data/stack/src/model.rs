@@ -1,34 +1,32 @@
-//! The configuration model of section 4.1: what a spread of modules over elements gives.
+//! The configuration model of section 4.1: the performance of a spread of modules over elements.
 //!
-//! The communication infrastructure is a network of queues: elements serve pipes round-robin, and
-//! a pipe holds the messages of one stream at one module. From the modules' costs and the streams'
-//! contracts, [`Evaluation`] computes every symbol of the section. All of it is integers; what is
-//! divided is rounded up, against the stream.
+//! The communication infrastructure is a network of queues: elements serve pipes round-robin, and a
+//! pipe holds the messages of one stream at one module. From the modules' costs and the streams'
+//! contracts, [`Evaluation`] computes every symbol of the section. All values are integers;
+//! quotients are rounded up, to the disadvantage of the stream.
 //!
-//! # Where the paper is inconsistent, and what is done here
-//! - `X_ave` and `X_avg` are one thing. `U` lacks its argument: it is `U(p)`.
+//! # Where the paper is inconsistent, and how this model resolves it
+//! - `X_ave` and `X_avg` are the same. `U` lacks its argument: it is `U(p)`.
 //! - `Wait_max(i, j)`, "the waiting time incurred on a message in stream i by some message of
-//!   stream j", is printed with `Exec*(C, p, i)`, i's own time. What i waits for is j's, so it is
-//!   `Exec*(C, p, j)`; the same in `Wait_avg`.
-//! - `prob(i, j)` is printed as `1 / ceil(X_avg(i) / X_avg(j))`: then a message would hardly ever
-//!   wait for a stream that is busier than its own, and always for one that hardly sends. With
-//!   the indices exchanged it is right: a message of j comes in one of
-//!   `ceil(X_avg(j) / X_avg(i))` of i's inter-arrival times.
-//! - `omega(i, k)` is printed with j on its right side: it is i. Its `X(i)` has no subscript: it
-//!   is `X_max` for the worst case and `X_avg` for the average, and so are `Lambda` and `L`.
-//! - `Lambda` sums over `Calc(C, i)`, which nothing defines: it is `Proc(C, i)`.
+//!   stream j", is printed with `Exec*(C, p, i)`, i's own time. But i waits for j's execution, so
+//!   it is `Exec*(C, p, j)`; the same in `Wait_avg`.
+//! - `prob(i, j)` is printed as `1 / ceil(X_avg(i) / X_avg(j))`: then a message would hardly ever wait for a
+//!   stream that is busier than its own, and always for one that hardly sends. With the indices exchanged it
+//!   is right: a message of j comes in one of `ceil(X_avg(j) / X_avg(i))` of i's inter-arrival times.
+//! - `omega(i, k)` is printed with j on its right side: it is i. Its `X(i)` has no subscript: it is
+//!   `X_max` for the worst case and `X_avg` for the average, and so are `Lambda` and `L`.
+//! - `Lambda` sums over `Calc(C, i)`, which is nowhere defined: it is `Proc(C, i)`.
 //! - `L(i)` takes `omega(i, 0)` where the loss burst covers the whole burst, which would be a
-//!   negative wait: `omega(i, 0)` is 0, as `omega(i, 1)`.
-//! - `X`, `Wait` and `U` do not say how pipes are charged to elements. Here a module's input
-//!   costs a pipe's get unless it is shepherded, and its output a hand-over, see
-//!   [`Evaluation::exec`].
+//!   negative wait: `omega(i, 0)` is 0, as is `omega(i, 1)`.
+//! - `X`, `Wait` and `U` leave open how pipes are charged to elements. Here a module's input costs
+//!   a pipe's get unless it is shepherded, and its output a hand-over, see [`Evaluation::exec`].
 //!
-//! - Slaves of data-parallel encryption are in the paper's measurements and not in its model. Here
-//!   they shorten their master's `Exec` ([`Cost::among`]); all masters that there may be at once share
-//!   them evenly, and together they have no more to do than they give, as condition (1) has it of
-//!   elements.
+//! - The slaves of data-parallel encryption are in the paper's measurements and not in its model.
+//!   Here these worker threads shorten their master's `Exec` ([`Cost::among`]). All masters that
+//!   may exist at once share them evenly, and their total load must not exceed what they give, as
+//!   condition (1) requires of elements.
 //!
-//! [`Formulas::Printed`] takes `Wait` and `prob` literally, to set both beside each other.
+//! [`Formulas::Printed`] uses `Wait` and `prob` literally, to compare both.
 
 mod cost;
 mod evaluation;
@@ -43,20 +41,20 @@ use selvedge_units::Duration;
 use crate::contract::Contract;
 use crate::elements::ElementSet;
 
-/// A stream of a configuration, by its place there.
+/// A stream of a configuration, by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub usize);
 
-/// One direction of a connection: its contract, its modules' costs and where they are.
+/// One direction of a connection: its contract, its modules' costs and their elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Current traffic and quality.
     pub contract: Contract,
-    /// What of `D_max` the network and the other host take.
+    /// The part of `D_max` that the network and the other host take.
     pub remote_delay: Duration,
-    /// The modules in the order in which a message meets them.
+    /// The modules in the order in which a message passes them.
     pub modules: Vec<Cost>,
-    /// The elements that serve each module; as many as modules. An empty set: not yet assigned.
+    /// The elements that serve each module, one set for each. An empty set: not yet assigned.
     pub assigned: Vec<ElementSet>,
 }
 
@@ -68,7 +66,7 @@ impl Stream {
         Self { contract, remote_delay: Duration::ZERO, modules, assigned }
     }
 
-    /// All modules on these elements.
+    /// Assigns all modules to these elements.
     pub fn assign_all(&mut self, elements: ElementSet) {
         self.assigned.fill(elements);
     }
@@ -79,7 +77,7 @@ impl Stream {
         self.assigned.iter().fold(ElementSet::EMPTY, |all, &one| all.or(one))
     }
 
-    /// What is left of `D_max` for this host.
+    /// The part of `D_max` that is left for this host.
     #[must_use]
     pub const fn allowed(&self) -> Duration {
         Duration(self.contract.quality.delay.0.saturating_sub(self.remote_delay.0))

@@ -1,9 +1,9 @@
-//! Protocol modules: one interface, and what they are given.
+//! Protocol modules: one interface, and its arguments.
 //!
 //! A module gets a message, the connection, its protocol state (`self`) and the state of the
 //! infrastructure, the same four for all (section 2.2). Stacks do not multiplex: a module instance
-//! serves one connection, both ways. It may be run by several elements at once, so what state it
-//! has is kept as its [`Concurrency`] says, and changed as shortly as it can.
+//! serves one connection, in both directions. Several elements may run it at once, so its state is
+//! kept in the types of its [`Concurrency`], and changed as briefly as possible.
 
 mod checksum;
 mod compress;
@@ -35,7 +35,7 @@ pub use self::unreliable::Unreliable;
 pub use self::worker_pool::{Chunk, Task, WorkerPool};
 use crate::concurrency::{Concurrency, SingleThreaded};
 
-/// A module of any sort: a place in a connection's stack. Those with state are in memory of their
+/// A module of any kind: a place in a connection's stack. Modules with state have memory of their
 /// own, so that elements that serve neighbours do not share cache lines.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the module of its name")]

@@ -1,10 +1,10 @@
-//! One connection's modules, and running them one after the other on the caller's time.
+//! One connection's modules, and running them one after the other on the caller's thread.
 //!
-//! [`ConnectionModules`] is what elements share. [`Stack`] runs a whole line by itself, on one thread and without
-//! I/O: a simulation's end of a connection, and the reference for elements on threads. Call
-//! [`Stack::handle_message`] and [`Stack::handle_datagram`] with what comes, and
+//! [`ConnectionModules`] is shared by elements. [`Stack`] runs a whole line by itself, on one
+//! thread and without I/O: a simulation's end of a connection, and the reference for elements on
+//! threads. Call [`Stack::handle_message`] and [`Stack::handle_datagram`] with the input, and
 //! [`Stack::handle_timeout`] once [`Stack::poll_timeout`] is due. After each of them, call
-//! [`Stack::poll_transmit`] and [`Stack::poll_message`] until they return nothing.
+//! [`Stack::poll_transmit`] and [`Stack::poll_message`] until they return `None`.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ pub struct ConnectionModules<C: Concurrency = SingleThreaded> {
     buffers: Buffers<C>,
 }
 
-/// Buffers kept for the next messages.
+/// The number of buffers that are kept for reuse.
 const BUFFERS: usize = 1024;
 
 impl<C: Concurrency> ConnectionModules<C> {
@@ -42,7 +42,7 @@ impl<C: Concurrency> ConnectionModules<C> {
         Self::with_worker_pool(composition, id, keys, None)
     }
 
-    /// The same, where slaves share the encryption of large messages.
+    /// The same, with worker threads that share the encryption of large messages.
     pub fn with_worker_pool(
         composition: &Composition,
         id: u32,
@@ -57,7 +57,7 @@ impl<C: Concurrency> ConnectionModules<C> {
         })
     }
 
-    /// Its modules' names and arguments.
+    /// The composition: its modules' names and arguments.
     #[must_use]
     pub const fn composition(&self) -> &Composition {
         &self.composition
@@ -81,7 +81,7 @@ impl<C: Concurrency> ConnectionModules<C> {
         &self.modules
     }
 
-    /// What a module is given at this time.
+    /// The arguments of a module at this time.
     #[must_use]
     pub const fn call(&self, now: Instant) -> Call<'_, C> {
         Call { connection: &self.connection, now, buffers: &self.buffers }
@@ -93,8 +93,8 @@ impl<C: Concurrency> ConnectionModules<C> {
         Message::copy_of(bytes, &self.buffers).numbered(ticket, now)
     }
 
-    /// The headers that the modules would put before the message of these parts, where that is all
-    /// they would do; the parts themselves stay where they are.
+    /// The headers that the modules would prepend to the message of these parts, if they would do
+    /// nothing else; the parts themselves are not copied.
     #[must_use]
     pub fn wrap(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> Option<Message> {
         let mut header = Message::with_room(0, &self.buffers).numbered(ticket, now);
@@ -106,7 +106,7 @@ impl<C: Concurrency> ConnectionModules<C> {
         None
     }
 
-    /// Why a message with this ticket can't be sent now, or nothing.
+    /// Why a message with this ticket can't be sent now, if it can't.
     #[must_use]
     pub fn check_send(&self, len: usize, ticket: u64) -> Option<SendError> {
         let (size, largest) = (Bytes(len as u64), self.composition.largest());
@@ -129,17 +129,17 @@ impl<C: Concurrency> ConnectionModules<C> {
 /// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The stack does not carry it.
+    /// The message is larger than the stack carries.
     #[error(
         "a message of {size}, the stack carries {largest}; send less in one, or put frag in the stack"
     )]
     TooLarge {
         /// Its size.
         size: Bytes,
-        /// The most.
+        /// The largest size.
         largest: Bytes,
     },
-    /// Too much is on its way.
+    /// Too many messages are in flight.
     #[error("the window is full; send again when the peer has acknowledged")]
     Full,
     /// The peer acknowledged nothing for too long.
@@ -148,7 +148,7 @@ pub enum SendError {
     /// The peer has closed the connection.
     #[error("the peer has closed the connection; connect again")]
     Closed,
-    /// It is held to its contract, which does not allow a message of this size.
+    /// The contract does not allow a message of this size.
     #[error(
         "a message of {size}, held to a contract of {largest}; send less, or state a larger contract"
     )]
@@ -160,7 +160,7 @@ pub enum SendError {
     },
 }
 
-/// Datagrams and messages that wait to be taken, at most, before more is refused.
+/// The largest number of datagrams and of messages that wait to be taken; more are refused.
 const QUEUE_MAX: usize = 4096;
 
 /// A line that runs by itself, without elements.
@@ -169,14 +169,14 @@ pub struct Stack {
     line: ConnectionModules,
     next: u64,
     out: Outputs,
-    /// What is to be handled next, last first: place of the module, way, message.
+    /// A stack of messages still to be handled: place of the module, direction, message.
     work: Vec<(usize, Direction, Message)>,
     transmit: VecDeque<Message>,
     delivery: Delivery,
 }
 
 impl Stack {
-    /// Runs this line.
+    /// One end of a connection that runs this line.
     #[must_use]
     pub fn new(line: ConnectionModules) -> Self {
         let delivery = Delivery::new(line.composition().order());
@@ -190,7 +190,7 @@ impl Stack {
         }
     }
 
-    /// Its modules.
+    /// The modules.
     #[must_use]
     pub const fn line(&self) -> &ConnectionModules {
         &self.line
@@ -212,7 +212,7 @@ impl Stack {
 
     /// Takes a datagram from the network.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
-        // A reliable transport must hear acknowledgements even if nobody takes what it delivers.
+        // A reliable transport must receive acknowledgements even if the application takes no messages.
         let full = self.delivery.len() >= QUEUE_MAX;
         self.line.connection.set_full(full);
         let full = full && !self.line.composition.has("reliable");
@@ -224,7 +224,7 @@ impl Stack {
         self.run(self.line.modules.len() - 1, Direction::Up, message, now);
     }
 
-    /// Does what is due by now.
+    /// Runs what is due by now.
     pub fn handle_timeout(&mut self, now: Instant) {
         for place in 0..self.line.modules.len() {
             let line = &self.line;
@@ -239,22 +239,22 @@ impl Stack {
         self.line.modules.iter().filter_map(|module| module.poll_timeout()).min()
     }
 
-    /// The next datagram for the network. Give it back with [`Stack::recycle`].
+    /// The next datagram for the network. Return it with [`Stack::recycle`].
     pub fn poll_transmit(&mut self) -> Option<Message> {
         self.transmit.pop_front()
     }
 
-    /// The next message for the application. Give it back with [`Stack::recycle`].
+    /// The next message for the application. Return it with [`Stack::recycle`].
     pub fn poll_message(&mut self) -> Option<Message> {
         self.delivery.pop()
     }
 
-    /// A message whose bytes have been used.
+    /// Returns the buffers of a message that is no longer needed.
     pub fn recycle(&self, message: Message) {
         self.line.buffers.recycle(message);
     }
 
-    /// Whether everything that was sent has arrived, as far as the stack can know.
+    /// Whether all sent messages have arrived, as far as the stack can know.
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         self.transmit.is_empty() && self.line.modules.iter().all(|module| module.is_acknowledged())
@@ -266,7 +266,8 @@ impl Stack {
         self.follow(place, now);
     }
 
-    /// Takes what came out at `place` on, each message to its end before the next: so order stays.
+    /// Passes on the messages that left the module at `place`, each to its end before the next, to
+    /// keep order.
     fn follow(&mut self, place: usize, now: Instant) {
         self.collect_outputs(place, now);
         while let Some((place, direction, message)) = self.work.pop() {

@@ -14,18 +14,18 @@ use crate::registered::Registered;
 use crate::service::EventTarget;
 use crate::subscriber::Connection;
 
-/// The most connections of a service.
+/// The largest number of connections of a service.
 const CONNECTIONS_MAX: usize = 256;
 
-/// A service, and who is connected to it.
+/// A service, and the programs that are connected to it.
 pub(super) struct RegisteredService {
     pub(super) registered: Registered,
     pub(super) listener: OwnedFd,
     pub(super) path: PathBuf,
     pub(super) connections: Vec<Connection>,
-    /// When it is to be run.
+    /// When the service must run next.
     pub(super) next: Option<Instant>,
-    /// Whose turn it is to get an event for one.
+    /// The subscriber whose turn it is to get an event for one.
     pub(super) turn: usize,
 }
 
@@ -55,7 +55,7 @@ impl RegisteredService {
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Hands an event to those whom it is for.
+    /// Delivers an event to its subscribers.
     pub(super) fn deliver_event(
         &mut self,
         event: &Event,
@@ -86,7 +86,7 @@ impl RegisteredService {
                 let left = event.deadline.map_or(LEFT, |due| due.since(clock.now()));
                 self.registered.counts.preferred += u64::from(dispatcher.raise(task, left).is_ok());
             }
-            // Called after it is preferred, so that it wakes with its preference.
+            // Woken after the preference is set, so that the program wakes with it.
             connection.flush();
             if event.target == EventTarget::One {
                 self.turn = at + 1;
@@ -100,5 +100,5 @@ impl RegisteredService {
     }
 }
 
-/// An event without a deadline is to be seen to by then.
+/// The preference for an event without a deadline ends after this time.
 const LEFT: Duration = Duration::from_millis(10);

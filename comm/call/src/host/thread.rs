@@ -1,5 +1,5 @@
-//! A host's thread: takes calls, runs services that are due, hands their events out, and sleeps until there
-//! is more to do.
+//! A host's thread: it delivers calls, runs services that are due, delivers their events, and
+//! sleeps until there is more to do.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::registered::RegisteredService;
 use crate::queue::{EVENTS_MAX, Event, EventCollector, TimeQueue};
 use crate::subscriber::{DeferredCall, HandledMessage};
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct HostThread {
     shared: Arc<Shared>,
     dispatcher: Option<Arc<Dispatcher>>,
@@ -52,7 +52,7 @@ impl HostThread {
             self.run_services(now, &more);
             self.dispatch();
             if more.iter().any(|more| *more) {
-                // What else is there is taken before it sleeps; others had their turn.
+                // Other input is handled before the thread continues; the others had their turn.
                 self.wait(Some(now));
             } else {
                 let next = self.next();
@@ -61,7 +61,8 @@ impl HostThread {
         }
     }
 
-    /// Hands in the calls that lie in memory, and those whose time has come; which services had some.
+    /// Delivers the calls that wait in memory, and the deferred ones that are due; returns which
+    /// services had some.
     fn take_calls(&mut self, now: Instant) -> Vec<bool> {
         let mut had = vec![false; self.services.len()];
         while let Some(held) = self.held.pop_due(now) {
@@ -112,7 +113,7 @@ impl HostThread {
         }
     }
 
-    /// Hands the events out that were raised.
+    /// Delivers the raised events.
     fn dispatch(&mut self) {
         while let Some(event) = self.events.pop() {
             let registered = &mut self.services[event.service];
@@ -129,13 +130,13 @@ impl HostThread {
         }
     }
 
-    /// When something is due.
+    /// When the next service or call is due.
     fn next(&self) -> Option<Instant> {
         let services = self.services.iter().filter_map(|registered| registered.next);
         services.chain(self.held.first()).min()
     }
 
-    /// Sleeps until then, or until something comes; takes what came by sockets.
+    /// Sleeps until `until`, or until there is input; handles input from sockets.
     fn wait(&mut self, until: Option<Instant>) {
         let until = until.unwrap_or(Instant::MAX);
         let all = || self.services.iter().flat_map(|registered| &registered.connections);
@@ -144,7 +145,7 @@ impl HostThread {
         let mut fds = vec![PollFd::new(&self.shared.wake_event, PollFlags::IN)];
         for registered in &self.services {
             fds.push(PollFd::new(&registered.listener, PollFlags::IN));
-            // One without a descriptor has a place all the same.
+            // A service without a descriptor takes a place all the same.
             let watched = registered
                 .registered
                 .service
@@ -168,7 +169,7 @@ impl HostThread {
         match polled {
             Ok(0) => return,
             Ok(_) => {}
-            // A signal, or out of kernel memory: no busy loop.
+            // A signal, or out of kernel memory: avoid a busy loop.
             Err(_) => {
                 self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 return;
@@ -195,7 +196,7 @@ impl HostThread {
                 };
                 match heard {
                     HandledMessage::Nothing => {}
-                    // What it raises for that is raised now.
+                    // The events that the service raises for this call are raised now.
                     HandledMessage::Call => registered.next = Some(Instant::ZERO),
                     HandledMessage::End => {
                         connection.leave(&mut registered.registered, self.dispatcher.as_deref())

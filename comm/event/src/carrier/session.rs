@@ -1,4 +1,4 @@
-//! An engine's session, and what is declared on it.
+//! A session of the engine, and its declarations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::Arrived;
 use crate::inbox::Inbox;
 use crate::keys::Keys;
 
-/// A session and what is declared on it.
+/// A session and its declarations.
 pub(super) struct ZenohSession {
     pub(super) session: zenoh::Session,
     pub(super) all: Publisher<'static>,
     pub(super) hosts: HashMap<HostId, Publisher<'static>>,
     pub(super) channels: HashMap<String, Publisher<'static>>,
-    /// Kept for what they do when they are dropped.
+    /// Kept for the effects of dropping them.
     _kept: (Subscriber<()>, Subscriber<()>, Subscriber<()>, LivelinessToken),
 }
 
@@ -46,7 +46,7 @@ impl ZenohSession {
         });
         let tokens = tokens.wait()?;
         let all = publisher(&session, keys.to_all())?;
-        // Last, so that who hears of this host can reach it.
+        // The token is last, so that a host that sees this one can reach it.
         let token = session.liveliness().declare_token(keys.my_token()).wait()?;
         let _kept = (own_inbox_key, to_all, tokens, token);
         Ok(Self { session, all, hosts: HashMap::new(), channels: HashMap::new(), _kept })
@@ -80,7 +80,7 @@ pub(super) fn publisher(
         .wait()
 }
 
-/// A message that can't be sent is lost, as any may be.
+/// A message that can't be sent is lost, as any message may be.
 pub(super) fn put(publisher: &Publisher<'_>, bytes: &[u8]) {
     if let Err(error) = publisher.put(bytes).wait() {
         tracing::debug!(%error, "a message was not sent");

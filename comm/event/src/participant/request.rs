@@ -1,4 +1,4 @@
-//! What is asked of other hosts: their lists, and to deploy and remove handlers there.
+//! Requests to other hosts: for their lists, and to deploy and remove handlers there.
 
 use std::time::Instant as StdInstant;
 
@@ -10,29 +10,29 @@ use crate::keys::ParticipantName;
 use crate::listing::{Deployment, Listing, Outcome, Reply, Request};
 use crate::proof::proof;
 
-/// The most answers that wait.
+/// The largest number of answers that wait.
 const ANSWERS_MAX: usize = 8192;
 
-/// Why something asked of another host was not done.
+/// Why a request to another host failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// There is no such host.
     #[error("no host \"{0}\" is there; those that are: {1}")]
     Nobody(String, String),
-    /// There are several.
+    /// Several processes have this name.
     #[error("several processes are \"{0}\"; name one of {1}")]
     Several(String, String),
-    /// It does not answer.
+    /// The host does not answer.
     #[error("{0} did not answer within {1}")]
     Silent(ParticipantName, Duration),
-    /// It says no.
+    /// The host refuses.
     #[error("{0} refuses: {1}")]
     Refused(ParticipantName, String),
 }
 
 impl Participant {
-    /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
-    /// process's own come first.
+    /// The channels of all hosts, as each sees them; waits at most `wait` for their answers. This
+    /// process's own channels come first.
     pub fn list(&self, wait: Duration) -> Vec<(ParticipantName, Listing)> {
         let until = StdInstant::now().checked_add(wait.into());
         let (answers, number) = self.question();
@@ -64,10 +64,10 @@ impl Participant {
         all
     }
 
-    /// Deploys a handler on another host, `NAME` or `NAME/PID`; what the host says.
+    /// Deploys a handler on another host, `NAME` or `NAME/PID`; returns the host's answer.
     ///
     /// # Errors
-    /// If there is no such host, it does not answer, or refuses.
+    /// If there is no such host, or it does not answer, or it refuses.
     pub fn deploy(
         &self,
         target: &str,
@@ -84,10 +84,10 @@ impl Participant {
         })
     }
 
-    /// Removes what was deployed on a channel of another host; what the host says.
+    /// Removes a handler from a channel of another host; returns the host's answer.
     ///
     /// # Errors
-    /// If there is no such host, it does not answer, or refuses.
+    /// If there is no such host, or it does not answer, or it refuses.
     pub fn remove(
         &self,
         target: &str,
@@ -105,7 +105,7 @@ impl Participant {
         })
     }
 
-    /// Asks what wants a right, with a proof of the secret if there is one.
+    /// Sends a request that needs a right, with a proof of the secret if there is one.
     fn prove(
         &self,
         target: &str,

@@ -1,10 +1,10 @@
-//! A session that is opened again.
+//! A session that is reopened.
 
 use super::*;
 use selvedge_control_event::{Attributes, Event, Overflow, Subscription};
 use selvedge_tests_wait::until;
 
-/// Two hosts that have one channel open; the first is for its source.
+/// Two hosts with one open channel; the first is for its source.
 fn pair(test: &str, rings: bool) -> (Participant, Participant, ChannelHandle, ChannelHandle) {
     let domain = format!("{test}-{}", std::process::id());
     let settings = Settings { domain, meet: false, rings, ..Settings::default() };
@@ -37,7 +37,7 @@ fn a_session_that_is_opened_again_is_the_same_host() {
         let zenoh_config = (core.configure)().expect("there is somebody to connect to");
         core.carrier.reopen(now, &zenoh_config);
     });
-    // Promised while it is away, to the same host as before.
+    // Reliable events are published while the sink is away, to the same host as before.
     for number in 1..50 {
         send(number);
     }
@@ -63,7 +63,7 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
     until("it is a member", || wanted() == Some(1));
     one.shared.with(|core, _| core.carrier.take_for_fast());
     let (mut sent, mut waited) = (0, 0);
-    // What waits may have been sent before this looks, but hardly every time.
+    // Batches may have been sent before this check, but hardly every time.
     for burst in 0..4000 {
         if burst >= 40 && waited > 0 {
             break;
@@ -72,7 +72,7 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
             let record = i64::to_le_bytes(sent);
             let event =
                 Event { deadline: None, attributes: Attributes::default(), record: &record };
-            // Now and then one that must not overtake what waits.
+            // Now and then an event that must not overtake the waiting batches.
             let done = if burst % 2 == 1 && number % 50 == 49 {
                 source.publish_reliably(event)
             } else {
@@ -82,7 +82,7 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
             sent += 1;
         }
         waited += usize::from(one.shared.with(|core, _| core.carrier.has_waiting()));
-        // Nothing is sent any more that would take them along, and too few wait to go at once.
+        // No later event sends them along, and too few wait to go at once.
         until("the last of the burst", || got.lock().unwrap().last() == Some(&(sent - 1)));
     }
     assert!(waited > 0, "no burst was fast enough to wait");

@@ -1,4 +1,4 @@
-//! Two hosts' rings, with what they say over the engine carried by hand: late, lost, and by the wrong.
+//! Two hosts' rings. The test carries their messages over the engine: late, lost, and from the wrong host.
 
 use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::HostId;
@@ -16,7 +16,7 @@ fn near() -> RingTransport {
     RingTransport::new().unwrap().expect("a machine that says which it is")
 }
 
-/// Carries what one says to the other, as long as `passes` lets it.
+/// Carries one host's messages to the other, as long as `passes` returns true.
 fn carry(
     from: &mut RingTransport,
     me: HostId,
@@ -38,7 +38,7 @@ fn both(source: &mut RingTransport, sink: &mut RingTransport) {
     carry(sink, SINK, source, |_| true);
 }
 
-/// A ring that the source has begun to use; what it then says is not carried.
+/// A ring that the source has begun to use; its later messages are not carried.
 fn begun() -> (RingTransport, RingTransport) {
     let (mut source, mut sink) = (near(), near());
     assert_eq!(source.put(NOW, SINK, b"by the engine"), PutOutcome::Gone);
@@ -71,7 +71,7 @@ fn a_ring_is_read_when_the_engine_has_said_its_last() {
     let (mut source, mut sink) = begun();
     put(&mut source, b"one");
     put(&mut source, b"two");
-    // What was sent by the engine before may still be under way.
+    // Earlier messages by the engine may still be under way.
     assert_eq!(taken(&mut sink), None);
     assert!(!source.is_settled());
     both(&mut source, &mut sink);
@@ -85,14 +85,14 @@ fn a_ring_is_read_when_the_engine_has_said_its_last() {
 #[test]
 fn a_lost_word_delays_and_loses_nothing() {
     let (mut source, mut sink) = begun();
-    // The word that the ring is to be read.
+    // The switch to the ring is lost.
     carry(&mut source, SOURCE, &mut sink, |_| false);
     put(&mut source, b"one");
     assert_eq!(taken(&mut sink), None);
     assert_eq!(sink.late_switches(NOW), []);
     assert_eq!(sink.late_switches(NOW + EARLY), [SOURCE]);
     assert_eq!(taken(&mut sink).unwrap(), b"one");
-    // And that it is read.
+    // The confirmation is lost.
     carry(&mut sink, SINK, &mut source, |_| false);
     assert!(!source.is_settled());
     source.settle(NOW + ASK_AGAIN + Duration(1));
@@ -110,7 +110,7 @@ fn another_network_or_kernel_is_another_machine() {
     let later = NOW + Duration::from_secs(1000);
     source.request_ring(later, SINK);
     assert_eq!(source.poll_message(), None, "it is not asked again");
-    // Until it is another.
+    // Until it is another host.
     source.forget(SINK);
     source.machine.network -= 1;
     source.machine.boot ^= 1;
@@ -158,7 +158,7 @@ fn a_source_that_ends_is_read_to_its_end_and_then_heard_by_the_engine() {
     assert_eq!(taken(&mut sink).unwrap(), b"two");
     until("its ring is gone", || sink.links().count() == (0, 0));
     assert!(!sink.has_unread_of(SOURCE));
-    // The word of it was lost.
+    // The message about it was lost.
     assert_eq!(sink.ended(NOW), []);
     assert_eq!(sink.ended(NOW + EARLY), [SOURCE]);
     assert_eq!(sink.view().hosts, (0, 0));
@@ -172,7 +172,7 @@ fn without_the_word_that_was_offered_nobody_is_let_in() {
     for token in ["", "guess", &"long".repeat(30)] {
         peers.push(stranger.links.connect(&name, token).unwrap());
     }
-    // The right word is good once.
+    // A token is valid once.
     sink.handle_message(NOW, SOURCE, &RingMessage::Request(stranger.machine).encode());
     let (_, offer) = sink.poll_message().unwrap();
     let Some(RingMessage::Offer { token, .. }) = RingMessage::decode(&offer) else {
@@ -207,7 +207,7 @@ fn nonsense_over_the_engine_changes_nothing() {
         source.handle_message(NOW, SINK, message);
         sink.handle_message(NOW, SOURCE, message);
     }
-    // An offer that nobody asked for.
+    // An offer without a request.
     let offer = RingMessage::Offer { name: "selvedge-none", token: "x" }.encode();
     source.handle_message(NOW, HostId(9), &offer);
     assert_eq!(source.out_rings.len(), 1);

@@ -1,4 +1,4 @@
-//! A settings file: its tables as they stand in it, and what is wrong with them.
+//! A settings file: its tables as they are written, and the errors in them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::address::{Address, AddressError};
 
-/// The longest settings file.
+/// The longest settings file, in bytes.
 const FILE_MAX: u64 = 256 << 10;
-/// The most members of a file.
+/// The largest number of members of a file.
 const MEMBERS_MAX: usize = 1024;
-/// Whether the engine in this build knows certificates.
+/// Whether the engine in this build supports certificates.
 const KNOWS_TLS: bool = cfg!(feature = "tls");
-/// Why another build refuses the table.
+/// Why a build without TLS refuses the table.
 const NO_TLS: &str = "this build has no TLS for events; leave the table out, or build with it: \
     cargo build --release --features events-tls";
 
@@ -76,7 +76,7 @@ struct Deploy {
 }
 
 impl TlsTable {
-    /// The files that the table names, each of which can be read.
+    /// The files that the table names, after a check that each can be read.
     fn checked(self, folder: &Path, mistakes: &Mistakes<'_>) -> Result<Tls, SettingsError> {
         let file = |key: &str, path: Spanned<PathBuf>| {
             let (at, full) = (path.span().start, folder.join(path.get_ref()));
@@ -99,7 +99,7 @@ impl Settings {
     /// Reads a file; paths in it are relative to it.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The first error.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let file = path.display().to_string();
         let whole = |what: String| SettingsError { file: file.clone(), place: String::new(), what };
@@ -108,10 +108,10 @@ impl Settings {
         Self::parse(&file, &text, path.parent().unwrap_or_else(|| Path::new(".")))
     }
 
-    /// Reads a file's text; `folder` is what its paths are relative to.
+    /// Parses a file's text; its paths are relative to `folder`.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The first error.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Self, SettingsError> {
         Self::parse_for_build(file, text, folder, KNOWS_TLS)
     }

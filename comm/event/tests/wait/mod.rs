@@ -9,13 +9,13 @@ use selvedge_comm_event::{Participant, Settings};
 
 pub(crate) use selvedge_tests_wait::{TIMEOUT, until};
 
-/// A domain of a test's own.
+/// A domain for one test.
 pub(crate) fn domain() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A host that listens on the loopback and meets nobody by itself.
+/// Settings of a host that listens on the loopback and meets no other by itself.
 pub(crate) fn alone(name: &str, domain: &str) -> Settings {
     let (name, domain) = (Some(name.to_owned()), domain.to_owned());
     Settings { name, domain, meet: false, ..Settings::default() }

@@ -1,5 +1,5 @@
-//! The thread that keeps a member's connections: takes them on, says and hears who is who, hands the
-//! ends of rings over, and tells who went.
+//! The thread that serves a member's connections: it accepts them, exchanges hellos, passes on the
+//! ends of rings, and reports departures.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
 use crate::ring_writer::RingWriter;
 
-/// How long a member may take to say who it is.
+/// How long a member may take to send its hello.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to another member.
@@ -24,12 +24,12 @@ pub(super) struct Peer {
     id: PeerId,
     connection: Connection,
     pid: Option<rustix::process::Pid>,
-    /// What it has to say; `None` if it may choose among the words.
+    /// The token that the peer must present; `None` if any admitted token is valid.
     token: Option<Box<str>>,
     since: Instant,
-    /// Whether it was there before us, and has not been heard yet.
+    /// Whether the peer is an earlier member whose hello has not arrived.
     hello_pending: bool,
-    /// Whether its number is known already.
+    /// Whether its number was already given out.
     pub(super) is_known: bool,
     hello_received_from: bool,
     is_sink: bool,
@@ -61,11 +61,11 @@ impl Peer {
 
 pub(super) struct MemberThread {
     pub(super) shared: Arc<Shared>,
-    /// The channel's; `None` for one that stands alone.
+    /// The channel's name; `None` for a standalone member.
     pub(super) name: Option<Box<str>>,
     pub(super) source: bool,
     pub(super) sink: Option<SinkOptions>,
-    /// What a member of a channel says first.
+    /// The first message of a member of a channel.
     pub(super) hello: Option<Message>,
     pub(super) listener: OwnedFd,
     pub(super) peers: Vec<Peer>,
@@ -74,7 +74,7 @@ pub(super) struct MemberThread {
 }
 
 impl MemberThread {
-    /// Takes a connection on, if it is one of ours, and says who we are.
+    /// Accepts a connection, if it belongs to this user, and sends a hello.
     pub(super) fn add_connection(&mut self, connection: Connection, hello_pending: bool) {
         let Ok(who) = connection.peer() else { return };
         if !control::is_ours(&who) || self.peers.len() >= self.most {
@@ -85,7 +85,7 @@ impl MemberThread {
             );
             return;
         }
-        // One that stands alone waits for the word first.
+        // A standalone member waits for the token first.
         if self.hello.as_ref().is_some_and(|hello| connection.send(hello, &[], &[]).is_err()) {
             return;
         }
@@ -104,7 +104,7 @@ impl MemberThread {
                 .collect();
             let limit = timespec(TIMEOUT.0);
             if poll(&mut fds, silent.then_some(&limit)).is_err() {
-                // Out of kernel memory, or a signal: try again, but no busy loop.
+                // Out of kernel memory, or a signal: try again, but without a busy loop.
                 self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 continue;
             }
@@ -121,7 +121,7 @@ impl MemberThread {
                     return;
                 }
                 called = calls;
-                // Found again by number: their places are as they were polled.
+                // Found by number, since the positions must stay as they were polled.
                 for peer in &self.peers {
                     if close.contains(&peer.id) {
                         peer.connection.end();
@@ -150,7 +150,7 @@ impl MemberThread {
                 match Connection::accept(&self.listener) {
                     Ok(Some(connection)) => self.add_connection(connection, false),
                     Ok(None) => {}
-                    // Out of descriptors, most likely.
+                    // Most likely there are no descriptors left.
                     Err(error) => {
                         tracing::warn!(%error, "can't take a member on");
                         self.clock.sleep_until(now + Duration::from_millis(10));
@@ -160,7 +160,7 @@ impl MemberThread {
         }
     }
 
-    /// Takes on whom this member has connected to; if there are too many, they are let go.
+    /// Adds the connections that this member has made; if there are too many, they are dropped.
     fn take_calls(&mut self, called: Vec<Peer>) {
         for peer in called {
             if self.peers.len() < self.most {
@@ -171,7 +171,7 @@ impl MemberThread {
         }
     }
 
-    /// One of those who were there before us is there, or gone.
+    /// Notes that an earlier member has sent its hello, or is gone.
     fn note_hello(&self, peer: &Peer) {
         if peer.hello_pending {
             let mut lists = self.shared.lists.lock();
@@ -180,7 +180,7 @@ impl MemberThread {
         }
     }
 
-    /// Takes a message; false if the connection is to end.
+    /// Handles a message; returns false if the connection must end.
     fn handle_message(&mut self, at: usize) -> bool {
         let (hello, mut fds) = match self.peers[at].connection.receive() {
             Ok(Some(message)) => (message.body, message.fds),
@@ -215,7 +215,7 @@ impl MemberThread {
                     }) else {
                         return false;
                     };
-                    // First, so that the sink has it when the source has.
+                    // The sink gets its end first, so that it is ready before the source.
                     self.shared.notify_sink(Change::Added(reader));
                     if peer.connection.send(&attach.0, &[], &attach.1.each_fd()).is_err() {
                         return false;

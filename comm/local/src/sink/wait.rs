@@ -1,4 +1,4 @@
-//! How a sink waits: it watches its rings, and then sleeps until the first event calls it.
+//! How a sink waits: it polls its rings, and then sleeps until the first event wakes it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,25 +15,26 @@ use selvedge_units::{Duration, Instant};
 use super::{Sink, WaitOutcome};
 use crate::message::WakeMethod;
 
-/// The most futexes that can be waited for at once.
+/// The largest number of futexes that a thread can wait for at once.
 const WAITS_MAX: usize = 128;
-/// How long a wait for signals may miss that a source came.
+/// How long a wait for signals may overlook a new source.
 const SIGNAL_TURN: Duration = Duration::from_millis(20);
 
 impl Sink {
-    /// Readable when the sink is called, for a loop of the program's own ([`WakeMethod::Event`]). The loop
-    /// calls [`arm`](Self::arm) before it waits, and [`take`](Self::take) until nothing comes
-    /// afterwards.
+    /// Readable when the sink is woken, for a loop of the program's own ([`WakeMethod::Event`]).
+    /// The loop calls [`arm`](Self::arm) before it waits, and afterwards [`take`](Self::take) until
+    /// it returns `None`.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.as_ref().map(AsFd::as_fd)
     }
 
-    /// About to wait to be called. False if there is something to take first: nobody calls then.
+    /// Prepares to wait for a wake-up. False if there is an event to take first: then no source
+    /// wakes the sink.
     #[must_use]
     pub fn prepare_wait(&mut self) -> bool {
         if let Some(epoll) = &self.epoll {
-            // Calls that were answered already would end the wait.
+            // Wake-ups that were already handled would end the wait.
             let now = timespec(0);
             let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
             while epoll::wait(epoll, &mut events[..], Some(&now))
@@ -61,8 +62,8 @@ impl Sink {
         }
     }
 
-    /// Waits until there is something to take, or until an instant of [`Clock::shared`]
-    /// ([`Instant::MAX`]: for ever). Watches the rings first, for as long as the options say.
+    /// Waits until there is an event, or until an instant of [`Clock::shared`] ([`Instant::MAX`]:
+    /// for ever). Polls the rings first, for as long as the options state.
     pub fn wait(&mut self, until: Instant) -> WaitOutcome {
         if self.has_events() {
             return WaitOutcome::Available;
@@ -87,7 +88,7 @@ impl Sink {
         woken
     }
 
-    /// Sleeps until called.
+    /// Sleeps until the sink is woken.
     fn sleep(&mut self, until: Instant) -> WaitOutcome {
         loop {
             let due = until != Instant::MAX && self.clock.now() >= until;
@@ -109,7 +110,7 @@ impl Sink {
                 }
             };
             if done.is_err() {
-                // Not even that can be had: no busy loop.
+                // Even that is impossible: avoid a busy loop.
                 self.clock.sleep_until(until.min(self.clock.now() + Duration::from_millis(1)));
                 return WaitOutcome::Available;
             }
@@ -124,7 +125,7 @@ impl Sink {
             wait.flags = futex::WaitFlags::SIZE_U32;
             wait
         };
-        // As many as the kernel takes; there are no more members.
+        // As many as the kernel accepts; there are never more members.
         let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
         let bells =
             self.readers.iter().map(|reader| wait(reader.reader.bell().word(), Bell::SLEEPING));
@@ -152,7 +153,7 @@ impl Sink {
 }
 
 pub(super) fn watch(epoll: &OwnedFd, event: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Edges: nobody needs to empty them.
+    // Edge-triggered, so that the eventfds need not be emptied.
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(epoll, event, epoll::EventData::new_u64(0), flags)
 }

@@ -1,4 +1,4 @@
-//! A directory to meet in, and waiting with an end.
+//! A directory to meet in, and waiting with a time limit.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub(crate) fn patience() -> Instant {
     Clock::shared().now() + Duration::from_secs(30)
 }
 
-/// All that is there.
+/// All waiting events.
 pub(crate) fn taken(sink: &mut Sink) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(event) = sink.take() {

@@ -1,4 +1,4 @@
-//! The C header and this are one: same places, and what is marked here is taken there. Needs `cc`.
+//! The C header and this module have the same layout: marks set here are taken there. Needs `cc`.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use super::*;
 use selvedge_os::memory::Access;
 use selvedge_units::Duration;
 
-/// Compiles a C file of this crate; the program.
+/// Compiles a C file of this crate; returns the program.
 fn compile(source: &str) -> PathBuf {
     let stem = Path::new(source).file_stem().expect("a name").to_string_lossy().into_owned();
     let program = std::env::temp_dir().join(format!("slv-{stem}-{}", std::process::id()));
@@ -22,7 +22,7 @@ fn compile(source: &str) -> PathBuf {
     program
 }
 
-/// A C++ program may include it, too.
+/// A C++ program may include the header, too.
 #[test]
 fn the_header_is_also_cpp() {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/selvedge_readiness.h");
@@ -30,16 +30,16 @@ fn the_header_is_also_cpp() {
     command.args(["-x", "c++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]).arg(header);
     let output = command.output().expect("cc is in tools/packages.txt");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // A compiler of C alone says that it has none.
+    // A compiler for C only reports that it has no C++ part.
     let has_none = stderr.contains("cc1plus");
     assert!(output.status.success() || has_none, "{stderr}");
 }
 
-/// Runs a program to its end, which is waited for only so long: its status, and what it prints.
+/// Runs a program to its end, with a time limit; returns its status and output.
 fn run(command: &mut Command) -> (ExitStatus, Vec<u8>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it was compiled");
     let mut printed = child.stdout.take().expect("it is piped");
-    // Meanwhile: it may print more than a pipe holds.
+    // Read meanwhile, since the program may print more than a pipe holds.
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         printed.read_to_end(&mut bytes).map(|_| bytes)
@@ -83,7 +83,7 @@ fn structures_lie_as_the_header_says() {
 /// Memory that another process may map, too.
 fn memory() -> (ReadinessBoard, OwnedFd) {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    // Not closed on exec: the other process has it.
+    // The descriptor stays open on exec: the other process needs it.
     let file = memfd_create("readiness", MemfdFlags::empty()).expect("memory");
     ftruncate(&file, SIZE as u64).expect("memory");
     (ReadinessBoard::new(Mapping::new(&file, 0, SIZE, Access::ReadWrite).expect("memory")), file)
@@ -100,7 +100,7 @@ fn what_is_marked_here_is_taken_by_a_program_in_c() {
     let (status, printed) = run(Command::new(&program).args([&number, "-1", "4"]));
     assert_eq!(String::from_utf8_lossy(&printed), "3\n64\n4096\n65535\n");
     assert!(status.success() && !board.any() && board.ready() == 0);
-    // Whatever lies there: only descriptors come out, and it ends.
+    // With arbitrary content only descriptors come out, and the loop ends.
     board.scribble(&vec![0xff; SIZE]);
     let (_, printed) = run(Command::new(&program).args([&number, "-1", "65536"]));
     assert_eq!(printed.split(|byte| *byte == b'\n').count(), 65_537);

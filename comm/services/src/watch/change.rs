@@ -1,5 +1,5 @@
-//! Changes of a service at work that need no answer: posted into the kernel without a system call each, or
-//! made by the system call where there is no ring. `bpf/posts.h` is the other side.
+//! Changes of a running service that need no answer. They are posted into the kernel without a
+//! system call each, or made by a system call if there is no ring. `bpf/posts.h` is the other side.
 
 #[cfg(test)]
 mod tests;
@@ -20,36 +20,36 @@ use crate::load::descriptor;
 
 /// The kernel's PID_MAX_LIMIT.
 const THREAD_MAX: u32 = 4 << 20;
-/// So that no sum with the clock wraps.
+/// A bound that keeps sums with the clock from wrapping.
 const SPAN_MAX: Duration = Duration(u64::MAX >> 1);
 
-/// What can be changed while a service runs.
+/// A change of a running service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// [`crate::WatchOptions::threshold`].
     Threshold(u64),
     /// [`crate::WatchOptions::interval`].
     Interval(Duration),
-    /// A thread has this deadline, from each time that it wakes (`sched` only).
+    /// Gives a thread this deadline, from each time that it wakes (`sched` only).
     Job {
         /// The thread.
         thread: u32,
-        /// From waking to sleeping.
+        /// The time from waking to sleeping.
         within: Duration,
     },
-    /// A thread has no deadline any more (`sched` only).
+    /// Removes a thread's deadline (`sched` only).
     NoJob {
         /// The thread.
         thread: u32,
     },
 }
 
-/// How changes go into the kernel.
+/// The path of changes into the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangePath {
-    /// By a ring that the kernel's program empties before its next occurrence (Linux 6.1).
+    /// By a ring that the kernel's program reads before its next occurrence (Linux 6.1).
     Posted,
-    /// At once, by a system call where one is needed.
+    /// At once, by a system call if one is needed.
     SystemCall,
 }
 
@@ -97,19 +97,19 @@ pub(super) fn change_ring(object: &Object) -> Result<ChangeRing, ServiceError> {
 }
 
 impl Watch {
-    /// How [`Self::post`] goes into the kernel.
+    /// The path of [`Self::post`] into the kernel.
     pub fn change_path(&self) -> ChangePath {
         if self.change_ring.is_some() { ChangePath::Posted } else { ChangePath::SystemCall }
     }
 
-    /// Has something changed, in the order of the calls, before the next occurrence is dispatched or, where
-    /// there is an interval, by its timer; [`Self::tick`] has it done at once. Needs no system call where
-    /// [`Self::change_path`] is [`ChangePath::Posted`], but for the first interval of a service that had none. Never
-    /// waits. What the kernel could not do then (no such thread, no room for another) is in
-    /// [`crate::Tally::refused`].
+    /// Posts a change. Changes take effect in the order of the calls, before the next occurrence is
+    /// dispatched or, if there is an interval, by its timer; [`Self::tick`] applies them at once.
+    /// If [`Self::change_path`] is [`ChangePath::Posted`], no system call is needed, except for the
+    /// first interval of a service that had none. Never waits. [`crate::Tally::refused`] counts
+    /// changes that the kernel could not make (no such thread, no room for another).
     ///
     /// # Errors
-    /// If it makes no sense, or the kernel has not taken the many posted before: then nothing is posted.
+    /// If the change is invalid, or the kernel has not read the many posted before: then nothing is posted.
     pub fn post(&mut self, change: Change) -> Result<(), ServiceError> {
         self.check(change)?;
         let Some(change_ring) = &mut self.change_ring else { return self.make(change) };
@@ -124,25 +124,24 @@ impl Watch {
     /// Gives a thread a deadline, from each time that it wakes (`sched` only), at once.
     ///
     /// # Errors
-    /// If there are as many already as can be, or it is another service.
+    /// If the limit of such threads is reached, or the service is another one.
     pub fn add_job(&mut self, thread: u32, within: Duration) -> Result<(), ServiceError> {
         let change = Change::Job { thread, within };
         self.check(change)?;
         self.make(change)
     }
 
-    /// The threads with a deadline, as the kernel has them now, by number. Takes a system call or two for
-    /// each.
+    /// The threads with a deadline in the kernel now, by number. Takes a system call or two for each.
     ///
     /// # Errors
-    /// What the system says, or that it is another service.
+    /// The system's error, or that the service is another one.
     pub fn jobs(&self) -> Result<Vec<(u32, Duration)>, ServiceError> {
         let failed = |why| ServiceError::Call("the threads' deadlines", io::Error::other(why));
         let map = self.object.maps().find(|map| map.name() == "jobs");
         let map = map.ok_or(ServiceError::NoThreads { service: self.service })?;
         let mut all = Vec::new();
         for key in map.keys() {
-            // One that has been taken away meanwhile is left out.
+            // A thread that was removed meanwhile is left out.
             if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)?
                 && let (Some(thread), Some(within)) = (key.first_chunk(), value.first_chunk())
             {
@@ -153,7 +152,7 @@ impl Watch {
         Ok(all)
     }
 
-    /// What user space can know to be wrong.
+    /// Checks what user space can check.
     pub(crate) fn check(&self, change: Change) -> Result<(), ServiceError> {
         if !change.makes_sense() {
             return Err(ServiceError::Change { what: format!("{change:?}") });
@@ -165,12 +164,12 @@ impl Watch {
         Ok(())
     }
 
-    /// Tells the kernel's program that there is something in the ring.
+    /// Notifies the kernel's program that the ring has records.
     fn notify_kernel(&self) {
         self.settings.atomic_u32(Settings::POSTED).store(1, Ordering::Release);
     }
 
-    /// At once, without the ring.
+    /// Makes the change at once, without the ring.
     fn make(&mut self, change: Change) -> Result<(), ServiceError> {
         let service = self.service;
         let jobs = || self.jobs.as_ref().ok_or(ServiceError::NoThreads { service });
@@ -193,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// Sets the kernel's timer going, once.
+    /// Starts the kernel's timer, once.
     pub(super) fn time(&mut self) -> Result<(), ServiceError> {
         if !self.is_timed {
             self.run("start_timer")?;
@@ -203,7 +202,7 @@ impl Watch {
     }
 }
 
-/// Takes a thread out of the map of jobs.
+/// Removes a thread from the map of jobs.
 fn remove(map: &OwnedFd, key: &[u8; 4]) -> io::Result<()> {
     // SAFETY: the kernel reads as many bytes of the key as the map has, which are 4.
     let done = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast()) };

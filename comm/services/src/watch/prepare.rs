@@ -1,4 +1,4 @@
-//! A service before it is loaded: which of its programs, its settings, and what names stand for.
+//! Preparing a service before it is loaded: the choice of programs, the settings, and the meaning of names.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use libbpf_rs::OpenObject;
 use crate::error::ServiceError;
 use crate::layout::{GATHERED, KINDS, Settings, TALLY};
 
-/// Sets what is to be loaded.
+/// Adapts the object before it is loaded.
 pub(super) fn fix(
     open: &mut OpenObject,
     points: &[(&str, &str)],
@@ -45,7 +45,7 @@ pub(super) fn fix(
     Ok(())
 }
 
-/// The number of this thread's network; 0, all of them, if the system does not say.
+/// The number of this thread's network namespace; 0 (all of them) if the system does not return it.
 pub(super) fn network() -> u32 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino() as u32)
 }

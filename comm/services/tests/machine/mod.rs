@@ -1,4 +1,4 @@
-//! What tests need of the machine: the right to load programs, a name space, a group.
+//! What the tests require of the machine: the right to load programs, a network namespace, a control group.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use selvedge_comm_services::ProgramError;
 use selvedge_comm_services::{Service, ServiceError, Watch, WatchOptions};
 use selvedge_tests_wait::{TIMEOUT, holds_within, until_some};
 
-/// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
+/// Whether programs can be loaded here. If not, the reason must be one of the documented ones.
 pub(crate) fn permitted() -> bool {
     match Watch::start(WatchOptions::new(Service::Net)) {
         Ok(_) => true,
@@ -30,7 +30,7 @@ pub(crate) fn permitted() -> bool {
 pub(crate) struct Running(pub(crate) std::process::Child);
 
 impl Running {
-    /// Its end, which is waited for as long as for anything.
+    /// Waits for the end of the process, with the usual time limit.
     pub(crate) fn end(&mut self, what: &str) -> std::process::ExitStatus {
         until_some(what, || self.0.try_wait().unwrap())
     }
@@ -43,7 +43,7 @@ impl Drop for Running {
     }
 }
 
-/// The programs of a name in the kernel, whoever loaded them.
+/// The programs of this name in the kernel, whichever process loaded them.
 pub(crate) fn programs(name: &str) -> Vec<u32> {
     ProgInfoIter::default()
         .filter(|info| info.name.to_string_lossy() == name)
@@ -51,7 +51,7 @@ pub(crate) fn programs(name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// This thread in a network of its own, with lo up.
+/// Moves this thread into a network namespace of its own, with lo up.
 pub(crate) struct Namespace(());
 
 impl Namespace {
@@ -67,7 +67,7 @@ impl Namespace {
     }
 }
 
-/// A control group with a limit of memory, and a file to be written in it.
+/// A control group with a memory limit, and a file to be written in it.
 pub(crate) struct MemoryGroup {
     folder: PathBuf,
     file: PathBuf,

@@ -1,4 +1,4 @@
-//! What an element has of a plant: its hands in the pipes, and which of them it serves and fills.
+//! An element's share of a pipeline: its pipe ends, and which pipes it serves and writes to.
 
 use core::sync::atomic::Ordering;
 
@@ -7,16 +7,16 @@ use super::work::ModuleChain;
 use crate::pipe::{PipeUser, ReaderEnd, WriterEnd};
 use selvedge_data_stack::elements::ElementId;
 
-/// What an element holds of a plant's pipes.
+/// An element's ends of a pipeline's pipes.
 #[derive(Debug)]
 pub(super) struct PipeEnds<M> {
     pub(super) writing: Vec<WriterEnd<M>>,
     pub(super) reading: Vec<ReaderEnd<M>>,
-    /// Pipes of which an outcome is to be passed on.
+    /// Pipes with outcomes that wait to be passed on.
     pub(super) pending_results: Vec<usize>,
-    /// Pipes that it serves, as of `epoch`.
+    /// Pipes that the element serves, as of `epoch`.
     pub(super) assigned_pipes: Vec<usize>,
-    /// Pipes that it may put into, as of `epoch`.
+    /// Pipes that the element may write to, as of `epoch`.
     may_write: Vec<bool>,
     epoch: u64,
 }
@@ -46,7 +46,7 @@ impl<M: Send> PipeEnds<M> {
         }
     }
 
-    /// Apart, so that looking whether there was a re-assignment costs no call.
+    /// A function of its own, so that the check for a re-assignment costs no call.
     #[cold]
     fn catch_up<W: ModuleChain<Message = M>>(
         &mut self,
@@ -63,8 +63,8 @@ impl<M: Send> PipeEnds<M> {
         self.release_unused(pipeline, PipeUser::new(me.0), true);
     }
 
-    /// Lays down what others want, and leaves what it no longer uses. With something still to pass
-    /// on (`owes`) it may put into any pipe.
+    /// Shares the pipe ends that other users want, and gives up those that the element no longer
+    /// uses. While the element still has messages to pass on (`owes`), it may write to any pipe.
     pub(super) fn release_unused<W: ModuleChain<Message = M>>(
         &mut self,
         pipeline: &Pipeline<W>,

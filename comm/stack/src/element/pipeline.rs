@@ -1,4 +1,4 @@
-//! A plant: one connection's pipes, and who serves which module of it.
+//! A pipeline: one connection's pipes, and the elements assigned to each module.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -11,13 +11,13 @@ use selvedge_data_stack::module::Direction;
 /// Where a message goes: the pipe of a module, or out.
 #[derive(Debug)]
 pub(super) struct QueuedMessage<M> {
-    /// The module whose pipe it goes to; none past the ends.
+    /// The module whose pipe the message goes to; `None` past either end.
     pub(super) to: Option<usize>,
     pub(super) direction: Direction,
     pub(super) message: M,
 }
 
-/// What came of one message, in order: mostly one, which needs no memory of its own.
+/// The messages that resulted from one, in order. Most often there is one, which needs no allocation.
 #[derive(Debug)]
 pub(super) struct Outcome<M> {
     first: Option<QueuedMessage<M>>,
@@ -25,12 +25,12 @@ pub(super) struct Outcome<M> {
 }
 
 impl<M> Outcome<M> {
-    /// Nothing yet.
+    /// An empty outcome.
     pub(super) const fn new() -> Self {
         Self { first: None, rest: VecDeque::new() }
     }
 
-    /// More than one is to come: takes memory that was used before.
+    /// Prepares for more than one message, with memory that was used before.
     pub(super) fn enlarge(&mut self, spare_queues: &mut Vec<VecDeque<QueuedMessage<M>>>) {
         if self.rest.capacity() == 0
             && let Some(rest) = spare_queues.pop()
@@ -48,7 +48,7 @@ impl<M> Outcome<M> {
         }
     }
 
-    /// Puts back what was taken last.
+    /// Puts back the message that was taken last.
     pub(super) fn push_front(&mut self, queued: QueuedMessage<M>) {
         if let Some(second) = self.first.replace(queued) {
             self.rest.push_front(second);
@@ -60,29 +60,29 @@ impl<M> Outcome<M> {
         self.first.take().or_else(|| self.rest.pop_front())
     }
 
-    /// Its memory, once it is empty.
+    /// The outcome's memory, once the outcome is empty.
     pub(super) fn into_rest(self) -> VecDeque<QueuedMessage<M>> {
         self.rest
     }
 }
 
-/// One connection: its pipes, and who serves them.
+/// One connection: its pipes, and the elements that serve them.
 #[derive(Debug)]
 pub struct Pipeline<W: ModuleChain> {
-    /// Apart, since it may count what passes.
+    /// Padded, since the modules may count messages there.
     work: CachePadded<W>,
-    /// Who serves each pipe.
+    /// The elements that serve each pipe.
     pub(super) assigned: Box<[AtomicU64]>,
-    /// Grows with every assignment, so that elements look only then who serves what.
+    /// Grows with every assignment, so that elements read the assignment only after a change.
     pub(super) epoch: AtomicU64,
-    /// Down, then up, of each place.
+    /// The pipe down, then the pipe up, of each module.
     pub(super) pipes: Box<[PipeOf<W::Message>]>,
 }
 
-/// A pipe of messages whose outcomes are parcels.
+/// A pipe whose messages have outcomes of this pipeline.
 pub(super) type PipeOf<M> = Pipe<M, Outcome<M>>;
 
-/// Ports of the outside into a plant.
+/// The two outside users of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum External {
@@ -93,7 +93,7 @@ pub enum External {
 }
 
 impl<W: ModuleChain> Pipeline<W> {
-    /// A plant with pipes for `capacity` messages. Nobody serves it yet.
+    /// A pipeline with pipes for `capacity` messages. No element serves it yet.
     #[must_use]
     pub fn new(work: W, capacity: usize) -> Self {
         let module_count = work.module_count();
@@ -105,13 +105,13 @@ impl<W: ModuleChain> Pipeline<W> {
         }
     }
 
-    /// The work.
+    /// The modules.
     pub const fn work(&self) -> &W {
         &self.work.0
     }
 
-    /// From now on these elements serve the module at `place` in this direction; each follows at
-    /// its next turn.
+    /// Assigns these elements to the module at `place` in this direction, from now on. Each element
+    /// follows at its next turn.
     pub fn assign(&self, place: usize, direction: Direction, elements: ElementSet) {
         self.assigned[self.pipe(place, direction)].store(elements.0, Ordering::Release);
         self.epoch.fetch_add(1, Ordering::Release);
@@ -123,32 +123,32 @@ impl<W: ModuleChain> Pipeline<W> {
         self.assign(place, Direction::Up, elements);
     }
 
-    /// Who serves the module at `place` in this direction.
+    /// The elements that serve the module at `place` in this direction.
     #[must_use]
     pub fn assigned(&self, place: usize, direction: Direction) -> ElementSet {
         ElementSet(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
     }
 
-    /// All elements that serve any module of it.
+    /// All elements that serve any module of this pipeline.
     #[must_use]
     pub fn assigned_elements(&self) -> ElementSet {
         let load = |set: &AtomicU64| ElementSet(set.load(Ordering::Acquire));
         self.assigned.iter().map(load).fold(ElementSet::EMPTY, ElementSet::or)
     }
 
-    /// How many modules there are.
+    /// The number of modules.
     #[must_use]
     pub fn module_count(&self) -> usize {
         self.assigned.len() / 2
     }
 
-    /// Whether no message is in any pipe, or taken from one and not passed on.
+    /// Whether all pipes are empty and all outcomes of messages were passed on.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.pipes.iter().all(Pipe::is_drained)
     }
 
-    /// The same of the pipes in one direction.
+    /// The same for the pipes of one direction.
     #[must_use]
     pub fn is_clear_of(&self, direction: Direction) -> bool {
         let first = usize::from(direction == Direction::Up);
@@ -160,7 +160,7 @@ impl<W: ModuleChain> Pipeline<W> {
         self.pipes.chunks_exact(2).map(|pair| (pair[0].len(), pair[1].len()))
     }
 
-    /// How many write to and read from each pipe, down and up, from the application's end.
+    /// The number of writers and readers of each pipe, down and up, from the application's end.
     pub fn users(&self) -> impl Iterator<Item = ((u32, u32), (u32, u32))> {
         self.pipes.chunks_exact(2).map(|pair| (pair[0].users(), pair[1].users()))
     }
@@ -172,8 +172,8 @@ impl<W: ModuleChain> Pipeline<W> {
         }
     }
 
-    /// Where a message goes from `place`, and whether this element takes it on itself: if it serves
-    /// that module, and overtakes nothing that waits for it.
+    /// The place where a message from `place` goes, and whether this element may handle it there at
+    /// once. It may if it serves that module and no earlier message waits in that pipe.
     #[inline]
     pub(super) fn next_hop(
         &self,
@@ -207,8 +207,8 @@ impl<W: ModuleChain> Pipeline<W> {
         place * 2 + usize::from(direction == Direction::Up)
     }
 
-    /// Whether nothing is between a pipe's module and where a parcel of it goes, so that it
-    /// overtakes nothing.
+    /// Whether all pipes between a message's module and its destination are empty, so that the
+    /// message overtakes no other.
     pub(super) fn is_free(&self, from: usize, queued: &QueuedMessage<W::Message>) -> bool {
         let (mut place, direction) = (from / 2, queued.direction);
         if (from % 2 == 1) != (direction == Direction::Up) {

@@ -1,4 +1,4 @@
-//! The ends of a plant that application and network put messages into.
+//! The ends of a pipeline into which the application and the network enqueue messages.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::work::ModuleChain;
 use crate::pipe::{EnqueueError, PipeUser, WriterEnd};
 use selvedge_data_stack::module::Direction;
 
-/// The outside's end of a plant, for one thread.
+/// An outside end of a pipeline, for one thread.
 #[derive(Debug)]
 pub struct EntryPort<W: ModuleChain> {
     pipeline: Arc<Pipeline<W>>,
@@ -16,30 +16,30 @@ pub struct EntryPort<W: ModuleChain> {
 }
 
 impl<W: ModuleChain> EntryPort<W> {
-    /// A port. Each of the two outsides has one.
+    /// A port. Each of the two outside users has one.
     #[must_use]
     pub fn new(pipeline: Arc<Pipeline<W>>, external: External) -> Self {
         Self { pipeline, external, end: WriterEnd::default() }
     }
 
-    /// Puts a message in.
+    /// Enqueues a message.
     ///
     /// # Errors
-    /// Gives it back, with the reason.
+    /// Returns the message with the reason.
     pub fn enqueue(&mut self, message: W::Message) -> Result<(), (W::Message, EnqueueError)> {
         let (place, direction) = self.entry();
         let pipe = &self.pipeline.pipes[self.pipeline.pipe(place, direction)];
         pipe.enqueue(PipeUser::new(self.external as u8), &mut self.end, message).map(|_| ())
     }
 
-    /// Messages that were put in, and of which the first module's work is not done.
+    /// Enqueued messages that the first module has not finished with.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let (place, direction) = self.entry();
         self.pipeline.pipes[self.pipeline.pipe(place, direction)].len()
     }
 
-    /// The module whose pipe it puts into.
+    /// The module whose pipe this port writes to.
     fn entry(&self) -> (usize, Direction) {
         match self.external {
             External::Application => (0, Direction::Down),
@@ -47,7 +47,7 @@ impl<W: ModuleChain> EntryPort<W> {
         }
     }
 
-    /// The plant.
+    /// The pipeline.
     #[must_use]
     pub const fn pipeline(&self) -> &Arc<Pipeline<W>> {
         &self.pipeline

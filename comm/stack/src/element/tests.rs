@@ -12,7 +12,7 @@ use selvedge_tests_wait::until;
 
 const PLACES: usize = 4;
 
-/// Four modules that pass messages on; the second makes three of each going down. Messages count.
+/// Four modules that pass messages on and count them; the second turns each message going down into three.
 #[derive(Debug, Default)]
 struct Numbers {
     left: [Mutex<Vec<u64>>; 2],
@@ -53,7 +53,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// All that were put, each three times going down, in order.
+/// Checks that all messages left in order, each three times going down.
 fn check(pipeline: &Pipeline<Numbers>, count: u64) {
     let left = |n: usize| pipeline.work().left[n].lock().unwrap().clone();
     let (down, up) = (left(0), left(1));
@@ -62,7 +62,7 @@ fn check(pipeline: &Pipeline<Numbers>, count: u64) {
     assert!(up.into_iter().eq(0..count), "up in order");
 }
 
-/// One of many ways to spread the modules over so many elements.
+/// Spreads the modules over `elements` elements, in one of many ways.
 fn spread(pipeline: &Pipeline<Numbers>, elements: u64, state: &mut u64) {
     let all = ElementSet::first(elements as usize).0;
     let way = random(state) % 4;
@@ -138,7 +138,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Waits until it is so, and not once the test has failed elsewhere.
+/// Waits until the condition holds, or the test has failed elsewhere.
 fn until_or_stopped(what: &str, stop: &AtomicBool, mut done: impl FnMut() -> bool) {
     until(what, || {
         assert!(!stop.load(Ordering::Relaxed), "{what}: another thread failed before");
@@ -179,7 +179,7 @@ fn ten_thousand_reassignments_on_threads() {
                 }
             })
         });
-        // Re-assigned in the middle of the traffic: once for every few messages that left.
+        // The modules are re-assigned in the middle of the traffic, once for every few messages that left.
         for n in 0..reassignments {
             spread(&pipeline, ELEMENTS, &mut state);
             let goal = count * 10 * n / reassignments;

@@ -1,19 +1,19 @@
-//! What elements do: the work of a connection's modules, whichever they are.
+//! The work of elements: running the modules of a connection, whichever they are.
 
 use selvedge_data_stack::model::Overheads;
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
-/// What the modules of a connection do.
+/// The work of a connection's modules.
 pub trait ModuleChain: Send + Sync + core::fmt::Debug {
-    /// What they do it to.
+    /// The type of message that the modules handle.
     type Message: Send + core::fmt::Debug;
 
-    /// How many modules there are.
+    /// The number of modules.
     fn module_count(&self) -> usize;
 
-    /// Lets the module at `place` handle a message; what comes of it goes to `out`. Returns what
-    /// that costs in virtual time; real work costs nothing but real time.
+    /// Lets the module at `place` handle a message, and appends the resulting messages to `out`.
+    /// Returns the cost in virtual time; real work takes only real time.
     fn run(
         &self,
         place: usize,
@@ -23,7 +23,7 @@ pub trait ModuleChain: Send + Sync + core::fmt::Debug {
         out: &mut Vec<(Direction, Self::Message)>,
     ) -> Duration;
 
-    /// Does what is due at the module by now.
+    /// Runs the timeouts of the module that are due.
     fn handle_timeout(
         &self,
         place: usize,
@@ -33,17 +33,17 @@ pub trait ModuleChain: Send + Sync + core::fmt::Debug {
         let _ = (place, now, out);
     }
 
-    /// Takes a message past the first or the last module. Those of one direction come in order.
+    /// Takes a message that is past the first or the last module. Messages of one direction arrive in order.
     fn emit(&self, direction: Direction, message: Self::Message, now: Instant);
 
-    /// What left may wait for more to go with it; now it should go on, and must if nothing more is
-    /// in sight (`idle`). Returns whether anything still waits.
+    /// Sends messages that left and were held back for batching; with `idle` no more are in sight,
+    /// and all must go. Returns whether any message still waits.
     fn flush(&self, now: Instant, idle: bool) -> bool {
         let _ = (now, idle);
         false
     }
 
-    /// What pipes and hand-overs cost in virtual time.
+    /// The cost of pipes and hand-overs in virtual time.
     fn overheads(&self) -> Overheads {
         Overheads::default()
     }

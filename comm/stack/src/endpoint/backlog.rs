@@ -1,5 +1,5 @@
-//! Connections that other hosts made and nobody has accepted yet, and who waits for one: threads
-//! and tasks.
+//! Connections that other hosts made and the application has not accepted yet, and the threads and
+//! tasks that wait for one.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use selvedge_units::Duration;
 use super::open::Opened;
 use crate::sync::lock;
 
-/// Connections that wait, at most.
+/// The largest number of connections that wait.
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Backlog {
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// Nobody can accept any more.
+    /// No caller can accept any more.
     closed: bool,
     connections: VecDeque<Opened>,
     wakers: Vec<Waker>,
@@ -33,7 +33,7 @@ impl Backlog {
         lock(&self.pending).connections.len() >= MOST
     }
 
-    /// Adds one; gives it back if there are too many.
+    /// Adds a connection; returns it if there are too many.
     pub(super) fn push(&self, connection: Opened) -> Result<(), Box<Opened>> {
         let mut held = lock(&self.pending);
         if held.closed || held.connections.len() >= MOST {
@@ -47,7 +47,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// The first; waits for at most so long.
+    /// The oldest connection; waits at most `patience`.
     pub(super) fn pop(&self, patience: Duration) -> Option<Opened> {
         let until = Instant::now().checked_add(patience.into());
         let mut held = lock(&self.pending);
@@ -55,7 +55,7 @@ impl Backlog {
             if let Some(connection) = held.connections.pop_front() {
                 return Some(connection);
             }
-            // A wait without an end in sight is looked at again after an hour.
+            // A wait without a limit is checked again after an hour.
             let end = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600).into());
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -65,7 +65,7 @@ impl Backlog {
         }
     }
 
-    /// The first, for a task.
+    /// The oldest connection, for a task.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Opened> {
         let mut held = lock(&self.pending);
         if let Some(connection) = held.connections.pop_front() {
@@ -77,7 +77,7 @@ impl Backlog {
         Poll::Pending
     }
 
-    /// Takes no more, and gives all that wait, so that they are closed.
+    /// Accepts no more, and returns all waiting connections, so that the caller closes them.
     pub(super) fn close(&self) -> Vec<Opened> {
         let mut held = lock(&self.pending);
         held.closed = true;

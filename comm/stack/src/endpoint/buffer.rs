@@ -1,5 +1,5 @@
-//! Messages that stay in their buffer between application and stack: written there before they are
-//! posted, read there after they came.
+//! Messages that stay in one buffer between application and stack: written there before they are
+//! posted, or read there after they arrived.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use selvedge_data_stack::message::Message;
 use crate::element::Pipeline;
 use crate::work::ConnectionChain;
 
-/// A message in a buffer of its connection, which it goes back to.
+/// A message in a buffer of its connection, to which the buffer returns.
 #[derive(Debug)]
 pub struct Buffer {
     message: Message,
@@ -25,7 +25,7 @@ impl Buffer {
         std::mem::take(&mut self.message).whole()
     }
 
-    /// Its bytes into this vector, which is emptied first; without a copy where it can be.
+    /// Moves the bytes into this vector, which is emptied first; without a copy where possible.
     pub(super) fn take_into(mut self, into: &mut Vec<u8>) {
         self.message.take_into(into);
     }

@@ -1,7 +1,7 @@
 //! Making a connection: a future from the first probe to the peer's welcome.
 //!
-//! What came lies in [`Handshaking`](super::handshaking::Handshaking), by which the endpoint's thread
-//! wakes the [`ConnectFuture`].
+//! Arrived answers lie in [`Handshaking`](super::handshaking::Handshaking), through which the
+//! endpoint's thread wakes the [`ConnectFuture`].
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::shared::{ConnectionParts, Shared};
 use crate::sync::lock;
 use crate::wire::{self, Proposal, RingAddress};
 
-/// A connection in the making. Dropping it gives the attempt up.
+/// A connection that is being made. Dropping the future ends the attempt.
 #[derive(Debug)]
 #[must_use = "nothing is said unless it is polled"]
 pub struct ConnectFuture {
@@ -39,7 +39,7 @@ struct Call {
     composition: Composition,
     contracts: [Contract; 2],
     streams: [StreamId; 2],
-    /// What the network takes of the delay, either way.
+    /// The network's part of the delay, in each direction.
     network: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Call {
         for contract in [out, back] {
             contract.check().map_err(|error| RefusedHere::from(RenegotiateError::from(error)))?;
         }
-        // What the other host takes is not known yet; it decides with what this one takes.
+        // The other host's latency is not known yet; that host decides with this one's.
         let streams = shared.grant(&composition, [out, back], [Duration::ZERO; 2])?;
         let probed = probe(shared, peer);
         let id = probed.inspect_err(|_| shared.release(streams))?;
@@ -82,7 +82,7 @@ impl Call {
         Ok(Self { id, peer, composition, contracts, streams, network })
     }
 
-    /// Says the first hello, now that it is known how long the way is.
+    /// Sends the first hello, now that the round-trip time is known.
     fn send_hello(
         &mut self,
         shared: &Arc<Shared>,
@@ -107,7 +107,7 @@ impl Call {
         Ok(())
     }
 
-    /// What there is of an answer; `None` if it must be waited for.
+    /// The outcome, as far as the peer has answered; `None` if an answer is still to come.
     fn outcome(
         &mut self,
         shared: &Arc<Shared>,
@@ -138,7 +138,7 @@ impl Call {
         None
     }
 
-    /// The other host agrees: it takes so much of the delays, and its memory is there.
+    /// The other host agrees: it has its part of the delays, and its memory is ready.
     fn welcomed(
         &mut self,
         shared: &Arc<Shared>,
@@ -162,15 +162,15 @@ impl Call {
             ring,
             network: *network,
         });
-        // What was granted goes with the connection from now on.
+        // The granted streams belong to the connection from now on.
         self.streams = [StreamId(usize::MAX); 2];
         let opened = opened.ok_or(RefusedHere::TooManyOrSameNumber)?;
-        // It shows that this end has the keys; the other one waits for it.
+        // A keepalive shows that this end has the keys; the other end waits for it.
         shared.send_keepalives(shared.clock.now());
         Ok(Connection::new(shared, opened))
     }
 
-    /// The ring to the other host, for a stack over shared memory.
+    /// Makes the ring to the other host, for a stack over shared memory.
     fn ring(
         &self,
         shared: &Shared,
@@ -185,7 +185,7 @@ impl Call {
         }
     }
 
-    /// Nobody waits for an answer any more.
+    /// Stops waiting for an answer.
     fn end(&self, shared: &Shared) {
         shared.handshaking.remove(self.id);
         if self.streams[0].0 != usize::MAX {
@@ -195,7 +195,7 @@ impl Call {
     }
 }
 
-/// Says the first probe; which connection it is for.
+/// Sends the first probe; returns the number of the connection that is being made.
 fn probe(shared: &Arc<Shared>, to: SocketAddr) -> Result<u32, RefusedHere> {
     let id = (wire::random() as u32).max(1);
     let (peer, seed, now) = (shared.options.peer, wire::seed(), shared.clock.now());
@@ -209,7 +209,7 @@ impl Future for ConnectFuture {
     type Output = Result<Connection, ConnectError>;
 
     /// # Panics
-    /// When polled after it was ready.
+    /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shared, call } = &mut *self;
         let mut open = call.take().expect("it is polled until it is ready")?;

@@ -1,7 +1,7 @@
 //! A connection as the application has it: send, receive, flush; blocking, and as futures.
 //!
-//! What is sent goes into the plant's first pipe, and elements take it on. What is received is
-//! what they delivered; a thread that waits for it reads the endpoint's socket meanwhile.
+//! Sent messages go into the pipeline's first pipe, and elements take them further. Received messages are
+//! those that elements delivered; a thread that waits for one reads the endpoint's socket meanwhile.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,18 +35,18 @@ pub struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u32,
     pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
-    /// The application's port, and the next message's ticket.
+    /// The application's port, and the ticket of the next message.
     pub(super) port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
-    /// What is being agreed on with the other end.
+    /// The contracts that are being negotiated with the other end.
     pub(super) negotiations: Arc<Mutex<Negotiations>>,
-    /// What the network takes of a delay, either way, as it was when the connection was made.
+    /// The network's part of a delay, in each direction, as measured when the connection was made.
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) disconnected: Arc<AtomicBool>,
     is_unknown: Arc<AtomicBool>,
-    /// What the application has not been told.
+    /// Events that the application has not read yet.
     pub(super) news: Arc<Mutex<News>>,
-    /// The peer has closed it, and all that it sent before has been read.
+    /// The peer has closed the connection, and all messages before that have been read.
     pub(super) closed: AtomicBool,
 }
 
@@ -69,42 +69,42 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end.
+    /// The address of the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.pipeline.work().peer
     }
 
-    /// Whether an `unknown` message has come since the last call. It may be forged; otherwise the process at the
-    /// other end was killed, and another has its address. The caller opens another connection, and gives this
-    /// one up when the other is confirmed.
+    /// Whether an `unknown` message has arrived since the last call. It may be forged; otherwise
+    /// the process at the other end was killed, and another has its address. The caller then opens
+    /// another connection, and drops this one when the other is confirmed.
     #[must_use]
     pub fn take_unknown(&self) -> bool {
         self.is_unknown.swap(false, Ordering::Relaxed)
     }
 
-    /// What this host guarantees of what is sent and of what is received, and how much of the delay
-    /// the other one and the network take.
+    /// This host's guarantees for sent and for received messages, and how much of the delay the
+    /// other host and the network take.
     #[must_use]
     pub fn granted(&self) -> [Option<Granted>; 2] {
         let manager = lock(&self.shared.manager);
         self.streams.map(|id| manager.granted(id))
     }
 
-    /// Half of the time there and back, as it was measured when the connection was made.
+    /// Half of the round-trip time, as it was measured when the connection was made.
     #[must_use]
     pub const fn network(&self) -> Duration {
         self.network
     }
 
-    /// What happened to what is sent (`Down`) and received (`Up`) since the last call: who exceeds
-    /// its contract, was assigned anew, is policed, is released. The last 64 of them are kept.
+    /// Events of the sent (`Down`) and received (`Up`) streams since the last call: a stream
+    /// exceeds its contract, is assigned anew, policed or released. The last 64 events are kept.
     #[must_use]
     pub fn events(&self) -> Vec<(Direction, Event)> {
         lock(&self.news).drain(..).collect()
     }
 
-    /// The modules and who serves them, a line for each: name, down, up, messages waiting.
+    /// The modules and the elements that serve them, a line for each: name, down, up, waiting messages.
     pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
         let steps = self.pipeline.work().line.composition().steps();
         let waiting = self.pipeline.waiting();
@@ -119,7 +119,7 @@ impl Connection {
             .collect()
     }
 
-    /// What went no further on this end, by reason, where anything did.
+    /// The counts of messages that this end dropped, by reason, without zeros.
     #[must_use]
     pub fn dropped(&self) -> Vec<(Reason, u64)> {
         let connection = self.pipeline.work().line.connection();
@@ -127,15 +127,15 @@ impl Connection {
         Reason::ALL.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
     }
 
-    /// Sends a message; waits while the window is full, for at most so long.
+    /// Sends a message; waits while the window is full, at most `patience`.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::Full`] when the time is over.
+    /// [`SendError`]; [`SendError::Full`] if the time is over.
     pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
         self.put(&mut Payload::Bytes(bytes), DATA, patience)
     }
 
-    /// Sends the message that these parts make, one after the other: they are gathered by the one
+    /// Sends the message that these parts make, one after the other. They are gathered by the one
     /// copy that [`Connection::send`] makes as well.
     ///
     /// # Errors
@@ -145,16 +145,16 @@ impl Connection {
     }
 
     /// A buffer for a message of this length, to be written and then sent by [`Connection::post`].
-    /// What is in it at first is left over from some message before.
+    /// It initially holds bytes of an earlier message.
     #[must_use]
     pub fn buffer(&self, len: usize) -> Buffer {
         Buffer::new(Message::of_len(len, self.pipeline.work().line.buffers()), &self.pipeline)
     }
 
-    /// Sends a message without a copy. A buffer of another connection is sent as well.
+    /// Sends a message without a copy. A buffer of another connection may be sent as well.
     ///
     /// # Errors
-    /// As [`Connection::send`]; the buffer is gone then.
+    /// As [`Connection::send`]; the buffer is lost in this case.
     pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
         self.put(&mut Payload::Message(buffer.into_message()), DATA, patience)
     }
@@ -176,14 +176,14 @@ impl Connection {
         }
     }
 
-    /// Puts a message in, if there is room for it now; else `what` still has it.
+    /// Enqueues a message if there is room for it now; otherwise it stays in `payload`.
     fn try_put(&self, payload: &mut Payload<'_>, tag: u8) -> Result<(), SendError> {
         let (work, now) = (self.pipeline.work(), self.shared.clock.now());
         let mut port = lock(&self.port);
         if let Some(error) = self.check_send(payload.len(), port.1, tag, now) {
             return Err(error);
         }
-        // Who runs ahead of the modules has all that waits leave the processor's cache.
+        // A sender that runs ahead of the modules evicts the waiting messages from the processor's cache.
         if port.0.waiting() * payload.len() as u64 > AHEAD || work.has_backpressure() {
             return Err(SendError::Full);
         }
@@ -203,7 +203,7 @@ impl Connection {
         let size = message.size();
         let mut message = message.numbered(port.1, now);
         message.append(&[tag]);
-        // The pipe holds more than any window, so it is full or busy for moments only.
+        // The pipe holds more than any window, so it is full or busy only for moments.
         if let Err((mut message, _)) = port.0.enqueue(message) {
             let _ = message.take_trailer::<1>();
             *payload = Payload::Message(message);
@@ -216,7 +216,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A message of this size went in.
+    /// Counts a message of this size that was enqueued.
     fn sent(&self, size: Bytes, tag: u8, now: Instant) {
         let work = self.pipeline.work();
         work.monitors[0].arrived(now, size);
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Why a message of this length can't go in now, if it can't.
+    /// Why a message of this length can't be enqueued now, if it can't.
     fn check_send(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
         let work = self.pipeline.work();
         if work.is_closed() {
@@ -236,7 +236,7 @@ impl Connection {
         }
         let size = Bytes(len as u64);
         work.line.check_send(len + 1, ticket).or_else(|| {
-            // That there is no more to come is part of no contract.
+            // Contracts do not cover the message that announces the end.
             if tag != DATA {
                 return None;
             }
@@ -250,12 +250,12 @@ impl Connection {
         })
     }
 
-    /// Lets go what was sent and held back.
+    /// Sends messages that were held back for batching.
     pub(super) fn flush_held(&self) {
         self.shared.elements.notify_or_run(&self.pipeline, true);
     }
 
-    /// A sender waits: lets go what was held back, and reads what the peer says.
+    /// Sends messages that were held back and reads the peer's answers, while a sender waits.
     fn yield_to_reader(&self, waits: u32) {
         let shared = &self.shared;
         shared.elements.notify_or_run(&self.pipeline, true);
@@ -268,14 +268,14 @@ impl Connection {
         }
     }
 
-    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
+    /// Receives the next message into `into`, which is emptied first; waits at most `patience`.
     pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
         self.take(patience)?.take_into(into);
         Ok(())
     }
 
-    /// Receives the next message into these parts, each filled before the next; how long it was.
-    /// What is longer than all of them is cut.
+    /// Receives the next message into these parts, each filled before the next; returns its length.
+    /// A message longer than all parts is truncated.
     ///
     /// # Errors
     /// As [`Connection::recv`].
@@ -294,7 +294,7 @@ impl Connection {
         Ok(message.len())
     }
 
-    /// The next message without a copy; waits for at most so long.
+    /// The next message without a copy; waits at most `patience`.
     pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
         let until = self.shared.clock.now() + patience;
         loop {
@@ -307,12 +307,12 @@ impl Connection {
         }
     }
 
-    /// The next message that has come already.
+    /// The next message that has already arrived.
     fn try_take(&self) -> Result<Buffer, RecvError> {
         self.take_next(|| self.pipeline.work().pop(Duration::ZERO))
     }
 
-    /// The next message for the application of those that `next` gives.
+    /// The next application message among those that `next` returns.
     fn take_next(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
         let work = self.pipeline.work();
         loop {
@@ -334,8 +334,8 @@ impl Connection {
         Err(if dead { RecvError::PeerLost } else { RecvError::Timeout })
     }
 
-    /// The next message that elements have in hand, if they have one: where several serve this
-    /// connection, their threads deliver it a moment after it was read.
+    /// The next message that elements are working on, if any: where several serve this connection,
+    /// their threads deliver it a moment after it was read.
     fn pop_from_elements(&self) -> Option<Message> {
         let work = self.pipeline.work();
         for _ in 0..MOMENTS {
@@ -349,17 +349,17 @@ impl Connection {
         work.pop(Duration::ZERO)
     }
 
-    /// The next message, of whichever sort; waits for at most so long.
+    /// The next message of any kind; waits at most `wait`.
     fn next(&self, wait: Duration) -> Option<Message> {
         let (shared, work) = (&self.shared, self.pipeline.work());
         if let Some(message) = work.pop(Duration::ZERO) {
             return Some(message);
         }
-        // What was sent and held back may be what the peer waits for.
+        // The peer may be waiting for messages that this end held back.
         shared.elements.notify_or_run(&self.pipeline, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
-            // This thread is counted twice, so that 1 always means a thread that reads itself.
+            // This thread counts twice, so that a count of 1 always means a thread that reads by itself.
             shared.receiving.fetch_add(1, Ordering::AcqRel);
             let message = work.pop(wait.min(ROUND));
             shared.receiving.fetch_sub(1, Ordering::AcqRel);
@@ -371,14 +371,14 @@ impl Connection {
             drop(socket_reader);
             self.pop_from_elements()
         } else {
-            // The endpoint's thread releases the socket soon, and then expects this one to read.
+            // The endpoint's thread releases the socket soon, and then expects this thread to read it.
             work.pop(wait.min(HANDOVER))
         };
         shared.receiving.fetch_sub(1, Ordering::AcqRel);
         message
     }
 
-    /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
+    /// Waits until all sent messages have arrived, as far as the stack can know; returns whether they have.
     pub fn flush(&self, patience: Duration) -> bool {
         let mut until = self.shared.clock.now() + patience;
         let (work, mut waits, mut closed) = (self.pipeline.work(), 0, false);
@@ -389,7 +389,7 @@ impl Connection {
             }
             let now = self.shared.clock.now();
             if work.is_closed() && !std::mem::replace(&mut closed, true) {
-                // It says what it has for as long as it waits itself.
+                // A closing peer acknowledges only for as long as it waits itself.
                 until = until.min(now + LAST);
             }
             if now >= until || self.disconnected.load(Ordering::Acquire) {
@@ -400,8 +400,8 @@ impl Connection {
         }
     }
 
-    /// Closes connections together. Those whose peers are gone take half a second in all; where each
-    /// is dropped, each takes as long.
+    /// Closes connections together. Those with vanished peers take half a second in all; dropped
+    /// one by one, each takes that long.
     pub fn close_all(connections: Vec<Self>) {
         let begun = std::time::Instant::now();
         let left = || LAST - begun.elapsed().into();
@@ -412,7 +412,7 @@ impl Connection {
         }
     }
 
-    /// Tells the peer that there is no more to come, unless it has said so itself.
+    /// Announces to the peer that no more messages follow.
     fn send_close(&self, patience: Duration) {
         let times = if self.pipeline.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
@@ -420,13 +420,13 @@ impl Connection {
         }
     }
 
-    /// Ends it without a word.
+    /// Ends the connection without a message to the peer.
     pub(super) fn forget(self) {
         self.shared.remove_connection(self.id);
     }
 
     /// [`Connection::send`] for a task: ready when the stack has the message. While the window is
-    /// full it waits; put a time limit around it where it should not.
+    /// full it waits; callers that must not wait put a time limit around it.
     pub const fn send_async<'a>(&'a self, bytes: &'a [u8]) -> SendFuture<'a> {
         SendFuture { connection: self, payload: Payload::Bytes(bytes) }
     }
@@ -436,12 +436,12 @@ impl Connection {
         SendFuture { connection: self, payload: Payload::Message(buffer.into_message()) }
     }
 
-    /// [`Connection::take`] for a task: ready when there is a message, or will be none.
+    /// [`Connection::take`] for a task: ready when there is a message, or none will come.
     pub const fn take_async(&self) -> Taking<'_> {
         Taking(self)
     }
 
-    /// [`Connection::recv`] for a task. A message is never lost to a future that is dropped.
+    /// [`Connection::recv`] for a task. Dropping the future loses no message.
     ///
     /// # Errors
     /// As [`Connection::recv`], but never [`RecvError::Timeout`].
@@ -456,14 +456,14 @@ impl Drop for Connection {
         if !self.disconnected.load(Ordering::Acquire) && !self.pipeline.work().line.has_lost_peer()
         {
             self.send_close(CLOSE_PATIENCE);
-            // One that has closed waits for no more than that we have what it sent.
+            // A peer that has closed waits only until this end has received all of its messages.
             let _ = self.flush(if self.pipeline.work().is_closed() { LAST / 10 } else { LAST });
         }
         self.shared.remove_connection(self.id);
     }
 }
 
-/// A message on its way into a stack. Dropped before it is ready, nothing is sent.
+/// A message on its way into a stack. A future that is dropped before it is ready sends nothing.
 #[derive(Debug)]
 #[must_use = "nothing is sent unless it is polled"]
 pub struct SendFuture<'a> {
@@ -493,7 +493,7 @@ impl Future for SendFuture<'_> {
         if !refused(&outcome) {
             return Poll::Ready(outcome);
         }
-        // Room that came since is seen now, or wakes us.
+        // Room that was freed since then is seen now, or wakes this task.
         connection.pipeline.work().wake_sender(context.waker());
         let outcome = once();
         if refused(&outcome) { Poll::Pending } else { Poll::Ready(outcome) }
@@ -513,21 +513,21 @@ impl Future for Taking<'_> {
             return outcome;
         }
         self.0.pipeline.work().wake_receiver(context.waker());
-        // What was sent and held back may be what the peer waits for.
+        // The peer may be waiting for messages that this end held back.
         self.0.flush_held();
         once()
     }
 }
 
-/// What an application sends: bytes to be copied into the connection's buffers, or a message that is
-/// in one already.
+/// A message of the application: bytes to be copied into the connection's buffers, or a message
+/// that is already in one.
 #[derive(Debug)]
 enum Payload<'a> {
-    /// To be copied.
+    /// Bytes to be copied.
     Bytes(&'a [u8]),
-    /// To be copied one after the other.
+    /// Parts to be copied one after the other.
     Parts(&'a [&'a [u8]]),
-    /// To go as it is.
+    /// A message that is sent without a copy.
     Message(Message),
 }
 
@@ -540,7 +540,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Its bytes, if they lie in one piece.
+    /// The bytes, if they are in one piece.
     fn contiguous(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -549,7 +549,7 @@ impl Payload<'_> {
         }
     }
 
-    /// As a message in a buffer of this line.
+    /// The payload as a message in a buffer of this connection.
     fn message(&mut self, line: &ConnectionModules<MultiThreaded>) -> Message {
         let len = self.len();
         match self {
@@ -563,7 +563,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Its buffer serves others, if it was not sent.
+    /// Returns the buffer for reuse, if the message was not sent.
     fn recycle(&mut self, buffers: &Buffers<MultiThreaded>) {
         if let Self::Message(message) = self {
             buffers.recycle(std::mem::take(message));
@@ -571,26 +571,26 @@ impl Payload<'_> {
     }
 }
 
-/// How long a thread waits at once for a message; then it looks again who reads the socket.
+/// The longest wait of a thread for a message before it checks again which thread reads the socket.
 const ROUND: Duration = Duration::from_millis(5);
-/// As long, where it is the one that is to read the socket next.
+/// The same wait, for the thread that is to read the socket next.
 const HANDOVER: Duration = Duration::from_millis(1);
-/// How long a thread that has read the socket waits for elements, and how often; it looks between
-/// whether they are done, since they notify it of whole messages only.
+/// How long a thread that has read the socket waits for elements, and how often. It checks between
+/// the waits whether they are done, since they notify it of whole messages only.
 const MOMENT: Duration = Duration::from_micros(50);
 const MOMENTS: u32 = 20;
 
-/// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
-/// smaller ones several go to the kernel at once.
+/// Messages of at least this number of bytes are sent from the sender's memory, if their stack
+/// allows it. Of smaller ones several go to the kernel at once.
 const DIRECT: usize = 16 << 10;
-/// Bytes that may wait for a connection's first module.
+/// The bytes that may wait for a connection's first module.
 const AHEAD: u64 = 512 << 10;
-/// How long it takes at most to say that a connection ends, and until the peer has all; where several
-/// are closed together, all of them.
+/// The longest time for announcing the end of a connection, and for the peer to receive all
+/// messages; when several are closed together, for all of them.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(500);
 
-/// A little while, longer after many.
+/// Pauses briefly, and longer after many waits.
 fn pause(waits: u32) {
     if waits < 100 {
         thread::yield_now();

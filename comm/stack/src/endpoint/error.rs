@@ -13,26 +13,26 @@ use crate::rings::RingError;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The line is no stack.
+    /// The line is not a valid stack.
     #[error("stack \"{line}\": {why}")]
     Stack {
-        /// What was written.
+        /// The line.
         line: String,
-        /// What is wrong.
+        /// The error in it.
         why: ComposeError,
     },
     /// This host can't keep the contract.
     #[error("this host refuses: {0}")]
     Local(#[from] RefusedHere),
-    /// The other one can't.
+    /// The other host can't keep the contract.
     #[error("{peer} refuses: {why}")]
     Remote {
-        /// Who.
+        /// The other host.
         peer: SocketAddr,
-        /// What it says.
+        /// Its reason.
         why: String,
     },
-    /// Nobody answers, or not with the same secret.
+    /// No host answers, or none with the same secret.
     #[error(
         "{0} does not answer; check the address, that it listens, and that both have the same secret, or \
          each the other's key"
@@ -46,37 +46,37 @@ pub enum ConnectError {
 /// Why this host makes no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedHere {
-    /// A contract makes no sense, or does not fit.
+    /// A contract is invalid, or does not fit.
     #[error(transparent)]
     Contract(#[from] RenegotiateError),
-    /// The line of a hello is no stack.
+    /// The line of a hello is not a valid stack.
     #[error(transparent)]
     Stack(#[from] ComposeError),
-    /// What a hello says of contracts can't be read.
+    /// The contracts in a hello can't be parsed.
     #[error("the contract makes no sense")]
     Proposal,
-    /// The key exchange can't be made.
+    /// The key exchange failed.
     #[error(transparent)]
     Handshake(#[from] ProposeError),
     /// Shared memory can't be reached.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A welcome without what a stack over shared memory needs.
+    /// A welcome lacks the address that a stack over shared memory needs.
     #[error("the other end does not say where its memory is")]
     NoDoor,
-    /// A hello without it.
+    /// A hello lacks that address.
     #[error("net(shm), and the hello does not say where the memory is")]
     NoDoorInHello,
-    /// A number drawn at random is one of another connection.
+    /// The random number belongs to another connection.
     #[error("the same number twice; try again")]
     SameNumber,
-    /// There is no room for this connection, or its number is another's.
+    /// There is no room for this connection, or its number belongs to another one.
     #[error("too many connections, or the same number twice; try again")]
     TooManyOrSameNumber,
     /// There is no room for this connection.
     #[error("too many connections")]
     TooMany,
-    /// The application accepts none.
+    /// The application accepts no connection at the moment.
     #[error("too many connections wait to be accepted")]
     Unaccepted,
 }
@@ -84,7 +84,7 @@ pub enum RefusedHere {
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The socket.
+    /// The socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A thread can't be started.
@@ -95,7 +95,7 @@ pub enum BindError {
 /// Why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
-    /// Nothing came in time.
+    /// No message arrived in time.
     #[error("nothing came in time")]
     Timeout,
     /// The peer closed the connection.

@@ -1,6 +1,6 @@
-//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, and who waits for their outcome.
+//! The endpoint's handshakes: the pure [`Handshakes`] behind a lock, and the tasks that wait for an outcome.
 //!
-//! `hellos.rs` drives them and does what follows.
+//! `hellos.rs` drives them and handles their events.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use super::options::Options;
 use crate::sync::lock;
 use crate::wire;
 
-/// What is kept of a connection that another host makes, until it has shown that it has the keys.
+/// The state of a connection that another host makes, until that host has shown that it has the keys.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     pub(super) composition: Composition,
@@ -25,16 +25,16 @@ pub(super) struct HalfOpen {
     pub(super) network: Duration,
 }
 
-/// What came for a connection that this host makes.
+/// An event for a connection that this host makes.
 #[derive(Debug)]
 pub(super) enum CallNews {
-    /// The way is so long, there and back.
+    /// A host answered the probe; the round-trip time.
     Reached(Duration),
     /// The other host agrees.
     Welcomed(Vec<u8>, Box<Session>),
-    /// It does not.
+    /// The other host refuses.
     Refused(Vec<u8>),
-    /// It does not answer.
+    /// The other host does not answer.
     Silent,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct PendingCall {
     pub(super) waker: Option<Waker>,
 }
 
-/// The handshakes, and who waits, by connection.
+/// The handshakes, and the tasks that wait, by connection.
 #[derive(Debug)]
 pub(super) struct Handshaking(pub(super) Mutex<(Handshakes<HalfOpen>, HashMap<u32, PendingCall>)>);
 
@@ -55,32 +55,32 @@ impl Handshaking {
         Self(Mutex::new((handshakes, HashMap::new())))
     }
 
-    /// Nobody will look any more: those that wait are given up.
+    /// Gives up all waiting tasks, since the endpoint ends.
     pub(super) fn end(&self) {
         let over: Vec<PendingCall> = lock(&self.0).1.drain().map(|(_, caller)| caller).collect();
         over.into_iter().filter_map(|caller| caller.waker).for_each(Waker::wake);
     }
 
-    /// Whether nobody waits, here or for this end's word.
+    /// Whether no task waits for an answer, and no peer for this end's.
     pub(super) fn is_empty(&self) -> bool {
         let state = lock(&self.0);
         state.1.is_empty() && state.0.is_settled()
     }
 
-    /// Somebody waits for this connection.
+    /// Starts to wait for this connection.
     pub(super) fn begin(&self, id: u32) {
         lock(&self.0).1.insert(id, PendingCall::default());
     }
 
-    /// Nobody waits for it any more.
+    /// Stops waiting for this connection.
     pub(super) fn remove(&self, id: u32) {
         let mut state = lock(&self.0);
         state.0.abandon(id);
         state.1.remove(&id);
     }
 
-    /// What has come for a connection, whose task is woken for what comes next; `None` if nobody
-    /// will look any more.
+    /// The events that arrived for a connection, and wakes the caller's task at the next one;
+    /// `None` once the endpoint has ended.
     pub(super) fn take(&self, id: u32, waker: &Waker) -> Option<Vec<CallNews>> {
         let mut state = lock(&self.0);
         let caller = state.1.get_mut(&id)?;

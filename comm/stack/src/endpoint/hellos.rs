@@ -1,4 +1,4 @@
-//! Driving the endpoint's handshakes, and what is done about hellos of other hosts.
+//! Driving the endpoint's handshakes, and answering hellos of other hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ use crate::sync::lock;
 use crate::wire::{self, Proposal, RingAddress};
 
 impl Shared {
-    /// Does something with the handshakes, and what follows from it: datagrams are sent, callers
-    /// woken, hellos answered.
+    /// Changes the handshakes, and carries out the consequences: sends datagrams, wakes callers,
+    /// answers hellos.
     pub(super) fn handshake<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Handshakes<HalfOpen>) -> R,
@@ -74,7 +74,7 @@ impl Shared {
         result
     }
 
-    /// Another host wants to connect.
+    /// Answers another host that wants to connect.
     fn handle_hello(self: &Arc<Self>, hello: Hello) {
         if self.stop.load(Ordering::Acquire) {
             return;
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// What a connection needs that is proposed so, and what is answered.
+    /// Acquires the resources of a proposed connection, and returns the answer to the proposal.
     fn half_open(&self, id: u32, proposal: &[u8]) -> Result<(HalfOpen, String), RefusedHere> {
         if self.backlog.is_full() {
             return Err(RefusedHere::Unaccepted);
@@ -119,7 +119,8 @@ impl Shared {
         Ok((HalfOpen { composition, streams, ring, network }, text))
     }
 
-    /// For a stack over shared memory: the ring to who connects, and where the ring from there is made.
+    /// For a stack over shared memory: the ring to the connecting host, and the address for its
+    /// ring to this host.
     fn peer_rings(
         &self,
         id: u32,
@@ -135,7 +136,7 @@ impl Shared {
         Ok((Some(ring), Some(own)))
     }
 
-    /// A half-open connection counts from now on.
+    /// Opens a half-open connection that its peer has confirmed.
     pub(super) fn confirmed(self: &Arc<Self>, id: u32, confirmed: Confirmed<HalfOpen>) {
         let Confirmed { from: peer, session, kept } = confirmed;
         let HalfOpen { composition, streams, ring, network } = kept;
@@ -144,16 +145,16 @@ impl Shared {
         let Some(opened) = self.open(parts) else {
             return self.rings.close(id);
         };
-        // The other end has been welcomed, so it is to know that nobody is here any more.
+        // The other end was welcomed, so this end must announce that no application accepts it.
         if let Err(opened) = self.backlog.push(opened) {
             let connection = Connection::new(self, *opened);
-            // Closing waits for answers, which this thread reads.
+            // Closing waits for answers that this thread reads.
             let closing = std::thread::Builder::new().name("stack close".to_owned());
             let _ = closing.spawn(move || drop(connection));
         }
     }
 
-    /// Whose static keys may connect from now on; connections of others end.
+    /// Sets the static keys that may connect from now on; connections of other keys end.
     pub(super) fn allow(self: &Arc<Self>, peers: &[PublicKey]) {
         if !matches!(self.options.identity, Identity::Static(_)) {
             return;

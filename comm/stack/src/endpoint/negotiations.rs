@@ -1,4 +1,4 @@
-//! What the two ends of a connection have asked and answered about its contracts.
+//! The requests and answers of a connection's two ends about its contracts.
 
 use std::task::Waker;
 
@@ -8,7 +8,7 @@ use selvedge_units::{Duration, Instant};
 
 use crate::negotiation::Negotiation;
 
-/// A question that is not answered yet.
+/// A request that is not answered yet.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) number: u64,
@@ -18,35 +18,35 @@ pub(super) struct PendingRequest {
     pub(super) retry_at: Instant,
     pub(super) answer: Option<Reply>,
     pub(super) waker: Option<Waker>,
-    /// Nobody waits for the answer.
+    /// No caller waits for the answer.
     pub(super) unattended: bool,
 }
 
-/// What the other end answered.
+/// The other end's answer.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// It holds there; the longest that a message takes on that host.
+    /// The contract holds there; the longest that a message takes on that host.
     Agreed(Duration),
-    /// It does not fit; why, as that host put it.
+    /// The contract does not fit; that host's reason.
     Refused(String),
 }
 
-/// What is being said about a connection's contracts.
+/// The state of the negotiation of a connection's contracts.
 #[derive(Debug, Default)]
 pub(super) struct Negotiations {
     pub(super) next: u64,
     pub(super) asked: Option<PendingRequest>,
-    /// The other end's last question by number, what was answered, and when.
+    /// The number of the other end's last request, the answer, and the time of the answer.
     pub(super) answered: Option<(u64, String, Instant)>,
 }
 
 impl Negotiations {
-    /// Who waits for an answer is to look: the connection is over.
+    /// Wakes the caller that waits for an answer, since the connection is over.
     pub(super) fn wake(&mut self) {
         self.asked.as_mut().and_then(|asked| asked.waker.take()).into_iter().for_each(Waker::wake);
     }
 
-    /// Whether a question is not answered yet.
+    /// Whether a request is not answered yet.
     #[cfg(test)]
     pub(super) const fn is_busy(&self) -> bool {
         self.asked.is_some()

@@ -1,4 +1,4 @@
-//! A connection that was made: what the endpoint keeps of it, and what the application's end gets.
+//! An open connection: the endpoint's part of it, and the application's part.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -14,36 +14,36 @@ use super::negotiations::Negotiations;
 use crate::element::{EntryPort, Pipeline};
 use crate::work::ConnectionChain;
 
-/// What the endpoint keeps.
+/// The endpoint's part.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
     pub(super) streams: [StreamId; 2],
-    /// Where datagrams go in,
+    /// The port for datagrams.
     pub(super) port: EntryPort<ConnectionChain>,
-    /// and messages of the application, with the next one's ticket.
+    /// The port for the application's messages, with the ticket of the next one.
     pub(super) sending: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
     pub(super) negotiations: Arc<Mutex<Negotiations>>,
-    /// Whose static key the other end has.
+    /// The static key of the other end.
     pub(super) identity: Option<PublicKey>,
     pub(super) last_heard: Instant,
-    /// The other end has been heard.
+    /// An authentic datagram of the other end has arrived.
     pub(super) is_confirmed: bool,
-    /// When it was last said that this end lives.
+    /// When the last keepalive was sent.
     pub(super) last_keepalive: Option<Instant>,
     pub(super) disconnected: Arc<AtomicBool>,
-    /// An `unknown` message for it has come.
+    /// An `unknown` message for this connection has arrived.
     pub(super) is_unknown: Arc<AtomicBool>,
     /// Since when its ring is gone.
     pub(super) lost: Option<Instant>,
-    /// What the manager did and the application has not been told.
+    /// Events of the manager that the application has not read yet.
     pub(super) news: Arc<Mutex<News>>,
 }
 
-/// What the manager did to the streams of a connection, by direction.
+/// Events of the manager about the streams of a connection, by direction.
 pub(super) type News = VecDeque<(Direction, Event)>;
 
-/// What the application's end gets. It is no connection yet: dropped, nothing is closed.
+/// The application's part. It is no connection yet: dropping it closes nothing.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) id: u32,

@@ -1,4 +1,4 @@
-//! How an endpoint is set up, and what it counts.
+//! The settings of an endpoint, and its counters.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,29 +6,29 @@ use selvedge_data_net_secure::{Identity, PublicKey};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_units::Duration;
 
-/// How an endpoint is set up.
+/// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Elements, each a thread; 1 ..= 16.
     pub elements: u8,
-    /// How it proves who it is. With a secret or a key all that it sends and takes is sealed; without,
-    /// nothing is, and the modules `encrypt` have keys that a man in the middle may know.
+    /// How the endpoint authenticates itself. With a secret or a key all traffic is sealed.
+    /// Otherwise nothing is, and a man in the middle may know the keys of the modules `encrypt`.
     pub identity: Identity,
-    /// With a static key: whose ends may connect, and may be connected to.
+    /// With a static key: the keys of the peers that may connect and be connected to.
     pub peers: Vec<PublicKey>,
-    /// Which of them it connects to; of one the only one.
+    /// The key of the peer to connect to; with one peer, that one.
     pub peer: Option<PublicKey>,
     /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
     pub slaves: u8,
     /// How the manager decides.
     pub meta: ManagerSettings,
-    /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
-    /// often, so both ends should have about the same.
+    /// A peer that was silent for this long is gone. Endpoints send keepalives four times as often,
+    /// so both ends should use similar values.
     pub silence: Duration,
 }
 
 impl Default for Options {
-    /// Two elements, no secret or key, no slaves; a peer may be silent for a minute.
+    /// Two elements, no secret or key, no worker threads; a peer may be silent for a minute.
     fn default() -> Self {
         let silence = Duration::from_secs(60);
         Self {
@@ -43,13 +43,13 @@ impl Default for Options {
     }
 }
 
-/// What an endpoint counted.
+/// The counters of an endpoint.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Datagrams for no connection of ours, or no handshake.
+    /// Datagrams for no connection of this endpoint, or no handshake.
     pub strangers: AtomicU64,
     /// Hellos that were refused or did not fit.
     pub refused: AtomicU64,
-    /// Times that the manager assigned streams anew.
+    /// The number of times that the manager assigned streams anew.
     pub reassigned: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! Reading the socket: datagrams to their connections, answers to who wants to connect.
+//! Reading the socket: passing datagrams to their connections, and answering connection attempts.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -15,19 +15,20 @@ use crate::sync::lock;
 use crate::wire;
 use crate::work::{ConnectionChain, Datagram};
 
-/// How long a datagram is that only says that its sender lives, where nothing is sealed.
+/// The length of a keepalive, where nothing is sealed.
 const ALIVE: usize = 4;
-/// How long a reader waits at once; then it looks what else there is.
+/// The longest wait of a reader before it looks for other work.
 const WAIT: Duration = Duration::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
 const LEAVE: Duration = Duration::from_millis(1);
-/// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
+/// The largest number of looks during that time, and the pauses between two: each look delays a
+/// thread that enqueues.
 const POLLS_MAX: u32 = 200;
 const PAUSES: u32 = 16;
-/// Reads at once, before it is looked what else there is.
+/// Reads in a row before the thread looks for other work.
 const READS: usize = 16;
 
-/// Reads what is there and lets elements work on it; whether there was anything.
+/// Reads what has arrived and lets elements process it; returns whether there was anything.
 fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
     let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| match source {
         Source::Ring(id) if Net::connection(datagram.bytes()) == Some(id) => {
@@ -43,8 +44,8 @@ fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool
     some
 }
 
-/// As [`pump`], without sleeping: looks for as long as more is likely to come soon, for a thread
-/// that has nothing else to do.
+/// As [`process_input_for`], without sleeping: polls for as long as more is likely to arrive soon,
+/// for a thread that has nothing else to do.
 pub(super) fn watch(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
     let Some(until) = socket_reader.watched_until() else { return false };
     for _ in 0..POLLS_MAX {
@@ -59,8 +60,8 @@ pub(super) fn watch(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> b
     false
 }
 
-/// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
-/// whether there was anything.
+/// Reads what has arrived, after waiting at most `wait` for it, and lets elements process it.
+/// Returns whether there was anything.
 pub(super) fn process_input_for(
     socket_reader: &mut SocketReader,
     shared: &Arc<Shared>,
@@ -72,8 +73,8 @@ pub(super) fn process_input_for(
             && process_input(socket_reader, shared))
 }
 
-/// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
-/// each message; while it does, this one only looks at the connections now and then.
+/// The endpoint's thread. A sole thread that waits in `recv` reads the socket itself, which is cheaper than
+/// a wake-up for each message. Meanwhile this thread only checks the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
     let mut last_input = 0;
     while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
@@ -93,7 +94,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
                 wait = Duration::ZERO;
             }
         } else {
-            // A thread that waits for room reads. To queue for the lock may take for ever.
+            // A thread that waits for room reads the socket. Queueing for the lock could take for ever.
             thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();
@@ -119,7 +120,7 @@ fn take(
     datagram: Datagram<'_>,
     from: SocketAddr,
 ) {
-    // What is not of a connection is not as large as that.
+    // Datagrams of no connection are smaller than those that are read apart.
     let bytes = datagram.bytes();
     match Net::connection(bytes) {
         None => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
@@ -131,7 +132,7 @@ fn take(
     }
 }
 
-/// A datagram of a connection came, from this address or by a ring.
+/// Passes on a datagram of a connection, from this address or from a ring.
 fn arrived(
     shared: &Arc<Shared>,
     fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
@@ -145,7 +146,7 @@ fn arrived(
         drop(open);
         let confirmed = shared.handshake(|handshakes| match from {
             Some(from) => handshakes.handle_packet(from, id, datagram.bytes(), now),
-            // Only who could read the welcome has a ring to here.
+            // Only a peer that could read the welcome has a ring to this end.
             None => handshakes.confirm(id),
         });
         if let Some(confirmed) = confirmed {
@@ -159,7 +160,7 @@ fn arrived(
     };
     let work = connection.pipeline.work();
     match &work.sealing {
-        // What is sealed is known to be the other end's once it is opened.
+        // A sealed datagram proves its sender once it is opened.
         Some(sealing) if !work.is_from(from) && from == Some(work.peer) => {
             return sealing.handle_keepalive(datagram.bytes());
         }

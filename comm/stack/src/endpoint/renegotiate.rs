@@ -1,9 +1,9 @@
-//! New contracts for a connection that lives: both hosts agree on them, as they did when it was made.
+//! New contracts for a live connection: both hosts agree on them, as they did when it was made.
 //!
-//! Who asks looks whether the contract would fit here, asks the other end, and has it hold here once the
-//! answer is yes. If there is no answer, or it fits here no more, the other end is asked for the old
-//! contract again. The endpoint's thread says questions until they are answered, and answers those of
-//! the other end: one at a time, each once.
+//! The requester checks whether the contract would fit here, sends a request to the other end, and applies
+//! the contract once the answer is yes. If no answer arrives, or the contract no longer fits here, it
+//! requests the old contract from the other end again. The endpoint's thread retransmits requests until they
+//! are answered. It answers those of the other end one at a time, each once.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,35 +30,35 @@ use crate::negotiation::Negotiation;
 use crate::sync::lock;
 use crate::work::{ConnectionChain, NEGOTIATION};
 
-/// How often a question is said, and how long between.
+/// How often a request is sent, and the time between two.
 const ATTEMPTS_MAX: u32 = 30;
 const WAIT: Duration = Duration::from_millis(100);
-/// Questions of the other end come no closer than this: each is a decision.
+/// Requests of the other end are handled at least this far apart, since each is a decision.
 const CLOSEST: Duration = Duration::from_millis(10);
 
-/// Why the old contract goes on holding.
+/// Why the old contract still holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NegotiationError {
-    /// It does not fit here.
+    /// The new contract does not fit on this host.
     #[error("this host refuses: {0}")]
     Local(#[from] RenegotiateError),
-    /// It does not fit there.
+    /// The new contract does not fit on the other host.
     #[error("{peer} refuses: {why}")]
     Remote {
-        /// Who.
+        /// The other host.
         peer: SocketAddr,
-        /// What it says.
+        /// Its reason.
         why: String,
     },
     /// The other end does not answer.
     #[error("{0} does not answer; the old contract holds: try again when it receives")]
     Silent(SocketAddr),
-    /// One question at a time.
+    /// Another request is not answered yet.
     #[error("another contract of this connection is being agreed on; wait for it")]
     Busy,
 }
 
-/// Says something of its own through a connection's stack; whether there was room for it.
+/// Sends a negotiation message through a connection's stack; returns whether there was room for it.
 fn send_negotiation(
     shared: &Shared,
     pipeline: &Arc<Pipeline<ConnectionChain>>,
@@ -83,7 +83,7 @@ fn send_negotiation(
     true
 }
 
-/// What the endpoint's thread needs of a connection to talk.
+/// The endpoint thread's means to negotiate for a connection.
 struct Negotiator {
     id: u32,
     pipeline: Arc<Pipeline<ConnectionChain>>,
@@ -93,7 +93,7 @@ struct Negotiator {
 }
 
 impl Shared {
-    /// Says what is due to be said about contracts, and hears what came.
+    /// Sends the requests that are due, and handles the messages that arrived.
     pub(super) fn run_negotiations(&self, now: Instant) {
         let due = |open: &ConnectionState| {
             open.pipeline.work().has_negotiation()
@@ -135,7 +135,7 @@ impl Shared {
         (asked.attempts, asked.retry_at) = (asked.attempts + 1, now + WAIT);
         let text = asked.text.clone();
         drop(negotiations);
-        // What finds no room is said again.
+        // A request that finds no room is sent again later.
         send_negotiation(self, &negotiator.pipeline, &negotiator.port, &text);
     }
 
@@ -164,7 +164,7 @@ impl Shared {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Answers a question of the other end; one that was answered before as then.
+    /// Answers a request of the other end; a repeated one gets the same answer.
     fn answer(
         &self,
         negotiator: &Negotiator,
@@ -175,10 +175,10 @@ impl Shared {
         let mut negotiations = lock(&negotiator.negotiations);
         let text = match &negotiations.answered {
             Some((last, text, _)) if *last == number => text.clone(),
-            // Old ones that come late, and more than a host can decide on.
+            // Drops late old requests, and requests that come faster than a host can decide.
             Some((last, _, when)) if *last > number || now.since(*when) < CLOSEST => return,
             _ => {
-                // What it sends is received here.
+                // The other end's outgoing stream is incoming here.
                 let own = if way == Direction::Down { Direction::Up } else { Direction::Down };
                 let crossing = negotiations
                     .asked
@@ -205,7 +205,7 @@ impl Shared {
         send_negotiation(self, &negotiator.pipeline, &negotiator.port, &text);
     }
 
-    /// Has a contract that the other end asked for hold here.
+    /// Applies a contract that the other end requested.
     fn settle(
         &self,
         id: StreamId,
@@ -223,13 +223,13 @@ impl Shared {
 }
 
 impl Connection {
-    /// Agrees with the other end on a new contract of what is sent (`Down`) or received (`Up`); waits
-    /// for its answer, some seconds at most. The new one holds if it fits both hosts; else the old one
-    /// does. The other end need do nothing but live, and be able to receive; its application is told
-    /// ([`Event::Renegotiated`]).
+    /// Negotiates with the other end a new contract for the sent (`Down`) or received (`Up`)
+    /// stream; waits some seconds at most for its answer. The new contract holds if it fits both
+    /// hosts; otherwise the old one does. The other end need only be alive and able to receive; its
+    /// application is notified ([`Event::Renegotiated`]).
     ///
     /// # Errors
-    /// [`NegotiationError`], which says by how much it does not fit, and where.
+    /// [`NegotiationError`], which states by how much the contract does not fit, and where.
     pub fn renegotiate(
         &self,
         direction: Direction,
@@ -238,7 +238,7 @@ impl Connection {
         task::block_on(self.renegotiate_async(direction, contract))
     }
 
-    /// [`Connection::renegotiate`] for a task. Dropped before it is ready, the old contract holds.
+    /// [`Connection::renegotiate`] for a task. If it is dropped before it is ready, the old contract holds.
     pub const fn renegotiate_async(
         &self,
         direction: Direction,
@@ -248,14 +248,14 @@ impl Connection {
     }
 }
 
-/// A contract that is being agreed on.
+/// A contract that is being negotiated.
 #[derive(Debug)]
 #[must_use = "nothing is asked unless it is polled"]
 pub struct RenegotiateFuture<'a> {
     connection: &'a Connection,
     direction: Direction,
     contract: Contract,
-    /// Of the question, while it is not answered.
+    /// The number of the request, while it is not answered.
     number: Option<u64>,
 }
 
@@ -264,7 +264,7 @@ impl RenegotiateFuture<'_> {
         self.connection.streams[usize::from(self.direction == Direction::Up)]
     }
 
-    /// Asks; its number.
+    /// Adds a request; returns its number.
     fn add_request(&self) -> Result<u64, NegotiationError> {
         let (connection, shared) = (self.connection, &self.connection.shared);
         let mut negotiations = lock(&connection.negotiations);
@@ -278,7 +278,7 @@ impl RenegotiateFuture<'_> {
         Ok(number)
     }
 
-    /// The other end may believe that the new contract holds, which it does not.
+    /// Requests the old contract again, since the other end may believe that the new one holds.
     fn withdraw(&self) {
         let (connection, shared) = (self.connection, &self.connection.shared);
         let (old, granted) = {
@@ -316,7 +316,7 @@ impl RenegotiateFuture<'_> {
                 Some(asked)
                     if asked.answer.is_none() && asked.retry_at != Instant::MAX && !gone =>
                 {
-                    // Said for the last time, and still waited for.
+                    // The last transmission has happened, and its answer may still arrive.
                     asked.waker = Some(waker.clone());
                     return None;
                 }

@@ -1,4 +1,5 @@
-//! What an endpoint's threads share: connections, the manager, and bringing its decisions about.
+//! The state that an endpoint's threads share: the connections, the manager, and the effects of its
+//! decisions.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,10 +32,10 @@ use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
 use crate::work::{ConnectionChain, Lower, Sealing};
 
-/// Connections of an endpoint at most.
+/// The largest number of connections of an endpoint.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// What a connection is made of.
+/// The parts of a connection.
 pub(super) struct ConnectionParts<'a> {
     pub(super) id: u32,
     pub(super) peer: SocketAddr,
@@ -43,17 +44,17 @@ pub(super) struct ConnectionParts<'a> {
     pub(super) streams: [StreamId; 2],
     /// The ring to the other end, for `net(shm)`.
     pub(super) ring: Option<PeerId>,
-    /// What the network takes of a delay.
+    /// The network's part of a delay.
     pub(super) network: Duration,
 }
 
-/// How long what came from a process that is gone may take to be handed over.
+/// The longest time for delivering messages of a process that is gone.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
-/// How often an end says that it lives before it has heard the other.
+/// The keepalive interval before a datagram of the other end has arrived.
 const CONFIRM: Duration = Duration::from_millis(100);
 
-/// Of what the manager did to a connection, the last so many are kept.
+/// The number of the manager's latest events that are kept for a connection.
 const NEWS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -62,19 +63,19 @@ pub(super) struct Shared {
     pub(super) transmitter: Arc<Mutex<Transmitter>>,
     /// Shared memory below connections.
     pub(super) rings: Arc<Rings>,
-    /// The socket's reading end, for whoever reads at the moment.
+    /// The socket's reading end, for the thread that reads at the moment.
     pub(super) socket_reader: Mutex<SocketReader>,
-    /// Threads that wait in `recv`; each counts twice that leaves it to others to read the socket.
+    /// Threads that wait in `recv`; one that leaves the socket to another thread counts twice.
     pub(super) receiving: AtomicUsize,
-    /// How often one of them has read the socket.
+    /// How often one of these threads has read the socket.
     pub(super) last_input: AtomicU64,
     pub(super) backlog: Backlog,
     pub(super) clock: Clock,
     pub(super) options: Options,
-    /// Who shares the encryption of large messages.
+    /// The threads that share the encryption of large messages.
     pub(super) worker_pool: Option<Arc<dyn WorkerPool>>,
     pub(super) elements: ElementThreads<ConnectionChain>,
-    /// Whom elements wake.
+    /// The tasks that elements wake.
     pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, ConnectionState>>,
@@ -85,13 +86,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Whether nobody uses the endpoint any more, once [`Shared::stop`] is set.
+    /// Whether the endpoint has no users any more, once [`Shared::stop`] is set.
     pub(super) fn is_idle(&self) -> bool {
-        // In this order: a call becomes a connection before it ends.
+        // The order matters: a handshake becomes a connection before it ends.
         self.handshaking.is_empty() && lock(&self.open).is_empty()
     }
 
-    /// Sends a datagram of the handshake; like any it may be lost.
+    /// Sends a datagram of the handshake; like any datagram it may be lost.
     pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
         lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
     }
@@ -101,8 +102,8 @@ impl Shared {
         if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
     }
 
-    /// Both streams of a connection on this host, where the other one takes so much of their delays,
-    /// or why not.
+    /// Reserves both streams of a connection on this host, given the delays on the other host, or
+    /// returns why not.
     pub(super) fn grant(
         &self,
         composition: &Composition,
@@ -181,7 +182,7 @@ impl Shared {
         };
         open.insert(id, entry);
         drop(open);
-        // It may be gone before there was a connection to end. Never under the lock of the rings.
+        // The ring may have gone before the connection existed. The lock of the rings must not be held here.
         if ring.is_some_and(|ring| self.rings.is_gone(ring))
             && let Some(connection) = lock(&self.open).get_mut(&id)
         {
@@ -202,7 +203,7 @@ impl Shared {
         })
     }
 
-    /// Tells all plants who serves them now. Elements follow at their next turn.
+    /// Publishes the assignment to all pipelines. Elements follow at their next turn.
     pub(super) fn publish_assignments(&self) {
         let open = lock(&self.open);
         let manager = lock(&self.manager);
@@ -220,7 +221,7 @@ impl Shared {
         self.elements.wake();
     }
 
-    /// Tells the applications whom it concerns what the manager did.
+    /// Reports the manager's events to the applications that they concern.
     pub(super) fn notify_applications(&self, events: &[Event]) {
         if events.is_empty() {
             return;
@@ -242,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// The manager's look.
+    /// Lets the manager sample the connections.
     pub(super) fn sample(&self, now: Instant) {
         let mut events = Vec::new();
         {
@@ -269,8 +270,8 @@ impl Shared {
         }
     }
 
-    /// Sends the keepalives that are due, and ends connections whose peers are silent. Until the peer
-    /// is heard keepalives are frequent: a sealed one confirms that this end has the keys.
+    /// Sends the keepalives that are due, and ends connections with silent peers. Until a sealed
+    /// datagram of the peer arrives, keepalives are frequent: one confirms that this end has the keys.
     pub(super) fn send_keepalives(&self, now: Instant) {
         let silence = self.options.silence;
         let mut open = lock(&self.open);
@@ -305,8 +306,8 @@ impl Shared {
         if open.len() >= CONNECTIONS_MAX { Err(RefusedHere::TooMany) } else { Ok(()) }
     }
 
-    /// Goes on with connections whose rings are there, and ends those whose rings are gone once all
-    /// that came by them has been handed over.
+    /// Continues connections whose rings are ready. Ends those whose rings are gone, once all
+    /// messages from these rings are delivered.
     pub(super) fn poll_rings(&self, now: Instant) {
         for (id, change) in self.rings.poll_changes() {
             let mut open = lock(&self.open);
@@ -333,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// Forgets a connection; its resources go to others.
+    /// Removes a connection and frees its resources.
     pub(super) fn remove_connection(&self, id: u32) {
         let Some(connection) = lock(&self.open).remove(&id) else { return };
         self.rings.close(id);

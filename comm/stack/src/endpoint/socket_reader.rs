@@ -1,4 +1,4 @@
-//! The endpoint's way in: datagrams of its socket and of its rings, each handed on as it came.
+//! The endpoint's input: datagrams of its socket and of its rings, each passed on as it arrived.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::element::Pipeline;
 use crate::rings::Rings;
 use crate::work::{APART, ConnectionChain, Datagram};
 
-/// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
-/// smaller ones several at once, and copied.
+/// Datagrams of at least this number of bytes are read one by one, each into the buffer that it
+/// stays in. Smaller ones are read several at once, and copied.
 const LARGE: usize = 16 << 10;
 /// How often rings are read before the socket is, while they have something.
 const TURNS: u32 = 16;
-/// Where what comes is closer together than this, the next is watched for as long: to be woken for it
-/// takes as much, of the sender's time as well.
+/// Where datagrams follow each other within this time, the reader polls for the next one for this
+/// long: a wake-up would take as long, of the sender's time as well.
 const CLOSE: Duration = Duration::from_micros(10);
 
-/// Plants that something was put into.
+/// Pipelines that received datagrams.
 pub(super) type Touched = Vec<Arc<Pipeline<ConnectionChain>>>;
 
-/// Where a datagram came from.
+/// The origin of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// The socket: from this address.
+    /// The socket, from this address.
     Socket(SocketAddr),
     /// The ring of this connection.
     Ring(u32),
@@ -36,17 +36,17 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) struct SocketReader {
     reader: DatagramReader,
-    /// What was put into with the last reads.
+    /// The pipelines that received datagrams of the last reads.
     fed_pipelines: Vec<Arc<Pipeline<ConnectionChain>>>,
-    /// The last datagram was a large one.
+    /// Whether the last datagram was a large one.
     last_was_large: bool,
-    /// It was one whose headers are best read apart.
+    /// Whether the headers of the last one are best read into a separate buffer.
     split_headers: bool,
-    /// What the next large one is read into.
+    /// The buffer for the next large datagram.
     large_buffer: Vec<u8>,
-    /// How often rings were read since the socket was.
+    /// The number of reads of rings since the socket was read.
     turn: u32,
-    /// When something was read last, and whether that was close to what was before.
+    /// The time of the last read, and whether it closely followed the one before.
     last: Instant,
     close: bool,
 }
@@ -65,7 +65,7 @@ impl SocketReader {
         }
     }
 
-    /// Hands on what is there; whether there was anything. Notes which plants it was put into.
+    /// Passes on the datagrams that have arrived, and notes their pipelines; returns whether there were any.
     pub(super) fn read(
         &mut self,
         rings: &Rings,
@@ -74,7 +74,7 @@ impl SocketReader {
         let fed_pipelines = &mut self.fed_pipelines;
         let count = rings
             .take(|id, bytes| take(fed_pipelines, Datagram::SharedBuffer(bytes), Source::Ring(id)));
-        // The socket has its turn where rings never end.
+        // The socket has its turn even when rings never run empty.
         self.turn = if count > 0 { self.turn + 1 } else { 0 };
         if count > 0 && !self.turn.is_multiple_of(TURNS) {
             return true;
@@ -120,12 +120,12 @@ impl SocketReader {
                 .chunks(size)
                 .for_each(|bytes| take(fed_pipelines, Datagram::SharedBuffer(bytes), from));
         }
-        // The next is likely to be of the same connection.
+        // The next datagram is likely to belong to the same connection.
         *apart = fed_pipelines.last().is_some_and(|pipeline| pipeline.work().splits_headers);
         true
     }
 
-    /// Waits for something to read, at most so long; whether there is something.
+    /// Waits at most `wait` for something to read; returns whether there is something.
     pub(super) fn wait(&self, rings: &Rings, wait: Duration) -> bool {
         match rings.prepare_wait() {
             None => self.reader.wait(wait),
@@ -134,7 +134,7 @@ impl SocketReader {
         }
     }
 
-    /// The plants that something was put into, which has been read by now.
+    /// Takes the pipelines that received datagrams, once these have been read.
     pub(super) fn fed_pipelines(
         &mut self,
         now: Instant,
@@ -143,7 +143,7 @@ impl SocketReader {
         self.fed_pipelines.drain(..)
     }
 
-    /// Until when the next is watched for, if it is likely to be close.
+    /// The end of polling for the next datagram, if it is likely to follow closely.
     pub(super) fn watched_until(&self) -> Option<Instant> {
         self.close.then(|| self.last + CLOSE)
     }

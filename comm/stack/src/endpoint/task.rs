@@ -1,4 +1,4 @@
-//! An executor for one thread: the futures of connections need no particular one.
+//! An executor for one thread: the futures of connections do not need a particular one.
 //!
 //! The thread that serves the connection wakes them: the endpoint's, an element's, or one that sends.
 
@@ -31,8 +31,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs a future on this thread for at most so long; `None` if it was not ready by then, and it is
-/// dropped.
+/// Runs a future on this thread for at most `patience`. Returns `None` if it was not ready by then,
+/// and drops it.
 pub fn block_on_for<F: Future>(future: F, patience: Duration) -> Option<F::Output> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));

@@ -30,7 +30,7 @@ fn contract(every: Duration, largest: u64) -> Contract {
 }
 
 fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
-    // These tests send as fast as they can, which is no contract.
+    // These tests send as fast as they can, so no contract applies.
     let meta =
         ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
     let identity = secret.map_or(Identity::Open, |secret| Identity::Secret(Key(secret)));
@@ -82,7 +82,7 @@ fn reassigned_while_messages_flow() {
         scope.spawn(|| (0..count).for_each(|n| here.send(&n.to_be_bytes(), LONG).unwrap()));
         let mut got = Vec::new();
         for n in 0..count {
-            // Directly, as often as messages come: more than any manager would.
+            // The test assigns directly, once per message, which is more often than a manager would.
             for connection in [&here, &there] {
                 let places = connection.pipeline.module_count();
                 let set = selvedge_data_stack::elements::ElementSet(1 + u64::from(n) % 3);
@@ -117,7 +117,7 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let line = "ui | unreliable | net";
     let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
-    // Each host knows what the other one takes, of both directions, and what the network does.
+    // Each host knows the other host's latency in both directions, and the network's.
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
     for way in 0..2 {
         assert!(ours[way].guarantee.latency > Duration::ZERO);
@@ -128,7 +128,7 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
     assert!(ours[0].from_end_to_end() > both);
     drop((here, there));
-    // What one of them could keep and both can't is refused, by how much as well.
+    // A contract that one host alone could keep, but both together can't, is refused, with the excess.
     let mut firm = easy;
     firm.quality.promise = Promise::Firm;
     firm.quality.delay = Duration(both.0 - 1);
@@ -162,7 +162,7 @@ fn the_application_is_told_and_renegotiates() {
     while !violated() {
         assert!(begun.elapsed() < LONG.into(), "nobody is told");
     }
-    // Both hosts take it, and the other application is told.
+    // Both hosts accept the contract, and the other application is notified.
     assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Duration::ZERO);
     let agreed = |(way, event): &(Direction, Event)| {
         *way == Direction::Up
@@ -208,13 +208,13 @@ fn messages_go_in_parts_and_in_posted_buffers() {
         here.post(buffer, LONG).unwrap();
         let got = there.take(LONG).unwrap();
         assert_eq!(got[..], vec![size as u8; size]);
-        // What was received goes on as it is.
+        // A received message is posted without a copy.
         there.post(got, LONG).unwrap();
         assert_eq!(here.take(LONG).unwrap().len(), size);
     }
 }
 
-/// Both futures on this thread, as any executor would run two tasks.
+/// Polls both futures on this thread, as any executor would run two tasks.
 #[test]
 fn messages_of_all_sizes_keep_their_order() {
     let (_a, _b, here, there) = pair("ui | unreliable | net");
@@ -222,8 +222,8 @@ fn messages_of_all_sizes_keep_their_order() {
         let size = [1000, 20_000, 64_000, 3][n % 4];
         (0..size).map(|at| (at * 7 + n) as u8).collect::<Vec<u8>>()
     };
-    // Small ones wait for more to go with them, large ones go from where they lie, posted ones
-    // through the modules; the peer reads some one by one, some several at once.
+    // Small messages wait to be batched, large ones go from the sender's memory, posted ones
+    // through the modules. The peer reads some one by one, and several at once.
     let mut got = Vec::new();
     for first in (0..600).step_by(12) {
         for n in first..first + 12 {
@@ -297,7 +297,7 @@ fn one_thread_connects_accepts_sends_and_receives() {
         }
     };
     both(send, receive);
-    // A future that is dropped while it waits takes no message with it.
+    // A future that is dropped while it waits loses no message.
     assert!(block_on_for(there.take_async(), Duration::from_millis(1)).is_none());
     let (sent, got) = both(here.send_async(b"more"), there.take_async());
     sent.unwrap();
@@ -336,7 +336,7 @@ fn a_task_is_woken_when_its_connection_ends() {
 fn an_attempt_that_is_given_up_leaves_nothing_behind() {
     let (a, b) = (endpoint(None), endpoint(None));
     let easy = contract(Duration::from_millis(100), 1000);
-    // Nobody answers there.
+    // This address does not answer.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let line = "ui | reliable | net";
     let attempt = a.connect_async(nobody.local_addr().unwrap(), line, easy, easy);

@@ -1,22 +1,22 @@
-//! Meta-level control from outside: how an endpoint's manager decides, as people and other programs
-//! write and read it.
+//! Control of an endpoint's manager from outside: its settings, as people and other programs write
+//! and read them.
 
 use selvedge_data_stack::assign::Goal;
 use selvedge_data_stack::auto::{Detail, ManagerSettings};
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// Looks more often than this only cost.
+/// Samples that are more frequent than this only add cost.
 const SAMPLING_MIN: Duration = Duration::from_millis(1);
-/// Neither period is longer: who waits for a decision longer has none.
+/// The longest value of both periods: a later decision is useless.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How a manager decides.
+/// The settings of a manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetaView {
-    /// How often streams are looked at, in nanoseconds.
+    /// The interval of samples, in nanoseconds.
     pub sampling_ns: u64,
-    /// How long something must be wrong before it is acted upon, in nanoseconds.
+    /// How long something must be wrong before the manager acts on it, in nanoseconds.
     pub activation_ns: u64,
     /// `delay` or `bandwidth`.
     pub goal: String,
@@ -24,7 +24,7 @@ pub struct MetaView {
     pub detail: String,
 }
 
-/// What is to be otherwise; what is `None` stays.
+/// The settings to be changed; those that are `None` stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
@@ -42,19 +42,19 @@ pub struct Tuning {
     pub detail: Option<String>,
 }
 
-/// Why nothing was changed.
+/// Why no setting was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TuneError {
-    /// Not a period that makes sense.
+    /// An invalid period.
     #[error("a sampling period of {0}; give {SAMPLING_MIN} to {LONGEST}")]
     Sampling(Duration),
-    /// Not a delay that makes sense.
+    /// An invalid delay.
     #[error("an activation delay of {0}; give at most {LONGEST}")]
     Activation(Duration),
-    /// No such goal.
+    /// An unknown goal.
     #[error("no goal \"{0}\"; there are delay and bandwidth")]
     Goal(String),
-    /// No such amount.
+    /// An unknown amount of monitoring.
     #[error("no amount of monitoring \"{0}\"; there are traffic and full")]
     Detail(String),
 }
@@ -71,7 +71,7 @@ impl From<ManagerSettings> for MetaView {
 }
 
 impl Tuning {
-    /// How a manager decides that decided so, and is tuned.
+    /// The new settings of a manager that had the settings `before`.
     pub fn of(&self, before: ManagerSettings) -> Result<ManagerSettings, TuneError> {
         let shown = |text: &str| text.chars().take(40).collect();
         let sampling = self.sampling_ns.map_or(before.sampling, Duration);

@@ -1,4 +1,4 @@
-//! What can be seen of an endpoint from outside: its elements, its connections with their modules.
+//! An outside view of an endpoint: its elements, and its connections with their modules.
 
 use std::sync::atomic::Ordering;
 
@@ -11,26 +11,26 @@ use super::shared::Shared;
 use super::tune::MetaView;
 use crate::sync::lock;
 
-/// An endpoint at one moment. Counters count since its start.
+/// An endpoint at one moment. Counters start with the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndpointView {
-    /// Where its socket is.
+    /// The address of its socket.
     pub address: String,
     /// Its elements, by number.
     pub elements: Vec<ElementView>,
     /// Its connections, by peer and number.
     pub connections: Vec<ConnectionView>,
-    /// Datagrams of no connection.
+    /// Datagrams that belong to no connection.
     pub strangers: u64,
     /// Hellos that were refused.
     pub refused: u64,
-    /// Whether all that it sends and takes is sealed.
+    /// Whether all of its traffic is sealed.
     #[serde(default)]
     pub encrypted: bool,
-    /// Datagrams of handshakes that were dropped, by reason; only reasons that happened.
+    /// Dropped datagrams of handshakes, by reason; only reasons that occurred.
     #[serde(default)]
     pub dropped: Vec<(String, u64)>,
-    /// Times that the manager assigned streams anew.
+    /// The number of times that the manager assigned streams anew.
     pub reassigned: u64,
     /// How the manager decides.
     #[serde(default)]
@@ -40,10 +40,9 @@ pub struct EndpointView {
 /// A processing element.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElementView {
-    /// Modules that it serves, of all connections and both ways.
+    /// The modules that it serves, of all connections and in both directions.
     pub modules: u64,
-    /// Messages that it took out of pipes; one that goes on through module after module on the
-    /// same element is counted once.
+    /// Messages that it dequeued. A message that passes several modules on the same element counts once.
     pub messages: u64,
 }
 
@@ -58,29 +57,29 @@ pub struct ConnectionView {
     pub stack: String,
     /// Its modules, from the application down.
     pub modules: Vec<ModuleView>,
-    /// What the application sends.
+    /// The stream that the application sends.
     pub out: FlowView,
-    /// What it receives.
+    /// The stream that it receives.
     pub back: FlowView,
-    /// Whose static key the other end has.
+    /// The static key of the other end.
     #[serde(default)]
     pub identity: Option<String>,
-    /// What went no further on this end, by reason; only reasons that happened.
+    /// Messages that this end dropped, by reason; only reasons that occurred.
     pub dropped: Vec<(String, u64)>,
 }
 
 /// A module of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleView {
-    /// As the line has it.
+    /// The module as the line states it.
     pub module: String,
-    /// Elements that serve it on the way down,
+    /// Elements that serve it on the way down.
     pub down: Vec<u8>,
-    /// and up.
+    /// Elements that serve it on the way up.
     pub up: Vec<u8>,
-    /// Messages that wait before it on the way down,
+    /// Messages that wait before it on the way down.
     pub waiting_down: u64,
-    /// and up.
+    /// Messages that wait before it on the way up.
     pub waiting_up: u64,
 }
 
@@ -93,9 +92,9 @@ pub struct FlowView {
     pub bytes: u64,
     /// The longest that a message takes on this host by the model, in nanoseconds.
     pub guaranteed_ns: u64,
-    /// Whether that keeps the contract.
+    /// Whether this guarantee keeps the contract.
     pub kept: bool,
-    /// Whether the stream is held to its contract, which it exceeds.
+    /// Whether the stream exceeds its contract and is policed.
     pub policed: bool,
 }
 

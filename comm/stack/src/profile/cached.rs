@@ -1,6 +1,6 @@
-//! Figures that stay: measured when they are first wanted, kept in the user's state directory
-//! (`$XDG_STATE_HOME/selvedge/stack-profile.json`), and measured again when they are old, or from
-//! another processor or another build of this program.
+//! Cached figures: measured when they are first needed, and kept in the user's state directory
+//! (`$XDG_STATE_HOME/selvedge/stack-profile.json`). They are measured again when they are old, or
+//! stem from another processor or another build of this program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,31 @@ use serde::{Deserialize, Serialize};
 use super::measured::ModuleProfile;
 use super::whole::Profile;
 
-/// Builds have figures, and files, of their own.
+/// Debug and release builds have files of their own, since their figures differ.
 const FILE: &str = if cfg!(debug_assertions) {
     "selvedge/stack-profile-debug.json"
 } else {
     "selvedge/stack-profile.json"
 };
-/// After so long they are measured again.
+/// Figures that are older than this are measured again.
 const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
-/// No figure of a module is as long as a second; a file that says so is not believed.
+/// A bound on each figure, one second; a file that exceeds it is ignored.
 const LONGEST: f64 = 1e9;
-/// A file that is longer was not written by this program.
+/// A longer file was not written by this program.
 const FILE_MAX: u64 = 1 << 16;
 const ROUNDS: usize = 3;
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct CachedProfile {
-    /// The processor and the build that they are of.
+    /// The processor and the build that the figures belong to.
     of: String,
     #[serde(flatten)]
     profile: Profile,
 }
 
-/// What modules, pipes and the kernel cost here. Measured at most once by a process, and by most not at all.
+/// The cost of modules, pipes and the kernel on this machine. A process measures at most once, and
+/// most processes not at all.
 #[must_use]
 pub fn cached() -> Arc<Profile> {
     static COSTS: OnceLock<Arc<Profile>> = OnceLock::new();
@@ -46,7 +47,8 @@ pub fn cached() -> Arc<Profile> {
     }))
 }
 
-/// Keeps figures that were measured just now; where, or nothing if there is no such place.
+/// Saves figures that were measured just now. Returns the file's path; `None` if there is no state
+/// directory.
 pub fn keep(profile: &Profile) -> std::io::Result<Option<PathBuf>> {
     let Some(place) = place() else { return Ok(None) };
     write(&place, &CachedProfile { of: of(), profile: profile.clone() })?;
@@ -58,14 +60,14 @@ fn kept_at(place: &Path, of: &str, measure: impl FnOnce() -> Profile) -> Profile
         return kept.profile;
     }
     let kept = CachedProfile { of: of.to_owned(), profile: measure() };
-    // Where nothing can be written they are measured by each process.
+    // Without a writable place each process measures anew.
     if let Err(error) = write(place, &kept) {
         tracing::debug!(%error, "the profile of modules is not kept");
     }
     kept.profile
 }
 
-/// What lies there, if it is fresh and makes sense.
+/// The saved figures, if they are fresh and valid.
 #[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
 fn read(place: &Path) -> Option<CachedProfile> {
     let about = fs::metadata(place).ok()?;
@@ -85,14 +87,14 @@ fn read(place: &Path) -> Option<CachedProfile> {
         .chain(ring.iter().copied().flatten())
         .chain([*slave]);
     let pipes = [pipes.unlocked, pipes.locked, pipes.same, pipes.other];
-    // One of an older build has no rings.
+    // A file of an older build has no figures of rings.
     let rings = *ring != [[0.0; 2]; 2];
     let sound =
         rings && !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
     sound.then_some(kept)
 }
 
-/// As a whole or not at all: another process may read meanwhile.
+/// Replaces the file atomically, since another process may read it meanwhile.
 fn write(place: &Path, kept: &CachedProfile) -> std::io::Result<()> {
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
@@ -149,7 +151,7 @@ mod tests {
         let old = SystemTime::now() - FRESH.to_std() - Duration::from_secs(60).to_std();
         fs::File::options().write(true).open(&place).unwrap().set_modified(old).unwrap();
         assert_eq!(first("b, release", 10.0), 10.0, "old");
-        // Nothing is left beside it.
+        // No other file is left in the directory.
         assert_eq!(fs::read_dir(place.parent().unwrap()).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
     }

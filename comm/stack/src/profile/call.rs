@@ -1,4 +1,4 @@
-//! What the kernel takes for a datagram: the network interface of the model.
+//! The kernel's time for a datagram: the network interface of the model.
 
 use std::io;
 use std::net::UdpSocket;
@@ -8,16 +8,16 @@ use selvedge_units::Instant;
 
 use super::measured::median;
 
-/// Calls that are timed at once.
+/// The number of calls that are timed at once.
 const CALLS: u64 = 64;
 /// The two sizes, 8 KiB apart.
 const SIZES: [usize; 2] = [64, 64 + 8192];
 
-/// Nanoseconds of a call that sends a datagram of no bytes over the loopback, and of 1024 bytes
-/// more: medians of so many rounds.
+/// Nanoseconds of a call that sends an empty datagram over the loopback, and of each 1024 bytes
+/// more: medians of `rounds` rounds.
 ///
 /// # Errors
-/// What the system says where there is no loopback.
+/// The system's error if there is no loopback.
 pub fn call(rounds: usize) -> io::Result<[f64; 2]> {
     let [from, to] = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
     from.connect(to.local_addr()?)?;
@@ -28,7 +28,7 @@ pub fn call(rounds: usize) -> io::Result<[f64; 2]> {
             let clock = Clock::new();
             (0..CALLS).for_each(|_| _ = from.send(&message));
             let took = clock.now().since(Instant::ZERO);
-            // Bounded by what the socket holds.
+            // Bounded by the capacity of the socket.
             while to.recv(&mut read).is_ok() {}
             took.0 as f64 / CALLS as f64
         };

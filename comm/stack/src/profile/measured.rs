@@ -1,8 +1,8 @@
 //! Measuring modules, pipes and hand-overs on this machine.
 //!
-//! Each module is measured by itself, in both directions, on messages of two sizes; the line
-//! through both gives the cost of a message of no bytes and of 1024 more. Medians of several
-//! rounds, so that a disturbed round does not count.
+//! Each module is measured by itself, in both directions, on messages of two sizes. The line
+//! through both gives the cost of an empty message and of 1024 bytes more. The figures are medians
+//! of several rounds, so that a disturbed round does not count.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,19 +25,18 @@ use crate::threads::{self, Null};
 /// A module's costs in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModuleProfile {
-    /// As in a stack's line.
+    /// The module as it is written in a stack's line.
     pub module: String,
-    /// A message of no bytes going down, and 1024 bytes more.
+    /// The cost of an empty message going down, and of 1024 bytes more.
     pub down: [f64; 2],
     /// The same going up.
     pub up: [f64; 2],
-    /// What only one element at a time can do of a message of no bytes, down and up: at most so
-    /// much.
+    /// An upper bound of the part that only one element at a time can do, of an empty message, down and up.
     pub critical: [f64; 2],
 }
 
 impl ModuleProfile {
-    /// As the model takes it.
+    /// The cost as the model takes it.
     #[must_use]
     pub fn cost(&self, direction: Direction) -> Cost {
         let down = direction == Direction::Down;
@@ -54,21 +53,21 @@ impl ModuleProfile {
     }
 }
 
-/// What hand-overs cost, in nanoseconds.
+/// The costs of hand-overs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipeProfile {
-    /// Put and get, each by an only user.
+    /// Enqueue and dequeue, each by a sole user.
     pub unlocked: f64,
-    /// Put and get, by one of several.
+    /// Enqueue and dequeue by one of several users.
     pub locked: f64,
-    /// To the next module on the same element.
+    /// A hand-over to the next module on the same element.
     pub same: f64,
-    /// To a module on another element: a message's time in a stream of them between two threads.
+    /// A hand-over to another element: the time per message in a stream between two threads.
     pub other: f64,
 }
 
 impl PipeProfile {
-    /// As the model takes it; half of put and get is the get.
+    /// The cost as the model takes it; half of enqueue and dequeue counts as the dequeue.
     #[must_use]
     pub fn overheads(&self) -> Overheads {
         let span = |nanos: f64| Duration(nanos.max(0.0).round() as u64);
@@ -81,7 +80,7 @@ impl PipeProfile {
     }
 }
 
-/// The modules that are measured: a stack's line, and the module's place in it.
+/// The measured modules: a stack's line, and the module's place in it.
 const LINES: [(&str, usize); 10] = [
     ("ui | unreliable | net", 0),
     ("ui | unreliable | net", 1),
@@ -94,7 +93,7 @@ const LINES: [(&str, usize); 10] = [
     ("ui | unreliable | fec(8,2) | net", 2),
     ("ui | unreliable | net", 2),
 ];
-/// The two sizes: below a fragment, and above where it does not change the number of calls.
+/// The two sizes: one below a fragment, one above; the second does not change the number of calls.
 const SIZES: [usize; 2] = [64, 8 * 1024 + 64];
 const MESSAGES: u64 = 64;
 
@@ -103,12 +102,12 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Measures every module, in so many rounds each.
+/// Measures every module in `rounds` rounds each.
 #[must_use]
 pub fn modules(rounds: usize) -> Vec<ModuleProfile> {
     let mut modules: Vec<_> =
         LINES.iter().map(|&(line, place)| module(line, place, rounds)).collect();
-    // What it takes to mark a number is what the transport that does nothing else takes.
+    // The time to number a message is that of the transport that does nothing else.
     let transport = modules.iter().find(|module| module.module == "unreliable");
     let mark = transport.map_or(0.0, |module| module.up[0]);
     for (module, &(line, place)) in modules.iter_mut().zip(&LINES) {
@@ -143,7 +142,7 @@ fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
     ModuleProfile { module: name, down: through(0), up: through(1), critical: [0.0; 2] }
 }
 
-/// Nanoseconds a message of this size, down and up.
+/// Nanoseconds of a message of this size, down and up.
 fn sized(composition: &Composition, place: usize, size: usize, rounds: usize) -> [f64; 2] {
     sized_by(composition, place, size, rounds, None)
 }
@@ -166,7 +165,7 @@ pub(super) fn sized_by(
         .unwrap_or_else(|error| panic!("{error}"))
     });
     let clock = Clock::new();
-    // Neither all alike nor without any likeness.
+    // The bytes are neither all alike nor random.
     let body: Vec<u8> = (0..size).map(|n| (n % 61 * (n % 7)) as u8).collect();
     let (mut out, mut way) = (Outputs::default(), Vec::new());
     let mut took = [Vec::new(), Vec::new()];
@@ -208,7 +207,7 @@ pub(super) fn sized_by(
     took.map(median)
 }
 
-/// Measures pipes and hand-overs, in so many rounds.
+/// Measures pipes and hand-overs in `rounds` rounds.
 #[must_use]
 pub fn pipes(rounds: usize) -> PipeProfile {
     let round = |locked: bool| put_and_get(locked);
@@ -228,7 +227,7 @@ fn put_and_get(locked: bool) -> f64 {
     let (me, other) = (PipeUser::new(0), PipeUser::new(1));
     let (mut others_writing, mut others_reading) = (WriterEnd::default(), ReaderEnd::default());
     if locked {
-        // The other one uses it as well, and lays down what it holds.
+        // The other user uses the pipe too, and shares the half that it owns.
         let _ = pipe.enqueue(other, &mut others_writing, 0);
         let _ = pipe.enqueue(me, &mut writing, 0);
         pipe.share_writer_end(other, &mut others_writing);
@@ -253,7 +252,7 @@ fn put_and_get(locked: bool) -> f64 {
     took
 }
 
-/// Nanoseconds for a message through so many modules on one element.
+/// Nanoseconds of a message through this number of modules on one element.
 fn chain(module_count: usize) -> f64 {
     const COUNT: u64 = 50_000;
     let pipeline = Arc::new(Pipeline::new(Null::new(module_count), 64));
@@ -298,7 +297,7 @@ mod tests {
                 assert!((0.0..=whole).contains(&part), "{module:?}");
             }
         }
-        // In whichever build: a cipher does more with each kilobyte than a header does.
+        // This holds in every build: a cipher does more with each kilobyte than a header does.
         assert!(cost("encrypt(chacha20)").kilobyte > cost("unreliable").kilobyte);
     }
 

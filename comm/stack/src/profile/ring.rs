@@ -1,4 +1,4 @@
-//! What a ring of shared memory takes for a datagram: the network interface of `net(shm)`.
+//! The time that a ring of shared memory takes for a datagram: the network interface of `net(shm)`.
 
 use std::hint::black_box;
 
@@ -8,13 +8,13 @@ use selvedge_units::Instant;
 
 use super::measured::median;
 
-/// Datagrams that are timed at once.
+/// The number of datagrams that are timed at once.
 const DATAGRAMS: u64 = 16;
 /// The two sizes, 8 KiB apart.
 const SIZES: [usize; 2] = [64, 64 + 8192];
 
-/// Nanoseconds of putting a datagram of no bytes into a ring whose reader is awake, and of 1024 bytes
-/// more; and of taking it out: medians of so many rounds.
+/// Nanoseconds of putting an empty datagram into a ring whose reader is awake, and of each 1024
+/// bytes more; and of taking it out. Medians of `rounds` rounds.
 #[must_use]
 pub fn ring(rounds: usize) -> [[f64; 2]; 2] {
     let spec = MailboxSpec { capacity: 256 << 10, bound: 8192, overwrites: false };
@@ -29,7 +29,7 @@ pub fn ring(rounds: usize) -> [[f64; 2]; 2] {
                 let _ = writer.flush();
             }
             let put = clock.now();
-            // Bounded by what was put.
+            // Bounded by the number of datagrams that were put in.
             while let Ok(Some(mail)) = reader.take() {
                 black_box(mail.bytes);
             }

@@ -1,4 +1,4 @@
-//! What slaves make of a message, and what it costs to have their help.
+//! How worker threads speed up a message, and the cost of their help.
 
 use std::hint::black_box;
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 use super::measured::{median, sized_by};
 use crate::worker_threads::WorkerThreads;
 
-/// One large message's encryption, alone and shared.
+/// The encryption of one large message, alone and shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
     /// The module.
     pub module: String,
-    /// Bytes of the message.
+    /// The message's size in bytes.
     pub bytes: usize,
-    /// Threads that share it with its master; 0: none.
+    /// The threads that share the message with its master; 0: none.
     pub slaves: u8,
     /// Nanoseconds on the way down.
     pub down: f64,
-    /// And up.
+    /// Nanoseconds on the way up.
     pub up: f64,
 }
 
-/// Measures what slaves make of messages of `bytes` bytes, one after the other, in so many rounds
-/// each. Without a core of their own they only cost.
+/// Measures the encryption of messages of `bytes` bytes with each number of worker threads, in
+/// `rounds` rounds each. Worker threads without a core of their own only add cost.
 #[must_use]
 pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
     let mut all = Vec::new();
     for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
         for slaves in [0, 1, 2, 3] {
-            // A thread that can't be started is no slave to measure.
+            // A thread that can't be started is not measured.
             let Ok(worker_pool) = WorkerThreads::start(slaves) else { continue };
             let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
             let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -43,14 +43,14 @@ pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
     all
 }
 
-/// Messages that are timed at once.
+/// The number of messages that are timed at once.
 const MESSAGES: u64 = 32;
 
-/// Nanoseconds of having one slave's help with a message, beyond the work itself: two parts of nothing
-/// between a master and a slave, in so many rounds.
+/// Nanoseconds of one worker thread's help with a message, beyond the work itself: the master and
+/// the worker share two empty parts, in `rounds` rounds.
 #[must_use]
 pub fn calling(rounds: usize) -> f64 {
-    // Without threads there are no slaves, whatever they would cost.
+    // Without threads there is no help, so its cost does not matter.
     let Ok(Some(worker_pool)) = WorkerThreads::start(1) else { return 1.0 };
     let mut bytes = [0; 2];
     let round = |_| {

@@ -1,4 +1,4 @@
-//! All figures of a machine together, as connections are decided on by them.
+//! All figures of a machine together, as decisions about connections use them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,26 +13,26 @@ use super::measured::{ModuleProfile, PipeProfile, modules, pipes};
 use super::ring::ring;
 use super::sharing::calling;
 
-/// What modules, pipes and the kernel cost.
+/// The cost of modules, pipes and the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Each module.
     pub modules: Vec<ModuleProfile>,
     /// Pipes and hand-overs.
     pub pipes: PipeProfile,
-    /// Nanoseconds of a call to the kernel that sends a datagram of no bytes, and of 1024 more.
+    /// Nanoseconds of a call to the kernel that sends an empty datagram, and of 1024 bytes more.
     pub call: [f64; 2],
-    /// The same of putting a datagram into a ring of shared memory, and of taking it out.
+    /// The same for putting a datagram into a ring of shared memory, and for taking it out.
     #[serde(default)]
     pub ring: [[f64; 2]; 2],
-    /// Nanoseconds of having one slave's help with a message.
+    /// Nanoseconds of one worker thread's help with a message.
     #[serde(default)]
     pub slave: f64,
 }
 
 impl Profile {
-    /// Measures all, in so many rounds. Of pipes the least of them counts: threads that others
-    /// keep waiting say nothing of hand-overs.
+    /// Measures all figures in `rounds` rounds. The least figures of pipes count: threads that were
+    /// delayed by other programs do not show the cost of hand-overs.
     #[must_use]
     pub fn measured(rounds: usize) -> Self {
         let least = |a: PipeProfile, b: PipeProfile| PipeProfile {
@@ -42,7 +42,7 @@ impl Profile {
             other: a.other.min(b.other),
         };
         let pipes = (1..rounds.min(9)).fold(pipes(1), |found, _| least(found, pipes(1)));
-        // A host without a loopback has no figure, and no limit.
+        // A host without a loopback has no figure, and so no limit.
         Self {
             modules: modules(rounds),
             pipes,
@@ -52,8 +52,8 @@ impl Profile {
         }
     }
 
-    /// What a module costs, by its name and argument or else by its name; nothing if it is not
-    /// there. The last module down makes the call to the kernel, or puts into the ring.
+    /// The cost of a module, by its name and argument or else by its name; `None` if it is unknown.
+    /// The last module down makes the call to the kernel, or puts into the ring.
     #[must_use]
     pub fn cost(&self, step: &Step, direction: Direction) -> Cost {
         let whole = step.to_string();
@@ -72,13 +72,13 @@ impl Profile {
             null: cost.null + null,
             kilobyte: cost.kilobyte + kilobyte,
             kilobyte_remote: cost.kilobyte_remote + kilobyte,
-            // One call at a time.
+            // The kernel takes one call at a time.
             critical: cost.critical + null,
             shared: false,
         }
     }
 
-    /// `count` elements that give all of their time, with these pipes and this kernel.
+    /// A host of `count` elements that give all of their time, with these pipes and this kernel.
     #[must_use]
     pub fn machine(&self, count: usize) -> Machine {
         let [null, kilobyte] = self.call.map(span);
@@ -87,7 +87,7 @@ impl Profile {
         Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
     }
 
-    /// The same with so many slaves. Those without a processor of their own are no help.
+    /// The same with this number of worker threads. Those without a processor of their own are no help.
     #[must_use]
     pub fn machine_with(&self, count: usize, slaves: u8) -> Machine {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

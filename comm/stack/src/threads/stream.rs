@@ -1,5 +1,5 @@
-//! A stream of messages through modules that do nothing, on threads: what a hand-over between
-//! elements costs.
+//! A stream of messages through modules that do nothing, on threads: it measures the cost of a
+//! hand-over between elements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use selvedge_units::{Duration, Instant};
 
 use crate::element::{EntryPort, External, ModuleChain, Pipeline, ProcessingElement};
 
-/// Modules that do nothing, to measure what is around them.
+/// Modules that do nothing, to measure the machinery around them.
 #[derive(Debug)]
 pub struct Null {
     module_count: usize,
@@ -20,13 +20,13 @@ pub struct Null {
 }
 
 impl Null {
-    /// So many of them.
+    /// A pipeline of this number of modules.
     #[must_use]
     pub const fn new(module_count: usize) -> Self {
         Self { module_count, left: AtomicU64::new(0) }
     }
 
-    /// Messages that have left.
+    /// The number of messages that have left.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
@@ -57,11 +57,11 @@ impl ModuleChain for Null {
     }
 }
 
-/// How long `count` messages take through as many modules as there are elements, one each, on
-/// threads of their own: a stream of hand-overs.
+/// Measures how long `count` messages take through one module per element, each element on a thread
+/// of its own: a stream of hand-overs.
 ///
 /// # Panics
-/// If a thread panics, or it takes longer than a minute.
+/// If a thread panics, or the stream takes longer than a minute.
 #[must_use]
 pub fn stream(elements: u8, count: u64) -> Duration {
     let pipeline = Arc::new(Pipeline::new(Null::new(elements.into()), 256));
@@ -97,7 +97,7 @@ pub fn stream(elements: u8, count: u64) -> Duration {
     })
 }
 
-/// How long a stream may take on the most loaded machine.
+/// The longest that a stream may take on the most loaded machine.
 pub(super) const STREAM_MAX: Instant = Instant(60_000_000_000);
 
 fn run(element: &mut ProcessingElement<Null>, begun: Clock, mut done: impl FnMut() -> bool) {

@@ -1,18 +1,18 @@
-//! A datagram as the network brought it: where its bytes lie decides whether they are copied.
+//! A datagram from the network: the place of its bytes decides whether they are copied.
 
-/// A datagram that the network brought.
+/// A datagram from the network.
 #[derive(Debug)]
 pub(crate) enum Datagram<'a> {
-    /// In a buffer with others.
+    /// The bytes are in a buffer with others.
     SharedBuffer(&'a [u8]),
-    /// In a buffer of its own, of the largest datagram's size: it may be had for another.
+    /// The bytes have a buffer of their own, of the largest datagram's size; it may be swapped for another.
     OwnBuffer(&'a mut Vec<u8>),
-    /// Such a one without its headers, which were read into another.
+    /// The payload has a buffer of its own, and the headers were read into another.
     SplitHeaders(&'a [u8], &'a mut Vec<u8>),
 }
 
 impl Datagram<'_> {
-    /// Its bytes, at least those of its headers.
+    /// The datagram's bytes, at least those of its headers.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::SharedBuffer(bytes) => bytes,
@@ -21,7 +21,7 @@ impl Datagram<'_> {
         }
     }
 
-    /// The same in one piece.
+    /// The same datagram in one piece.
     pub(crate) fn contiguous(self) -> Self {
         match self {
             Self::SplitHeaders(headers, bytes) => {

@@ -1,4 +1,4 @@
-//! The secure layer below a connection's modules: what leaves is sealed, what comes is opened.
+//! The secure layer below a connection's modules: it seals outgoing and opens incoming datagrams.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use selvedge_units::Instant;
 
 use crate::sync::lock;
 
-/// Both directions' keys of a connection.
+/// The keys of both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Sealing {
     sealer: Mutex<Sealer>,
     opener: Mutex<Opener>,
-    /// Something authentic has come since this was asked last.
+    /// An authentic datagram has arrived since the last check.
     heard: AtomicBool,
-    /// So much was forged that the connection has to end.
+    /// So many datagrams were forged that the connection has to end.
     spent: AtomicBool,
 }
 
@@ -27,7 +27,7 @@ impl Sealing {
         Self { sealer: Mutex::new(sealer), opener: Mutex::new(opener), heard, spent }
     }
 
-    /// Makes a datagram of a message, in place.
+    /// Turns a message into a sealed datagram, in place.
     pub(crate) fn seal(&self, message: &mut Message, now: Instant) -> Result<(), SealError> {
         let (header, tag) = lock(&self.sealer).seal(message.bytes_mut(), now)?;
         message.append(&tag);
@@ -35,8 +35,8 @@ impl Sealing {
         Ok(())
     }
 
-    /// The message of a datagram, in place; or why it is dropped. One without bytes only says that the
-    /// other end lives.
+    /// Opens a datagram into its message, in place; or returns why it is dropped. An empty one is a
+    /// keepalive.
     pub(crate) fn open(&self, message: &mut Message) -> Result<(), Reason> {
         self.opened(message.bytes_mut())?;
         let _ = message.pull::<HEADER>();
@@ -60,17 +60,17 @@ impl Sealing {
         Ok(())
     }
 
-    /// A datagram that is to say that the other end lives, and nothing else.
+    /// Handles a datagram that should be a keepalive.
     pub(crate) fn handle_keepalive(&self, datagram: &[u8]) {
         let _ = self.opened(&mut datagram.to_vec());
     }
 
-    /// What says that this end lives.
+    /// A keepalive of this end.
     pub(crate) fn alive(&self, now: Instant) -> Result<Vec<u8>, SealError> {
         lock(&self.sealer).packet(&[], now)
     }
 
-    /// Whether something authentic has come since this was asked last.
+    /// Whether an authentic datagram has arrived since the last call.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard.swap(false, Ordering::AcqRel)
     }

@@ -1,5 +1,5 @@
-//! Another process with an endpoint: this test program again, which runs its test `peer` alone.
-//! Killed when it goes out of scope.
+//! Another process with an endpoint: this test program again, running only its test `peer`. It is
+//! killed when the handle goes out of scope.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,26 +8,26 @@ use std::process::{Child, Command, Stdio};
 use selvedge_comm_stack::endpoint::Endpoint;
 use selvedge_units::Duration;
 
-/// What the other process is told to do; not set where tests are run.
+/// The mode of the other process; not set in ordinary test runs.
 const MODE: &str = "STACK_PEER";
 
 pub(crate) struct Peer(Child);
 
 impl Peer {
-    /// The process, and where its endpoint is.
+    /// Starts the process; returns it and the address of its endpoint.
     pub(crate) fn start(mode: &str) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "peer", "--nocapture"]).env(MODE, mode);
         let mut peer = Self(command.stdout(Stdio::piped()).spawn().unwrap());
         let out = BufReader::new(peer.0.stdout.take().unwrap());
         let at = out.lines().map_while(Result::ok).find_map(|line| {
-            // The test harness may print before it, on the same line.
+            // The test harness may print before this text, on the same line.
             line.split("peer at ").nth(1).and_then(|at| at.trim().parse().ok())
         });
         (peer, at.expect("it says where it is"))
     }
 
-    /// SIGKILL: it says nothing any more.
+    /// Sends SIGKILL: the process can send nothing more.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
     }
@@ -40,8 +40,8 @@ impl Drop for Peer {
     }
 }
 
-/// What the test `peer` does: nothing, but in the other process. Its mode there is `echo`: it takes what
-/// one caller sends, and sends it back; an address: it connects to it and sends; else it only takes.
+/// The body of the test `peer`: nothing, except in the other process. In mode `echo` it returns the messages
+/// of one caller. If the mode is an address, it connects there and sends; otherwise it only receives.
 pub(crate) fn be(endpoint: impl FnOnce() -> Endpoint, patience: Duration) {
     let Some(mode) = std::env::var_os(MODE) else { return };
     let endpoint = endpoint();

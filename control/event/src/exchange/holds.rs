@@ -1,19 +1,19 @@
-//! Events that an OUT filter holds back: each goes when its time comes, unless another host answers the
-//! same question before.
+//! Events that an OUT filter holds back: each is sent when its time comes, unless another host
+//! answers the same question before.
 
 use selvedge_units::{Duration, Instant};
 
 use crate::attribute::{Attributes, Value};
 use crate::event::Event;
 
-/// The attribute, a number, that names what an event answers. While an OUT filter holds such an event
-/// back, another host's answer to the same suppresses it: of many that could answer, the one whose
-/// filter waits least does. Let the filter wait longer the busier its host is, and the least loaded
-/// answers.
+/// The attribute, a number, that names the question which an event answers. While an OUT filter
+/// holds such an event back, another host's answer to the same question suppresses it. So of many
+/// hosts that could answer, the one whose filter waits least does. If filters wait longer on busier
+/// hosts, the least loaded host answers.
 pub const ANSWERS: &str = "answers";
-/// The longest that an event is held back.
+/// The longest time that an event is held back.
 pub const HOLD_MAX: Duration = Duration::from_secs(10);
-/// The most events of a channel that are held back.
+/// The largest number of events of a channel that are held back.
 const HELD_BACK_MAX: usize = 64;
 
 /// An event that is held back.
@@ -35,7 +35,7 @@ impl HeldBack {
     }
 }
 
-/// What a channel holds back.
+/// The events that a channel holds back.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     events: Vec<HeldBack>,
@@ -43,17 +43,17 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// How many were never sent: another host had answered, or there were too many.
+    /// The number of events that were never sent: another host had answered, or there were too many.
     pub(super) fn suppressed(&self) -> u64 {
         self.suppressed
     }
 
-    /// When the next goes.
+    /// When the next event is due.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.events.iter().map(|held| held.at).min()
     }
 
-    /// Holds an event back for a while; when there are too many, the one that would go next goes unsent.
+    /// Holds an event back for a while; if there are too many, the one that is due next is dropped unsent.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl Holds {
         });
     }
 
-    /// One that was held back long enough, and is still of use.
+    /// An event that is due and has not expired.
     pub(super) fn pop(&mut self, now: Instant) -> Option<HeldBack> {
         loop {
             let at = self.events.iter().position(|held| held.at <= now)?;
@@ -89,7 +89,7 @@ impl Holds {
         }
     }
 
-    /// Another host has answered.
+    /// Drops the events that answer the same question, since another host has answered it.
     pub(super) fn suppress(&mut self, attributes: Attributes<'_>) {
         if self.events.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! A member of a channel on another host, and what is kept of one that is gone.
+//! A member of a channel on another host, and the state of a departed one.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::transmit::HostId;
 pub(super) struct Member {
     pub(super) host: HostId,
     pub(super) last_heard: Instant,
-    /// Whether it has sinks.
+    /// Whether the member has sinks.
     pub(super) has_sinks: bool,
     pub(super) format_sender: FormatSender,
     pub(super) format_receiver: FormatReceiver,
-    /// What it was asked to describe, so that it is asked once in a while.
+    /// The format that the member was requested to describe, and when, to limit the rate of requests.
     pub(super) requested: Option<(FormatId, Instant)>,
     pub(super) state: SinkState,
     pub(super) backlog: SendWindow,
     pub(super) taken: ReceiveWindow,
-    /// How many of its events could not be given to sinks here that block.
+    /// The number of its events that found a blocking sink here full.
     pub(super) refused: u64,
     pub(super) received: u64,
-    /// How many events the transport had no room for.
+    /// The number of events that the transport had no room for.
     pub(super) lost: u64,
-    /// What it was refused already.
+    /// The rights whose refusal was already reported.
     refused_notices: [bool; 2],
 }
 
-/// What is kept of a member that is gone.
+/// The state of a departed member.
 #[derive(Debug)]
 pub(super) struct DepartedMember {
     pub(super) host: HostId,
@@ -45,7 +45,7 @@ pub(super) struct DepartedMember {
 }
 
 impl Member {
-    /// One that was heard now; `back` if it was there before.
+    /// A member that has just announced itself; `back` is its earlier state, if it was here before.
     pub(super) fn new(
         now: Instant,
         host: HostId,
@@ -73,13 +73,13 @@ impl Member {
         }
     }
 
-    /// It is gone without a word.
+    /// The state that is kept, since the member departed without leaving.
     pub(super) fn part(self, since: Instant) -> DepartedMember {
         let Self { host, has_sinks: wants, backlog: owed, taken, .. } = self;
         DepartedMember { host, since, has_sinks: wants, backlog: owed, taken }
     }
 
-    /// It has not this right: true the first time.
+    /// Notes that the member lacks this right; true the first time.
     pub(super) fn refuse_for_credit(&mut self, right: Right) -> bool {
         !std::mem::replace(&mut self.refused_notices[right as usize], true)
     }

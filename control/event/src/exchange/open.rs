@@ -1,6 +1,6 @@
-//! A channel that is open here, with its members on other hosts: who comes and goes, what goes to them, and
-//! what comes from them. Nothing of what comes is believed: bytes are a frame or counted, rights are
-//! asked for, numbers only compared.
+//! A channel that is open here, with its members on other hosts: arrivals and departures, and the
+//! traffic in both directions. Nothing from other hosts is trusted: bytes are a valid frame or
+//! counted as malformed, rights are checked, numbers are only compared.
 
 use selvedge_units::{Duration, Instant};
 
@@ -20,9 +20,9 @@ use crate::message::Message;
 use crate::reliable::{Arrival, RESUME, ReliableLog, SendWindow, WINDOW};
 use crate::transmit::{Class, HostId};
 
-/// The most members that are gone and whose events are kept.
+/// The largest number of departed members whose events are kept.
 const DEPARTED_MAX: usize = 64;
-/// How long until a peer is asked again for the same description.
+/// The time until a peer is requested again to describe the same format.
 const RETRY_REQUEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -30,14 +30,14 @@ pub(super) struct Open {
     id: ChannelId,
     pub(super) channel: Channel,
     pub(super) members: Vec<Member>,
-    /// Members that are gone and may come back.
+    /// Departed members that may come back.
     departed: Vec<DepartedMember>,
     pub(super) out: Option<Filter>,
-    /// Counts the events that were published here.
+    /// The number of events that were published here.
     sequence: u64,
     held: ReliableLog,
     holds: Holds,
-    /// A record in our own format, on its way in.
+    /// A received record in this host's own format.
     record: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ impl Open {
         self.members.iter_mut().find(|member| member.host == host)
     }
 
-    /// That the channel is open here, with sinks or without.
+    /// The announcement that the channel is open here, with sinks or without.
     pub(super) fn announce_channel(&self, answer: bool) -> Frame<'_> {
         Frame::Announce { channel: self.channel.name(), wants: self.channel.has_sinks(), answer }
     }
@@ -95,7 +95,7 @@ impl Open {
         }
     }
 
-    /// A member was heard: true if it is new. Beyond the most, none is taken.
+    /// Notes an announcement of a member; returns true if it is new. Above the limit no member is added.
     fn handle_heartbeat(&mut self, now: Instant, host: HostId, wants: bool) -> bool {
         if let Some(member) = self.member(host) {
             (member.last_heard, member.has_sinks) = (now, wants);
@@ -110,7 +110,7 @@ impl Open {
         true
     }
 
-    /// Members that were silent for so long are gone.
+    /// Removes members that were silent for longer than `lease`.
     pub(super) fn part_silent(&mut self, now: Instant, lease: Duration, context: &mut Context) {
         let is_silent = |member: &Member| now.since(member.last_heard) > lease;
         while let Some(gone) = self.members.iter().position(is_silent) {
@@ -118,14 +118,14 @@ impl Open {
         }
     }
 
-    /// A host is gone.
+    /// Removes a host that is gone.
     pub(super) fn lost(&mut self, now: Instant, host: HostId, context: &mut Context) {
         if let Some(gone) = self.members.iter().position(|member| member.host == host) {
             self.part(now, gone, context);
         }
     }
 
-    /// A member is gone without a word: what it was promised is kept for a while.
+    /// Removes a member that departed without leaving; the events owed to it are kept for a while.
     fn part(&mut self, now: Instant, at: usize, context: &mut Context) {
         let member = self.members.remove(at);
         context.push_notice(self.id, member.host, NoticeKind::Lost);
@@ -136,7 +136,7 @@ impl Open {
         self.departed.push(member.part(now));
     }
 
-    /// Forgets those that have been gone for too long.
+    /// Forgets members that have been gone for too long.
     pub(super) fn forget_parted(&mut self, now: Instant, context: &mut Context) {
         while let Some(gone) = self.departed.iter().position(|p| now.since(p.since) > RESUME) {
             let mut departed = self.departed.swap_remove(gone);
@@ -147,7 +147,7 @@ impl Open {
         }
     }
 
-    /// A member has left, and is owed nothing: false if it was none.
+    /// Removes a member that has left, with all that is owed to it; false if it was no member.
     fn handle_leave(&mut self, host: HostId) -> bool {
         if let Some(at) = self.departed.iter().position(|departed| departed.host == host) {
             let mut departed = self.departed.swap_remove(at);
@@ -161,7 +161,7 @@ impl Open {
         true
     }
 
-    /// Nobody waits for what was owed; how many events they are.
+    /// Drops the events that are owed to a member; returns their number.
     fn drop_backlog(&mut self, owed: &mut SendWindow) -> u64 {
         let mut count = 0;
         for number in owed.drain() {
@@ -171,12 +171,12 @@ impl Open {
         count
     }
 
-    /// For how many more events there is room here.
+    /// The number of further events that there is room for here.
     fn room(&self) -> u64 {
         self.channel.room().map_or(WINDOW, |room| WINDOW.min(room as u64))
     }
 
-    /// Lets sources know of room that sinks have made, soon.
+    /// Schedules a report to sources of the room that sinks have made.
     pub(super) fn freed(&mut self, now: Instant, context: &mut Context) {
         let room = self.room();
         for member in &mut self.members {
@@ -185,7 +185,7 @@ impl Open {
         }
     }
 
-    /// Whether a host has a right; that it has not is reported once.
+    /// Whether a host has a right; its lack is reported once.
     fn has_right(&mut self, host: HostId, right: Right, context: &mut Context) -> bool {
         if context.permits(host, self.channel.name(), right) {
             return true;
@@ -196,13 +196,13 @@ impl Open {
         false
     }
 
-    /// Whether a member has not taken so many reliable events, or holds much memory.
+    /// Whether a member has not taken `most` reliable events, or makes the log hold much memory.
     pub(super) fn has_backlog(&self, most: usize) -> bool {
         let mut owed = self.members.iter().map(|member| &member.backlog);
         owed.any(|owed| owed.len() >= most || self.held.presses_log(owed.oldest()))
     }
 
-    /// Publishes an event; how many sinks here and how many hosts get it.
+    /// Publishes an event; returns the number of sinks here and of hosts that get it.
     pub(super) fn publish(
         &mut self,
         now: Instant,
@@ -224,7 +224,7 @@ impl Open {
         Ok((here, self.send_event(now, event, (sinks, sequence), context)))
     }
 
-    /// What the OUT filter chooses.
+    /// Calls the OUT filter; returns its choice.
     fn choose(
         &mut self,
         now: Instant,
@@ -244,7 +244,7 @@ impl Open {
         filter.ask(&question, blocks).ok().flatten().unwrap_or(FilterResult::NONE)
     }
 
-    /// Sends an event to the chosen members; how many they are.
+    /// Sends an event to the chosen members; returns their number.
     fn send_event(
         &mut self,
         now: Instant,
@@ -287,8 +287,8 @@ impl Open {
         }
     }
 
-    /// Publishes an event and keeps it until each member has taken it; how many sinks here get it, and
-    /// how many hosts are owed it.
+    /// Publishes an event and keeps it until each member has taken it. Returns the number of sinks
+    /// here that get it, and of hosts to which it is owed.
     pub(super) fn publish_to_log(
         &mut self,
         now: Instant,
@@ -313,7 +313,7 @@ impl Open {
         for departed in self.departed.iter_mut().filter(|departed| for_all && departed.has_sinks) {
             departed.backlog.push(now, number);
         }
-        // Those that can have it now, and whether all wait for the same one.
+        // The members that can get it now, and whether all have the same predecessor.
         let (mut ready, mut alike) = (0_u128, None);
         for (place, member) in self.members.iter_mut().enumerate() {
             if !is_chosen(place, member) {
@@ -331,7 +331,7 @@ impl Open {
             self.send_reliable_event(now, ready, (number, before), true, context);
         } else {
             for place in (0..self.members.len()).filter(|place| ready >> place & 1 == 1) {
-                // It was counted as sent.
+                // The event already counts as sent.
                 let before = self.members[place].backlog.previous_number();
                 self.send_reliable_event(now, 1 << place, (number, before), false, context);
             }
@@ -340,7 +340,7 @@ impl Open {
         Ok((here, chosen + departed))
     }
 
-    /// Drops the oldest kept events if there are too many.
+    /// Drops the oldest kept events while there are too many.
     fn drop_oldest(&mut self, context: &mut Context) {
         while let Some(oldest) = self.held.overflow() {
             for member in &mut self.members {
@@ -357,7 +357,7 @@ impl Open {
         }
     }
 
-    /// Sends a kept event to members, with the number of the one before it.
+    /// Sends a kept event to members, with the number of its predecessor.
     fn send_reliable_event(
         &mut self,
         now: Instant,
@@ -375,7 +375,7 @@ impl Open {
         outbox.send_all(hosts(&self.members, members), Class::Reliable, &frame, channel);
     }
 
-    /// Sends a member the next event that it is owed, if it may have it: true if so.
+    /// Sends the next event that is owed to a member, if it may get one; returns true if so.
     pub(super) fn send_reliable(
         &mut self,
         now: Instant,
@@ -392,7 +392,7 @@ impl Open {
         true
     }
 
-    /// Sends again what was not acknowledged, acknowledges, sends what was held back long enough.
+    /// Retransmits unacknowledged events, acknowledges, and sends events that were held back long enough.
     pub(super) fn in_time(&mut self, now: Instant, context: &mut Context) {
         while let Some(held) = self.holds.pop(now) {
             self.send_event(now, held.event(), held.chosen, context);
@@ -413,7 +413,7 @@ impl Open {
         }
     }
 
-    /// A frame has come.
+    /// Handles a frame.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -461,7 +461,7 @@ impl Open {
         }
     }
 
-    /// A host has the channel open, and may want its events and an answer.
+    /// Handles an announcement: the host has the channel open, and may want its events and an answer.
     fn greeted(
         &mut self,
         now: Instant,
@@ -503,14 +503,14 @@ impl Open {
                 if self.has_right(from, Right::Publish, context)
                     && self.event(now, place, message, context) == Some(false)
                 {
-                    // A sink that blocks holds sources on its own host only.
+                    // A blocking sink delays only sources on its own host.
                     self.members[place].refused += 1;
                 }
             }
         }
     }
 
-    /// Gives an event to the sinks here: whether they had room; `None` if it can't be read yet.
+    /// Gives an event to the sinks here; returns whether they had room; `None` if it can't be read yet.
     fn event(
         &mut self,
         now: Instant,
@@ -542,14 +542,14 @@ impl Open {
                 }
                 return None;
             }
-            // Reported when the format was learnt.
+            // Reported when the format was described.
             Err(ReadError::Mismatch(_)) => {}
             Err(why) => context.push_notice(self.id, member.host, NoticeKind::Unreadable(why)),
         }
         Some(true)
     }
 
-    /// A reliable event: taken in its turn, or asked for again.
+    /// Handles a reliable event: it is taken in its turn, or requested again.
     fn handle_reliable(
         &mut self,
         now: Instant,
@@ -564,7 +564,7 @@ impl Open {
         match self.members[place].taken.classify(number, before) {
             Arrival::Next => {
                 let from = self.members[place].host;
-                // One that is not permitted counts as taken: it would be sent again for ever.
+                // An event without the right counts as taken; otherwise it would be retransmitted for ever.
                 let given = if self.has_right(from, Right::Publish, context) {
                     self.event(now, place, message, context)
                 } else {
@@ -587,7 +587,7 @@ impl Open {
         context.due(self.members[place].taken.ack_at());
     }
 
-    /// Reports to a source up to where all was taken, and for how many there is room.
+    /// Reports to a source the last number that was taken, and the room for more.
     fn send_credit(&mut self, place: usize, again: bool, context: &mut Context) {
         let room = self.room();
         let member = &mut self.members[place];
@@ -597,7 +597,7 @@ impl Open {
         context.send(member.host, &Frame::Credit { channel, through, room, again });
     }
 
-    /// A member has taken events and has room for more.
+    /// Handles a member's report that it has taken events and has room for more.
     fn handle_credit(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What can be seen of a channel: for lists, pages and tests.
+//! A view of a channel, for lists, pages and tests.
 
 use crate::channel::SinkCounts;
 use crate::event::SinkId;
@@ -12,17 +12,17 @@ pub struct MemberView {
     pub host: HostId,
     /// Whether it has sinks.
     pub wants: bool,
-    /// How many events it was sent.
+    /// The number of events sent to it.
     pub sent: u64,
-    /// How many of them, not the reliable ones, found no room on their way and are lost.
+    /// The number of these (without reliable ones) that found no room on their way and were lost.
     pub lost: u64,
-    /// How many came from it.
+    /// The number of events received from it.
     pub received: u64,
-    /// How many of its events found a sink here full that blocks; reliable ones come again.
+    /// The number of its events that found a blocking sink here full; reliable ones are retransmitted.
     pub refused: u64,
-    /// How many reliable events it has not taken yet.
+    /// The number of reliable events that it has not taken yet.
     pub owed: u64,
-    /// How many reliable events were dropped for it.
+    /// The number of reliable events that were dropped for it.
     pub dropped: u64,
 }
 
@@ -33,20 +33,20 @@ pub struct View<'a> {
     pub name: &'a str,
     /// Its format here.
     pub format: &'a Format,
-    /// The sinks here with what became of their events.
+    /// The sinks here with the fates of their events.
     pub sinks: Vec<(SinkId, SinkCounts)>,
     /// The members on other hosts.
     pub members: Vec<MemberView>,
-    /// How many events were published here.
+    /// The number of events that were published here.
     pub published: u64,
-    /// How many events came to the sinks here, from here and elsewhere.
+    /// The number of events that came to the sinks here, from here and elsewhere.
     pub events: u64,
-    /// How many of them the IN filter let nobody have.
+    /// The number of these that the IN filter kept from all sinks.
     pub rejected: u64,
-    /// How many answers were held back until another host's made them needless.
+    /// The number of answers that were held back until another host's answer made them needless.
     pub suppressed: u64,
-    /// How many reliable events are kept for members that have not taken them.
+    /// The number of reliable events that are kept for members that have not taken them.
     pub held: usize,
-    /// How often the IN and the OUT filter were ended by a fault; `None` without one.
+    /// How often a fault ended the IN and the OUT filter; `None` without a filter.
     pub faults: [Option<u64>; 2],
 }

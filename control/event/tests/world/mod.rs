@@ -41,7 +41,7 @@ impl World {
         Self { now: Instant::ZERO, network, hosts }
     }
 
-    /// Does something with a host's exchange, and sends what it sends.
+    /// Calls `action` with a host's exchange, and sends the resulting frames.
     pub(crate) fn with<T>(
         &mut self,
         host: u32,
@@ -85,14 +85,14 @@ impl World {
         self.with(host, |exchange, now| exchange.publish(now, channel, event)).unwrap().1
     }
 
-    /// Reliably; how many hosts are owed it.
+    /// Publishes reliably; returns the number of hosts to which the event is owed.
     pub(crate) fn promise(&mut self, host: u32, channel: ChannelId, number: i64) -> usize {
         let record = number.to_le_bytes();
         let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
         self.with(host, |exchange, now| exchange.publish_reliably(now, channel, event)).unwrap().1
     }
 
-    /// Whether nobody had to be waited for.
+    /// Publishes at the pace of all; returns whether it needed no wait.
     pub(crate) fn publish_to_log_paced(
         &mut self,
         host: u32,
@@ -104,7 +104,7 @@ impl World {
         self.with(host, |exchange, now| exchange.publish_paced(now, channel, event)).is_ok()
     }
 
-    /// An answer; how many hosts it was sent to at once.
+    /// Publishes an answer; returns the number of hosts it was sent to at once.
     pub(crate) fn answer(&mut self, host: u32, channel: ChannelId, to: i64, load: i64) -> usize {
         let mut attributes = AttributesBuf::new();
         attributes.add("answers", Value::Long(to)).unwrap();
@@ -153,7 +153,7 @@ impl World {
         got
     }
 
-    /// All numbers that a sink can have now.
+    /// All numbers that a sink can get now.
     pub(crate) fn numbers(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<i64> {
         let got = self.take(host, channel, sink);
         got.iter().map(|record| i64::from_le_bytes(record[..8].try_into().unwrap())).collect()

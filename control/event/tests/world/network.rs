@@ -1,12 +1,12 @@
-//! A network in memory, under virtual time, for tests and simulations: hosts' exchanges are driven by
-//! [`MemoryNetwork::run`], and what they send arrives a fixed time later.
+//! A network in memory, under virtual time, for tests and simulations: [`MemoryNetwork::run`]
+//! drives hosts' exchanges, and their frames arrive a fixed time later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use selvedge_control_event::{Destination, Exchange, FailureDetector, HostId, TransportEvent};
 use selvedge_units::{Duration, Instant};
 
-/// Messages of one host that are under way, by arrival and order of sending.
+/// Messages in flight to one host, by arrival and order of sending.
 type Inbox = BTreeMap<(Instant, u64), (HostId, Vec<u8>)>;
 
 /// A network in memory. It holds no clock: messages arrive a fixed time after they were sent.
@@ -16,16 +16,16 @@ pub(crate) struct MemoryNetwork {
     sent: u64,
     inboxes: BTreeMap<HostId, Inbox>,
     cut: BTreeSet<(HostId, HostId)>,
-    /// How long a cut goes unnoticed; `None` if nobody notices.
+    /// How long a cut goes unnoticed; `None` if the network never reports it.
     detector: Option<Duration>,
     news: BTreeMap<HostId, BTreeMap<(Instant, u64), TransportEvent>>,
-    /// Of so many messages one is lost; 0 if none is. Chosen by the state of a generator.
+    /// One message in this number is lost; 0 if none is. Chosen by the state of a generator.
     lost_of: u64,
     seed: u64,
 }
 
 impl MemoryNetwork {
-    /// Without hosts yet.
+    /// A network without hosts.
     pub(crate) fn new(latency: Duration) -> Self {
         Self {
             latency,
@@ -39,13 +39,13 @@ impl MemoryNetwork {
         }
     }
 
-    /// One that notices by itself who is gone: at once who has been [removed](Self::remove), and
-    /// after a lease who is cut off.
+    /// A network that detects departed hosts by itself: [removed](Self::remove) ones at once, and
+    /// those that are cut off after a lease.
     pub(crate) fn with_detector(latency: Duration, lease: Duration) -> Self {
         Self { detector: Some(lease), ..Self::new(latency) }
     }
 
-    /// From now on loses one of so many messages, none if 0; the same seed loses the same.
+    /// Loses one message in `one_of` from now on, none if 0; the same seed loses the same ones.
     pub(crate) fn lose_one_of(&mut self, one_of: u64, seed: u64) {
         (self.lost_of, self.seed) = (one_of, seed.max(1));
     }
@@ -62,7 +62,7 @@ impl MemoryNetwork {
         }
     }
 
-    /// Who notices that a host is gone.
+    /// The component that detects departed hosts.
     pub(crate) fn failure_detector(&self) -> FailureDetector {
         match self.detector {
             Some(_) => FailureDetector::Transport,
@@ -70,7 +70,7 @@ impl MemoryNetwork {
         }
     }
 
-    /// Gives a host's exchange what has come for it, has it do what is due, and sends what it sends.
+    /// Passes received frames to a host's exchange, runs its timeouts, and sends its frames.
     pub(crate) fn run(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
         while let Some(news) = self.poll_transport_event(now, me) {
             exchange.handle_news(now, news);
@@ -84,7 +84,7 @@ impl MemoryNetwork {
         self.transmit(now, me, exchange);
     }
 
-    /// Sends what a host's exchange has to send.
+    /// Sends the frames of a host's exchange.
     pub(crate) fn transmit(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
         while exchange.poll_interest().is_some() {}
         while let Some(transmit) = exchange.poll_transmit(now) {
@@ -104,7 +104,7 @@ impl MemoryNetwork {
         }
     }
 
-    /// The next message that has come for a host.
+    /// The next received message of a host.
     pub(crate) fn poll(&mut self, now: Instant, me: HostId) -> Option<(HostId, Vec<u8>)> {
         let first = self.inboxes.get_mut(&me)?.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
@@ -115,7 +115,7 @@ impl MemoryNetwork {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Takes a host away, with what was under way to it.
+    /// Removes a host, with all messages in flight to it.
     pub(crate) fn remove(&mut self, now: Instant, host: HostId) {
         self.inboxes.remove(&host);
         self.news.remove(&host);
@@ -125,7 +125,7 @@ impl MemoryNetwork {
         }
     }
 
-    /// Loses all that two hosts send to each other from now on.
+    /// Loses all messages between two hosts from now on.
     pub(crate) fn partition(&mut self, now: Instant, one: HostId, other: HostId) {
         self.cut.extend([(one, other), (other, one)]);
         if let Some(lease) = self.detector {
@@ -147,7 +147,7 @@ impl MemoryNetwork {
         firsts.chain(news).map(|(at, _)| *at).min()
     }
 
-    /// Tells two hosts of each other.
+    /// Notifies two hosts of each other.
     fn notify_both(
         &mut self,
         at: Instant,

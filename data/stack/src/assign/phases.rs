@@ -8,7 +8,7 @@ use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 /// The search for one stream's configuration.
 pub(super) struct Search<'a> {
     machine: &'a Machine,
-    /// All streams, `who` unassigned.
+    /// All streams, with `who` unassigned.
     streams: Vec<Stream>,
     who: StreamId,
     latencies: &'a [StreamLatency],
@@ -36,8 +36,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The nearest that any configuration of the whole stack came. Phase 1 gives up in the middle
-    /// of a stack, so the whole of it on each single element is looked at as well.
+    /// The refusal that is nearest to acceptance, of all tried configurations of the whole stack. Phase 1
+    /// may give up in the middle of a stack, so the whole stack on each single element is tried as well.
     pub(super) fn refusal(&mut self) -> Refusal {
         let mut streams = self.streams.clone();
         for element in self.by_load(&streams) {
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// The elements that give anything, least loaded first; ties by number.
+    /// The elements that give any time, least loaded first; ties by number.
     fn by_load(&self, streams: &[Stream]) -> Vec<ElementId> {
         let found = Evaluation::new(self.machine, streams, Formulas::Corrected);
         let mut elements: Vec<(Load, ElementId)> = found
@@ -71,7 +71,7 @@ impl<'a> Search<'a> {
         elements.into_iter().map(|(_, p)| p).collect()
     }
 
-    /// Phase 1: each module where its predecessor is, or else on the least loaded element.
+    /// Phase 1: each module on its predecessor's element, or else on the least loaded one.
     fn pipelined(&mut self) -> Option<Vec<Stream>> {
         let mut streams = self.streams.clone();
         let mut before: Option<ElementId> = None;
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         before.map(|_| streams)
     }
 
-    /// Phase 2: the whole stack on the two least loaded elements, three, and so on.
+    /// Phase 2: the whole stack on the two least loaded elements, then on three, and so on.
     fn partly_parallel(&mut self) -> Option<Vec<Stream>> {
         let mut streams = self.streams.clone();
         let order = self.by_load(&streams);
@@ -100,8 +100,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Phase 3: on all elements, and others spread an element at a time, first those that are the
-    /// furthest from what they were guaranteed.
+    /// Phase 3: the stack on all elements. The other streams are spread too, one more element at a
+    /// time, first those whose latency is furthest below their guarantee.
     fn rebalanced(&mut self) -> Option<Vec<Stream>> {
         let mut streams = self.streams.clone();
         let all: ElementSet = self.by_load(&streams).into_iter().collect();
@@ -126,7 +126,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The other assigned streams, least experienced against guaranteed latency first.
+    /// The other assigned streams, in ascending order of measured to guaranteed latency.
     fn by_standing(&self, streams: &[Stream]) -> Vec<StreamId> {
         let found = Evaluation::new(self.machine, streams, Formulas::Corrected);
         let ratio = |i: StreamId| {
@@ -146,12 +146,12 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What part of what it gives an element is loaded.
+/// The load of an element as a part of the time that it gives.
 fn part(used: Load, available: Load) -> Load {
     available.stretch_load(used)
 }
 
-/// An order of refusals, the nearest to a yes first: those that name an offer, by how much.
+/// Orders refusals, the nearest to acceptance first; refusals with an offer come by its size.
 fn closeness(refusal: &Refusal) -> (u8, u64) {
     match refusal {
         Refusal::Delay { offered, .. } => (0, offered.0),

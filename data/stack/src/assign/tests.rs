@@ -1,4 +1,4 @@
-//! The heuristic on the connections of Table 2, and on cases at its edges.
+//! The heuristic on the connections of Table 2, and on edge cases.
 
 use selvedge_units::{Bytes, Duration};
 
@@ -60,7 +60,7 @@ fn table_2_is_decided_as_in_the_paper() {
         (Phase::Pipelined, vec!["PE.0".into(), "PE.1".into(), "PE.0".into()])
     );
 
-    // It doubles its messages: spread over both, and the second stream with it.
+    // The stream doubles its messages: it is spread over both elements, and the second stream with it.
     streams = third.streams;
     streams[2].contract.traffic.largest = Bytes(2048);
     let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
@@ -73,7 +73,7 @@ fn table_2_is_decided_as_in_the_paper() {
     assert_eq!(places(&doubled.streams), ["PE.0", "PE.0,1", "PE.0,1"]);
     assert_eq!(doubled.moved, [StreamId(1), StreamId(2)]);
 
-    // The second closes: what it leaves goes to the first.
+    // The second stream closes: its share goes to the first.
     streams = doubled.streams;
     streams[1].assign_all(ElementSet::EMPTY);
     let better = improve(&machine, &streams, StreamId(0), &latencies, Goal::Delay).unwrap();
@@ -87,7 +87,7 @@ fn table_2_is_decided_as_in_the_paper() {
 
 #[test]
 fn a_pipeline_continues_where_the_rate_needs_it() {
-    // 214 us of work every 190 us: two elements in a row keep it, one does not.
+    // 214 us of work every 190 us: two elements in a row can do it, one can't.
     let stream = steady(5263, 1, 400);
     let found = assign(&machine(2), &[stream], StreamId(0), &[], Goal::Delay).unwrap();
     assert_eq!(found.phase, Phase::Pipelined);
@@ -140,7 +140,7 @@ fn the_goal_chooses_between_what_fits() {
         found.unwrap().streams[0].elements()
     };
     assert_eq!(spread(Goal::Delay), ElementSet::only(ElementId(0)));
-    // Phase 2 stops at the first that fits: two elements.
+    // Phase 2 stops at the first configuration that fits: two elements.
     assert_eq!(spread(Goal::Bandwidth), ElementSet(3));
 }
 

@@ -1,4 +1,4 @@
-//! What the manager grants, sees and decides, for elements to enact and applications to know.
+//! The manager's grants, observations and decisions, for elements to apply and applications to read.
 
 use selvedge_units::{Bytes, Duration};
 
@@ -6,14 +6,14 @@ use crate::assign::{Guarantee, Phase, Refusal};
 use crate::contract::{Contract, ContractError};
 use crate::model::StreamId;
 
-/// What a stream was promised.
+/// The grant of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
-    /// By the model, in the configuration of that time.
+    /// The guarantee by the model, in the configuration of that time.
     pub guarantee: Guarantee,
-    /// Whether it is held to its contract, since nothing fits what it does.
+    /// Whether the stream is held to its contract, since no configuration fits its traffic.
     pub policed: bool,
-    /// What the other host and the network take of the delay.
+    /// The part of the delay that the other host and the network take.
     pub remote_delay: Duration,
 }
 
@@ -25,10 +25,10 @@ impl Granted {
     }
 }
 
-/// What a stream does, or gets, that was not agreed.
+/// A deviation of a stream from its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// It sends more often: the mean time between messages against the granted.
+    /// It sends more often: the mean time between messages, observed and granted.
     Rate {
         /// Observed.
         samples: Duration,
@@ -51,43 +51,43 @@ pub enum Violation {
     },
 }
 
-/// What the manager did, for the elements to enact and the application to know.
+/// An action of the manager, for elements to apply and applications to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Streams are assigned anew.
+    /// Streams were assigned anew.
     Reassigned {
-        /// On whose account.
+        /// The stream that caused it.
         stream: StreamId,
-        /// By which phase.
+        /// The phase that found the configuration.
         phase: Phase,
-        /// Whose assignment changed.
+        /// The streams whose assignment changed.
         moved: Vec<StreamId>,
     },
-    /// Something is wrong, for the first time or again after a decision.
+    /// A stream deviates from its grant; reported once, and again after the deviation has ended.
     Violated {
-        /// With whom.
+        /// The stream.
         stream: StreamId,
-        /// What.
+        /// The deviation.
         what: Violation,
     },
-    /// Nothing fits; the stream is held to what it was granted. The application may send less, or
+    /// No configuration fits; the stream is held to its grant. The application may send less, or
     /// renegotiate.
     Policed {
-        /// Who.
+        /// The stream.
         stream: StreamId,
-        /// What stood in the way.
+        /// The condition that failed.
         refusal: Refusal,
     },
-    /// It keeps to its contract again.
+    /// The stream keeps to its contract again.
     Released {
-        /// Who.
+        /// The stream.
         stream: StreamId,
     },
-    /// The other end has asked for this contract, and it holds from now on.
+    /// The other end has requested this contract, and it holds from now on.
     Renegotiated {
-        /// Whose.
+        /// The stream.
         stream: StreamId,
-        /// What was asked for.
+        /// The requested contract.
         contract: Contract,
     },
 }
@@ -106,13 +106,13 @@ impl Event {
     }
 }
 
-/// Why new requirements were not granted; the old ones hold.
+/// Why a new contract was not granted; the old one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenegotiateError {
-    /// They make no sense.
+    /// The contract is invalid.
     #[error(transparent)]
     Contract(#[from] ContractError),
-    /// They don't fit.
+    /// The contract does not fit.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// There is no such stream.

@@ -1,4 +1,4 @@
-//! The manager (the paper's CIM): grants, looks, decides.
+//! The manager (the paper's CIM): it grants, samples and decides.
 
 mod sample;
 
@@ -13,20 +13,20 @@ use crate::model::{Evaluation, Formulas, Machine, Stream, StreamId};
 #[derive(Clone, Debug)]
 struct StreamRecord {
     open: bool,
-    /// As the application stated it.
+    /// The contract as the application stated it.
     declared: Contract,
     /// The traffic that the present configuration was made for.
     accepted: Traffic,
     granted: Granted,
     poor_since: Option<Instant>,
-    /// What is wrong has been told and not acted upon in vain since.
+    /// Whether the present deviation was reported; it is reported once.
     reported: bool,
     good_since: Option<Instant>,
     policer: Option<Policer>,
     experienced: Duration,
 }
 
-/// Decides for one host. It allocates when connections come, go or are moved, never per message.
+/// Decides for one host. It allocates when connections open, close or are moved, never per message.
 #[derive(Clone, Debug)]
 pub struct Manager {
     machine: Machine,
@@ -43,11 +43,11 @@ impl Manager {
         Self { machine, streams: Vec::new(), records: Vec::new(), meta, last_sample: now }
     }
 
-    /// Grants a stream: the connection-time configuration of section 4.2. Streams that share a
-    /// connection are granted one after the other; close the first if the second is refused.
+    /// Grants a stream: the connection-time configuration of section 4.2. Streams of one connection
+    /// are granted one after the other; the caller closes the first if the second is refused.
     ///
     /// # Errors
-    /// [`RenegotiateError::Contract`], [`RenegotiateError::Refused`]; nothing is changed then.
+    /// [`RenegotiateError::Contract`], [`RenegotiateError::Refused`]; then nothing is changed.
     pub fn open(&mut self, stream: Stream) -> Result<(StreamId, Decision), RenegotiateError> {
         let contract = stream.contract.check()?;
         let free = self.records.iter().position(|book| !book.open);
@@ -79,7 +79,7 @@ impl Manager {
         Ok((id, decision))
     }
 
-    /// Closes a stream and gives what it leaves to those that got less than they asked for.
+    /// Closes a stream and gives its share to those that got less than they requested.
     pub fn close(&mut self, id: StreamId, events: &mut Vec<Event>) {
         let Some(book) = self.records.get_mut(id.0).filter(|book| book.open) else { return };
         book.open = false;
@@ -87,7 +87,7 @@ impl Manager {
         self.redistribute(events);
     }
 
-    /// States new requirements. They hold if they fit; else the old ones go on holding.
+    /// Requests a new contract for a stream. It holds if it fits; otherwise the old one still holds.
     pub fn renegotiate(
         &mut self,
         id: StreamId,
@@ -99,7 +99,7 @@ impl Manager {
         self.renegotiate_with(id, contract, remote_delay, events)
     }
 
-    /// What [`Manager::renegotiate`] would give now; nothing is changed.
+    /// What [`Manager::renegotiate`] would return now; nothing is changed.
     ///
     /// # Errors
     /// As [`Manager::renegotiate`].
@@ -111,11 +111,11 @@ impl Manager {
         self.clone().renegotiate(id, contract, &mut Vec::new())
     }
 
-    /// [`Manager::renegotiate`], where the other host and the network take so much of the delay from
-    /// now on.
+    /// [`Manager::renegotiate`], with a new value for the part of the delay that the other host and
+    /// the network take.
     ///
     /// # Errors
-    /// As [`Manager::renegotiate`]; what they took before is what counts then.
+    /// As [`Manager::renegotiate`]; then the previous part still counts.
     pub fn renegotiate_with(
         &mut self,
         id: StreamId,
@@ -143,18 +143,18 @@ impl Manager {
         Ok(guarantee)
     }
 
-    /// Changes how the manager decides; from the next look on.
+    /// Changes the settings, from the next sample on.
     pub fn set(&mut self, meta: ManagerSettings) {
         self.meta = meta;
     }
 
-    /// How the manager decides.
+    /// The settings.
     #[must_use]
     pub const fn meta(&self) -> ManagerSettings {
         self.meta
     }
 
-    /// When the next look is due.
+    /// When the next sample is due.
     #[must_use]
     pub fn next_sample(&self) -> Instant {
         self.last_sample + self.meta.sampling
@@ -172,7 +172,7 @@ impl Manager {
         &self.machine
     }
 
-    /// New costs of a stream's modules, as profiled; they count from the next decision on.
+    /// Sets new costs of a stream's modules, as measured; they count from the next decision on.
     pub fn refresh(&mut self, id: StreamId, costs: &[crate::model::Cost]) {
         if let Some(stream) = self.streams.get_mut(id.0)
             && stream.modules.len() == costs.len()
@@ -181,7 +181,7 @@ impl Manager {
         }
     }
 
-    /// What an open stream was promised.
+    /// The grant of an open stream.
     #[must_use]
     pub fn granted(&self, id: StreamId) -> Option<Granted> {
         let book = self.records.get(id.0).filter(|book| book.open)?;
@@ -190,7 +190,7 @@ impl Manager {
         Some(Granted { remote_delay, ..book.granted })
     }
 
-    /// What the other host and the network take of a stream's delay, as it answered.
+    /// Sets the part of a stream's delay that the other host and the network take, as the peer reported it.
     pub fn answered(&mut self, id: StreamId, remote_delay: Duration) {
         if self.records.get(id.0).is_some_and(|book| book.open) {
             self.streams[id.0].remote_delay = remote_delay;
@@ -198,7 +198,7 @@ impl Manager {
         }
     }
 
-    /// Whether a message may enter now; counts it if so. Only streams that are policed are held.
+    /// Whether a message may enter now; counts it if so. Only streams that are policed are limited.
     ///
     /// # Errors
     /// [`super::PolicingError`].
@@ -215,7 +215,7 @@ impl Manager {
     }
 
     fn latencies(&self) -> Vec<StreamLatency> {
-        // Against what it asked for: those with the most room give first.
+        // Measured against the requested latency: streams with the most slack give way first.
         let standing = |(book, stream): (&StreamRecord, &Stream)| StreamLatency {
             experienced: book.experienced,
             guaranteed: stream.allowed(),
@@ -234,8 +234,8 @@ impl Manager {
         }
     }
 
-    /// What a decision changes in what streams can rely on: in both ways for those moved, and only
-    /// to the worse for others, whose bound still must be true.
+    /// Updates the guarantees after a decision: those of moved streams in any case, those of others
+    /// only if they became worse, so that every bound remains true.
     fn update_guarantees(&mut self, decision: &Decision, who: StreamId) {
         let found = Evaluation::new(&self.machine, &decision.streams, Formulas::Corrected);
         for (n, book) in self.records.iter_mut().enumerate().filter(|(_, book)| book.open) {
@@ -250,7 +250,7 @@ impl Manager {
         }
     }
 
-    /// Streams that got less than they asked for: those that are policed, then by number.
+    /// Improves streams that got less than they requested: first those that are policed, then by number.
     fn redistribute(&mut self, events: &mut Vec<Event>) {
         let mut short: Vec<(bool, StreamId)> = Vec::new();
         for (n, book) in self.records.iter().enumerate().filter(|(_, book)| book.open) {
@@ -262,7 +262,7 @@ impl Manager {
         short.sort_unstable();
         for (_, id) in short {
             if self.records[id.0].granted.policed {
-                // It will be seen again, and its traffic tried again, at the next look.
+                // The next sample observes the stream again, and its traffic gets another decision.
                 (self.records[id.0].policer, self.records[id.0].granted.policed) = (None, false);
                 events.push(Event::Released { stream: id });
                 continue;

@@ -1,11 +1,11 @@
-//! What a stream does: counted by the elements that serve it, read by the manager.
+//! The traffic of a stream: counted by the elements that serve it, read by the manager.
 
 use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::concurrency::{Concurrency, Counter, SingleThreaded};
 
 selvedge_units::named! {
-    /// How much is monitored.
+    /// The amount of monitoring.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Detail {
         /// Inter-arrival times and sizes.
@@ -16,8 +16,8 @@ selvedge_units::named! {
     }
 }
 
-/// Counts of one stream. Any call may add to it; each figure is exact, though one that is taken
-/// while messages arrive may hold a message's size and not yet its number.
+/// Counters of one stream. Any call may add to them. Each figure is exact, but a reading while
+/// messages arrive may include a message's size and not yet its number.
 #[derive(Debug)]
 pub struct Monitor<C: Concurrency = SingleThreaded> {
     /// Whether latencies are monitored: 1, or 0.
@@ -52,10 +52,10 @@ impl<C: Concurrency> Default for Monitor<C> {
     }
 }
 
-/// What was seen of a stream since the look before.
+/// The traffic of a stream since the last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSample {
-    /// Messages that arrived, those refused by policing included.
+    /// Messages that arrived, including those refused by policing.
     pub messages: u64,
     /// Their bytes.
     pub bytes: Bytes,
@@ -72,12 +72,12 @@ pub struct TrafficSample {
 }
 
 impl<C: Concurrency> Monitor<C> {
-    /// From now on, as much as this.
+    /// Sets the amount of monitoring from now on.
     pub fn watch(&self, detail: Detail) {
         self.latencies.store(u64::from(detail == Detail::Full));
     }
 
-    /// A message arrived.
+    /// Counts a message that arrived.
     pub fn arrived(&self, now: Instant, size: Bytes) {
         let last = self.last.swap(now.0);
         if last != NEVER {
@@ -88,7 +88,7 @@ impl<C: Concurrency> Monitor<C> {
         self.messages.add(1);
     }
 
-    /// A message left, so long after it arrived.
+    /// Counts a message that left, with its latency.
     pub fn left(&self, latency: Duration) {
         if self.latencies.load() != 0 {
             self.latency_sum.add(latency.0);
@@ -97,7 +97,7 @@ impl<C: Concurrency> Monitor<C> {
         }
     }
 
-    /// What was seen since the last call; begins afresh.
+    /// The traffic since the last call; resets the counters.
     pub fn take(&self) -> TrafficSample {
         let left = self.left.swap(0);
         let closest = self.closest.swap(NEVER);

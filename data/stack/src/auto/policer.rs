@@ -7,10 +7,10 @@ use crate::contract::Traffic;
 /// Why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicingError {
-    /// It comes before the contract allows.
+    /// The message comes before the contract allows it.
     #[error("too many messages; the next may come at {}.{:09} s", .0.0 / 1_000_000_000, .0.0 % 1_000_000_000)]
     TooSoon(Instant),
-    /// It is larger than the contract allows.
+    /// The message is larger than the contract allows.
     #[error("a message of {size}, the contract allows {largest}; send less in one, or renegotiate")]
     TooLarge {
         /// Its size.
@@ -20,7 +20,7 @@ pub enum PolicingError {
     },
 }
 
-/// Lets pass what conforms: `beta` messages at once, one each `X_avg` in the long run.
+/// Admits conforming messages: `beta` at once, and one each `X_avg` in the long run.
 #[derive(Clone, Copy, Debug)]
 pub struct Policer {
     traffic: Traffic,
@@ -35,7 +35,7 @@ impl Policer {
         Self { traffic, due: Instant::ZERO }
     }
 
-    /// Whether a message may pass now; if it does, it counts. Constant time.
+    /// Whether a message may pass now; counts it if so. Constant time.
     pub fn admit(&mut self, now: Instant, size: Bytes) -> Result<(), PolicingError> {
         if size > self.traffic.largest {
             return Err(PolicingError::TooLarge { size, largest: self.traffic.largest });

@@ -30,7 +30,7 @@ fn manager(elements: usize, meta: ManagerSettings) -> Manager {
     Manager::new(Machine::whole(elements, Overheads::default()), meta, Instant::ZERO)
 }
 
-/// What a stream looks like that sends a message of this size each `every` microseconds.
+/// The observed traffic of a stream that sends a message of this size each `every` microseconds.
 fn seen(meta: &ManagerSettings, every: u64, bytes: u64, latency: u64) -> TrafficSample {
     let messages = meta.sampling.0 / us(every).0;
     TrafficSample {
@@ -44,7 +44,7 @@ fn seen(meta: &ManagerSettings, every: u64, bytes: u64, latency: u64) -> Traffic
     }
 }
 
-/// Looks until the given millisecond and returns the events with the times of their looks.
+/// Samples until the given millisecond and returns the events with the times of their samples.
 fn watch(
     manager: &mut Manager,
     until: u64,
@@ -70,7 +70,7 @@ fn it_reacts_within_activation_delay_and_a_sampling_period() {
         let mut manager = manager(2, meta);
         let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
         assert_eq!(watch(&mut manager, 1000, |_| seen(&meta, 1000, 1024, 200)), []);
-        // From here on it sends four times as often; one element no longer does.
+        // From here on the stream sends four times as often, and one element no longer suffices.
         let onset = manager.next_sample() - meta.sampling;
         let events = watch(&mut manager, 4000, |_| seen(&meta, 250, 2048, 200));
         let moved = events.iter().find(|(_, event)| matches!(event, Event::Reassigned { .. }));
@@ -92,7 +92,7 @@ fn a_short_excess_is_let_be() {
     let mut looks = 0;
     let events = watch(&mut manager, 3000, |_| {
         looks += 1;
-        // Four bad periods, then a good one, over and over.
+        // Four bad periods, then a good one, repeatedly.
         if looks % 5 == 0 { seen(&meta, 1000, 1024, 100) } else { seen(&meta, 500, 4096, 100) }
     });
     assert!(events.iter().all(|(_, event)| matches!(event, Event::Violated { .. })), "{events:?}");
@@ -134,7 +134,7 @@ fn a_closed_stream_leaves_to_those_that_got_less() {
     assert!(manager.granted(c).unwrap().guarantee.delay_kept);
     assert_eq!(manager.granted(b), None);
     let _ = a;
-    // The place is free for the next.
+    // The place is free for the next stream.
     assert_eq!(manager.open(stream(1000, 1024, 10_000)).unwrap().0, b);
 }
 

@@ -1,11 +1,11 @@
-//! From the line to steps, and whether they make a stack.
+//! Parsing a line into steps, and checking that they make a stack.
 
 use super::{ComposeError, Medium, Step};
 use crate::module::{Cipher, FRAGMENT_MIN, NET_PAYLOAD_MAX};
 
 const NAMES: [&str; 9] =
     ["ui", "unreliable", "reliable", "frag", "checksum", "fec", "compress", "encrypt", "net"];
-/// More modules than there are kinds make no sense.
+/// A longer line is invalid, since there are fewer kinds of modules.
 const STEPS_MAX: usize = 16;
 
 pub(super) fn steps(line: &str) -> Result<Vec<Step>, ComposeError> {

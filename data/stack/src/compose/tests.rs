@@ -1,4 +1,4 @@
-//! What is a stack and what is not, and what is said then.
+//! Valid and invalid lines, and the errors of the latter.
 
 use selvedge_units::{Bytes, Instant};
 
@@ -89,7 +89,7 @@ fn a_message_that_fits_is_one_datagram_of_that_size_and_no_larger_one_does() {
         let fit = stack.fit(most);
         let datagrams = |len: u64| {
             let mut end = Stack::new(ConnectionModules::new(&stack, 7, Some(&keys)).unwrap());
-            // The endpoint's own byte comes on top of the message.
+            // The endpoint's own byte is added to the message.
             end.handle_message(now, &vec![7; len as usize + 1]).unwrap();
             let mut sizes = Vec::new();
             while let Some(datagram) = end.poll_transmit() {

@@ -1,4 +1,4 @@
-//! What modules, pipes and the network interface cost: the figures of Table 1.
+//! The costs of modules, pipes and the network interface: the figures of Table 1.
 
 use selvedge_units::{Bytes, Duration};
 
@@ -7,27 +7,27 @@ use crate::load::Load;
 /// The overheads of a protocol module (section 2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cost {
-    /// A message of no bytes.
+    /// The time for an empty message.
     pub null: Duration,
-    /// Each 1024 bytes more, when the message lies in this processor's cache.
+    /// The time for each 1024 bytes, when the message is in this processor's cache.
     pub kilobyte: Duration,
-    /// Each 1024 bytes more, when another processor touched it last.
+    /// The time for each 1024 bytes, when another processor touched it last.
     pub kilobyte_remote: Duration,
-    /// The part of `null` that only one processor at a time can be in.
+    /// The part of `null` that only one processor at a time can execute.
     pub critical: Duration,
-    /// Whether slaves may take part in its work on the bytes of one message (data-parallel).
+    /// Whether worker threads may share its work on the bytes of one message (data-parallel).
     pub shared: bool,
 }
 
 impl Cost {
-    /// So much for a message of no bytes and for each kilobyte, wherever they lie; no critical section,
-    /// no work for slaves.
+    /// A cost of `null` for an empty message and `kilobyte` for each 1024 bytes, in any cache;
+    /// without a critical section, and without work for worker threads.
     #[must_use]
     pub const fn plain(null: Duration, kilobyte: Duration) -> Self {
         Self { null, kilobyte, kilobyte_remote: kilobyte, critical: Duration(0), shared: false }
     }
 
-    /// What a message of this size costs, rounded up.
+    /// The cost of a message of this size, rounded up.
     #[must_use]
     pub fn of(&self, size: Bytes, remote: bool) -> Duration {
         self.null + scaled(self.each(remote), size)
@@ -37,9 +37,9 @@ impl Cost {
         if remote { self.kilobyte_remote } else { self.kilobyte }
     }
 
-    /// What a message of this size costs its master, whom so many of these slaves help, and what it
-    /// costs all slaves together, rounded up. Master and slaves take part after part; who has taken
-    /// the last is waited for.
+    /// The cost of a message of this size for its master, with the help of `helpers` worker
+    /// threads, and the total cost for those threads, rounded up. The master and the worker threads
+    /// take part after part, and the last part is waited for.
     #[must_use]
     pub fn among(&self, size: Bytes, remote: bool, slaves: &Slaves, helpers: u64) -> [Duration; 2] {
         let parts = size.0.div_ceil(slaves.part.0.max(1));
@@ -49,7 +49,7 @@ impl Cost {
         }
         let own = Bytes(parts.div_ceil(helpers + 1).saturating_mul(slaves.part.0).min(size.0));
         let master = self.null + slaves.call * helpers + scaled(self.each(remote), own);
-        // What they touch lies in another processor's cache.
+        // The worker threads' bytes are in another processor's cache.
         [master, scaled(self.kilobyte_remote, Bytes(size.0 - own.0))]
     }
 }
@@ -63,61 +63,61 @@ fn scaled(kilobyte: Duration, size: Bytes) -> Duration {
 /// The overheads of pipes and hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overheads {
-    /// Taking a message from a pipe that this element alone reads.
+    /// Dequeueing from a pipe that this element alone reads.
     pub get: Duration,
-    /// Taking it from a pipe that several read.
+    /// Dequeueing from a pipe that several elements read.
     pub get_locked: Duration,
-    /// Handing it to the next module on the same element (shepherding).
+    /// A hand-over to the next module on the same element (shepherding).
     pub same: Duration,
-    /// Handing it to a module on another element.
+    /// A hand-over to a module on another element.
     pub other: Duration,
 }
 
 /// The network interface, which all streams share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
-    /// For each message.
+    /// The time for each message.
     pub null: Duration,
-    /// For each 1024 bytes.
+    /// The time for each 1024 bytes.
     pub kilobyte: Duration,
     /// The part of its time that it gives.
     pub available: Load,
 }
 
 impl Interface {
-    /// What a message of this size takes of it, rounded up.
+    /// The time that a message of this size takes, rounded up.
     #[must_use]
     pub fn of(&self, size: Bytes) -> Duration {
         self.null + scaled(self.kilobyte, size)
     }
 }
 
-/// Who shares the work on large messages with elements (the paper's Encrypt Slaves).
+/// The worker threads that share the work on large messages with elements (the paper's Encrypt Slaves).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slaves {
-    /// How many there are, each with a processor of its own.
+    /// Their number, each with a processor of its own.
     pub count: u64,
     /// The bytes of a part; messages that are no larger are not shared.
     pub part: Bytes,
-    /// What it costs a master to have one slave's help.
+    /// The cost for a master of one worker thread's help.
     pub call: Duration,
 }
 
-/// What there is to spread modules over.
+/// The resources over which modules are spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// `Avail(p)` of each element, at most 64 of them; those beyond are not used.
+    /// `Avail(p)` of each element, at most 64 of them; further ones are not used.
     pub available: Vec<Load>,
     /// Costs of moving messages.
     pub overheads: Overheads,
-    /// The network interface, if it limits anything.
+    /// The network interface, if it is a limit.
     pub interface: Option<Interface>,
-    /// Slaves, if there are any.
+    /// The worker threads, if there are any.
     pub slaves: Slaves,
 }
 
 impl Machine {
-    /// `count` elements that give all of their time.
+    /// A host of `count` elements that give all of their time.
     #[must_use]
     pub fn whole(count: usize, overheads: Overheads) -> Self {
         let available = vec![Load::WHOLE; count];

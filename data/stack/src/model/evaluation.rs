@@ -6,17 +6,17 @@ use super::{Cost, Machine, Overheads, Stream, StreamId};
 use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
 
-/// Which formulas are used for `Wait` and `prob`.
+/// The formulas for `Wait` and `prob`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Formulas {
-    /// What the definitions say: i waits for j's execution, as often as j sends.
+    /// By the definitions: i waits for j's execution, as often as j sends.
     #[default]
     Corrected,
     /// As printed: i's own execution, and the inverse probability.
     Printed,
 }
 
-/// Which of two figures: the guarantee or the expectation.
+/// The choice of a figure: the guarantee or the expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Latency {
     /// `X_max`, `Wait_max`, `Lambda_max`.
@@ -31,9 +31,9 @@ pub struct Evaluation<'a> {
     machine: &'a Machine,
     streams: &'a [Stream],
     reading: Formulas,
-    /// `Exec(C, p, i)`, row by stream.
+    /// `Exec(C, p, i)`, a row for each stream.
     exec: Vec<Duration>,
-    /// What slaves do for a message, by stream.
+    /// The worker threads' time for a message, by stream.
     helped: Vec<Duration>,
     elements: usize,
 }
@@ -70,7 +70,7 @@ impl<'a> Evaluation<'a> {
         &self.streams[i.0]
     }
 
-    /// `Avail(p)`: the part of its time that p gives; nothing for an element that is not there.
+    /// `Avail(p)`: the part of its time that p gives; zero for an element that does not exist.
     #[must_use]
     pub fn available(&self, p: ElementId) -> Load {
         self.machine.available.get(usize::from(p.0)).copied().unwrap_or(Load::ZERO)
@@ -78,10 +78,10 @@ impl<'a> Evaluation<'a> {
 
     /// `Exec(C, p, i)`: the overhead on p of a message of i, for the largest message.
     ///
-    /// For each module assigned to p: its cost, with what the others' critical sections make it
-    /// wait, divided by the number of elements that serve it; the get from its pipe, locked if
-    /// several elements read it, for the part of messages that are not shepherded; and the
-    /// hand-over to the next module, dearer where that is not on p.
+    /// Each module that is assigned to p adds its cost and its wait for the critical sections of
+    /// other elements, divided by the number of elements that serve it. For the part of messages
+    /// that are not shepherded it adds the get from its pipe, locked if several elements read it.
+    /// Last comes the hand-over to the next module, which costs more if that is not on p.
     #[must_use]
     pub fn exec(&self, p: ElementId, i: StreamId) -> Duration {
         if usize::from(p.0) >= self.elements {
@@ -104,7 +104,7 @@ impl<'a> Evaluation<'a> {
             .sum()
     }
 
-    /// `U` of the network interface, and what it gives; `None` where it limits nothing.
+    /// `U` of the network interface, and the part that it gives; `None` if it is no limit.
     #[must_use]
     pub fn interface(&self) -> Option<(Load, Load)> {
         let interface = self.machine.interface?;
@@ -120,7 +120,7 @@ impl<'a> Evaluation<'a> {
         Some((used, interface.available))
     }
 
-    /// `U` of all slaves together, and what they give; `None` without slaves.
+    /// `U` of all worker threads together, and the part that they give; `None` without any.
     #[must_use]
     pub fn slaves(&self) -> Option<(Load, Load)> {
         let count = self.machine.slaves.count;
@@ -130,7 +130,7 @@ impl<'a> Evaluation<'a> {
         (count > 0).then(|| (used, Load(Load::WHOLE.0.saturating_mul(count))))
     }
 
-    /// `Proc(C, i)`: the elements with modules of i, those where its `Exec` is not 0.
+    /// `Proc(C, i)`: the elements with modules of i, which are those where its `Exec` is not 0.
     #[must_use]
     pub fn proc(&self, i: StreamId) -> ElementSet {
         self.elements().iter().filter(|&p| self.exec(p, i) != Duration::ZERO).collect()
@@ -152,8 +152,8 @@ impl<'a> Evaluation<'a> {
         self.proc(i).and(self.proc(j))
     }
 
-    /// The denominator of `prob(i, j)`, whose numerator is 1: a message of i waits for one of j in
-    /// one case out of so many.
+    /// The denominator of `prob(i, j)`, whose numerator is 1: one message of i in this number waits
+    /// for a message of j.
     #[must_use]
     pub fn prob(&self, i: StreamId, j: StreamId) -> u64 {
         let every = |i: StreamId| self.stream(i).contract.traffic.average.0.max(1);
@@ -163,8 +163,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// `Wait_max(i, j)` or `Wait_avg(i, j)`: what a message of i waits for one of j, at the element
-    /// where that is longest.
+    /// `Wait_max(i, j)` or `Wait_avg(i, j)`: the time that a message of i waits for one of j, at
+    /// the element where that is longest.
     #[must_use]
     pub fn wait(&self, which: Latency, i: StreamId, j: StreamId) -> Duration {
         let of = match self.reading {
@@ -183,7 +183,7 @@ impl<'a> Evaluation<'a> {
         self.share(i).fold(Duration::ZERO, |sum, j| sum + self.wait(which, i, j))
     }
 
-    /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between two messages of i that leave.
+    /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between the departures of two messages of i.
     #[must_use]
     pub fn departure_interval(&self, which: Latency, i: StreamId) -> Duration {
         let slowest = self.elements().iter().map(|p| self.exec_star(p, i)).max();
@@ -205,7 +205,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// `omega(i, k)`: how long the k-th message of a burst waits for those before it; 0 for the
-    /// first, and for none.
+    /// first, and for `k` = 0.
     #[must_use]
     pub fn omega(&self, which: Latency, i: StreamId, k: u64) -> Duration {
         let minimum = self.stream(i).contract.traffic.minimum;
@@ -222,8 +222,8 @@ impl<'a> Evaluation<'a> {
         self.lambda(which, i) + self.omega(which, i, last)
     }
 
-    /// Condition (1): no element, and neither the network interface nor the slaves, has as much to do
-    /// as it gives.
+    /// Condition (1): every element, the network interface and the worker threads have less load
+    /// than they give.
     #[must_use]
     pub fn fits(&self) -> bool {
         let interface = self.interface().is_none_or(|(used, available)| used < available);
@@ -242,14 +242,14 @@ impl<'a> Evaluation<'a> {
         self.departure_interval(which, i) < self.stream(i).contract.traffic.average
     }
 
-    /// Whether i's delay is kept: its `L` and what passes elsewhere are within `D_max`.
+    /// Whether i's delay is kept: its `L` and the time elsewhere are within `D_max`.
     #[must_use]
     pub fn meets_delay(&self, which: Latency, i: StreamId) -> bool {
         self.latency(which, i) <= self.stream(i).allowed()
     }
 }
 
-/// How many masters may want slaves at once.
+/// The number of masters that may use worker threads at once.
 fn masters(streams: &[Stream], all: ElementSet) -> u64 {
     let of = |stream: &Stream| -> u64 {
         let modules = stream.modules.iter().zip(&stream.assigned);
@@ -258,8 +258,8 @@ fn masters(streams: &[Stream], all: ElementSet) -> u64 {
     streams.iter().map(of).sum()
 }
 
-/// Adds to each element in `row` what a message of the stream costs there, where so many slaves help;
-/// what it costs them.
+/// Adds the cost of a message of the stream to each element in `row`, with the help of `helpers`
+/// worker threads; returns the cost for those threads.
 fn charge(machine: &Machine, stream: &Stream, row: &mut [Duration], helpers: u64) -> Duration {
     let all = ElementSet::first(row.len());
     let size = stream.contract.traffic.largest;
@@ -271,7 +271,7 @@ fn charge(machine: &Machine, stream: &Stream, row: &mut [Duration], helpers: u64
             continue;
         }
         let readers = here.count();
-        // From how many elements of how many messages come through the pipe.
+        // The fraction of messages that come through the pipe: `crossing` of `from` elements.
         let (crossing, from) = match before {
             None => (1, 1),
             Some(before) => (before.without(here).count(), before.count()),
@@ -295,7 +295,7 @@ fn charge(machine: &Machine, stream: &Stream, row: &mut [Duration], helpers: u64
     helped
 }
 
-/// A module's work on a message, with the wait for the critical sections of all others.
+/// A module's work on a message, with the wait for the critical sections on all other elements.
 fn work(cost: &Cost, alone: Duration, readers: u64) -> Duration {
     alone + cost.critical * (readers - 1)
 }

@@ -96,7 +96,7 @@ fn waits_are_for_the_others_work() {
     let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!((found.exec(P0, A), found.exec(P0, B)), (us(574), us(214)));
     assert_eq!(found.wait(Latency::Worst, B, A), us(574));
-    // A comes in one of ceil(3125 / 868) = 4 of B's times; B in each of A's.
+    // A message of A comes in one of ceil(3125 / 868) = 4 of B's times; one of B in each of A's.
     assert_eq!((found.prob(B, A), found.prob(A, B)), (4, 1));
     assert_eq!(found.wait(Latency::Average, B, A), Duration(143_500));
     assert_eq!(found.departure_interval(Latency::Worst, B), us(788));
@@ -132,7 +132,7 @@ fn bursts_wait_behind_themselves() {
         (found.omega(Latency::Worst, A, 1), found.omega(Latency::Worst, A, 0)),
         (us(0), us(0))
     );
-    // 8 in a burst, 9 / 3 may be dropped here: the fifth is the last that counts.
+    // 8 in a burst, 9 / 3 may be dropped here: the fifth message is the last that counts.
     assert_eq!(found.latency(Latency::Worst, A), us(214 + 4 * 114));
     let mut lossy = streams.clone();
     lossy[0].contract.quality.loss_burst = 300;
@@ -169,9 +169,9 @@ fn slaves_shorten_what_a_large_message_takes_and_no_more_than_there_are() {
     assert_eq!(of(64 << 10, 0), [us(74), us(0)]);
     assert_eq!(of(64 << 10, 1), [us(10 + 2 + 32), us(32)]);
     assert_eq!(of(64 << 10, 3), [us(10 + 6 + 16), us(48)]);
-    // Five parts among four: one of them has two.
+    // Five parts for four threads: one of them has two.
     assert_eq!(of(80 << 10, 3), [us(10 + 6 + 32), us(48)]);
-    // What is one part, and what can't be shared, is not.
+    // A message of one part, and a module that can't share, get no help.
     assert_eq!(of(16 << 10, 3), [us(26), us(0)]);
     assert_eq!(module(10, 1).among(Bytes(64 << 10), false, &slaves, 3), [us(74), us(0)]);
 
@@ -187,17 +187,17 @@ fn slaves_shorten_what_a_large_message_takes_and_no_more_than_there_are() {
     let alone = [stream(100, ElementSet::only(p))];
     let found = Evaluation::new(&machine, &alone, Formulas::Corrected);
     assert_eq!((found.exec(p, i), found.departure_interval(Latency::Worst, i)), (us(32), us(32)));
-    // 48 us of slaves' work each 100 us.
+    // 48 us of work for worker threads each 100 us.
     assert_eq!(found.slaves(), Some((Load::percent(48), Load::percent(300))));
     assert!(found.fits());
-    // Two masters have one slave each; on two elements one stream has two masters.
+    // Two masters have one worker thread each; on two elements one stream has two masters.
     let both = [stream(100, ElementSet::only(p)), stream(100, ElementSet::only(ElementId(1)))];
     let found = Evaluation::new(&machine, &both, Formulas::Corrected);
     assert_eq!(found.exec(p, i), us(10 + 2 + 32));
     let parallel = [stream(100, ElementSet::first(2))];
     let found = Evaluation::new(&machine, &parallel, Formulas::Corrected);
     assert_eq!(found.exec(p, i), us(22));
-    // More than slaves give is no configuration: 48 us of work each 15 us is 3.2 of 3.
+    // More than the worker threads give is no valid configuration: 48 us of work each 15 us is 3.2 of 3.
     let fast = [stream(15, ElementSet::only(p))];
     let found = Evaluation::new(&machine, &fast, Formulas::Corrected);
     assert!(!found.fits());
@@ -215,7 +215,7 @@ fn the_heuristic_counts_on_slaves() {
     let goal = crate::assign::Goal::Delay;
     let decide =
         |machine: &Machine| crate::assign::assign(machine, &streams, StreamId(0), &[], goal);
-    // 74 us of work each 60 us; with a slave 44.
+    // 74 us of work each 60 us; with a worker thread 44.
     assert!(decide(&without).is_err());
     assert_eq!(decide(&with).unwrap().guarantee.departure_interval, us(44));
     let never = Machine {

@@ -1,10 +1,10 @@
-//! A CRC-32 over the whole message, from end to end.
+//! A CRC-32 over the whole message, end to end.
 
 use super::interface::{Call, Direction, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// Appends four bytes and takes them off.
+/// Appends four bytes, and removes and checks them.
 #[derive(Debug, Default)]
 pub struct Checksum;
 

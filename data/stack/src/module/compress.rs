@@ -1,13 +1,13 @@
-//! Compression of each message by itself (LZ4 blocks); what does not shrink goes as it is.
+//! Compression of each message by itself (LZ4 blocks); a message that does not shrink is sent as it is.
 //!
-//! The header is the length before, `u32`, big-endian; 0 where it goes as it is.
+//! The header is the uncompressed length, `u32`, big-endian; 0 for a message that is sent as it is.
 
 use super::interface::{Call, Direction, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::contract::MESSAGE_MAX;
 use crate::message::Message;
 
-/// Compresses and expands.
+/// Compresses and decompresses.
 #[derive(Debug, Default)]
 pub struct Compress;
 

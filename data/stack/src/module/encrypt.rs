@@ -1,5 +1,4 @@
-//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by `ring`, with keys from a key
-//! exchange made before.
+//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by `ring`, with keys of an earlier key exchange.
 //!
 //! | offset | what |
 //! |---|---|
@@ -7,10 +6,10 @@
 //! | 8 | the message in chunks of at most [`CHUNK`] bytes, each encrypted by itself, in place |
 //! | end | the chunks' tags, 16 bytes each, in order |
 //!
-//! A chunk's nonce is its index and the message's; what authenticates it as well is how long the
-//! message is, so chunks can't be cut off, exchanged or moved. Chunks are independent: with a
-//! [`WorkerPool`] several threads work on one message, each on chunks of its own, and nothing is copied.
-//! The other end can't tell.
+//! A chunk's nonce is its index and the message's nonce. The message's length is authenticated as
+//! well, so chunks can't be cut off, exchanged or moved. Chunks are independent: with a
+//! [`WorkerPool`] several threads work on one message, each on chunks of its own, and nothing is
+//! copied. The other end sees no difference.
 
 use core::fmt;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::message::Message;
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 16_384;
-/// Chunks of the longest message, with what modules above put to it.
+/// Chunks of the longest message, with the headers of the modules above.
 const CHUNKS_MAX: usize = 80;
 
 /// Encrypts and decrypts.
@@ -44,7 +43,7 @@ impl<C: Concurrency> fmt::Debug for Encrypt<C> {
 }
 
 impl<C: Concurrency> Encrypt<C> {
-    /// Encrypts with these keys.
+    /// A module with these keys.
     #[must_use]
     pub fn new(cipher: Cipher, keys: &Keys) -> Self {
         Self {
@@ -57,7 +56,7 @@ impl<C: Concurrency> Encrypt<C> {
         }
     }
 
-    /// The same, where slaves work on messages of more than one chunk as well.
+    /// The same, with worker threads that share messages of more than one chunk.
     #[must_use]
     pub fn shared_with(self, worker_pool: Option<Arc<dyn WorkerPool>>) -> Self {
         Self { worker_pool, ..self }
@@ -68,8 +67,8 @@ impl<C: Concurrency> Encrypt<C> {
         self.next.add(1)
     }
 
-    /// Encrypts one chunk in place: the work of a slave. `total` is the whole message's length.
-    /// `None` if it can't be encrypted.
+    /// Encrypts one chunk in place: the work of a worker thread. `total` is the whole message's
+    /// length. `None` if it can't be encrypted.
     pub fn seal(
         &self,
         nonce: u64,
@@ -80,11 +79,11 @@ impl<C: Concurrency> Encrypt<C> {
         self.send.seal(of(nonce, index), &bound(total), chunk)
     }
 
-    /// Puts the nonce before and the chunks' tags behind a message whose chunks are sealed.
+    /// Prepends the nonce and appends the chunks' tags to a message whose chunks are sealed.
     pub fn finish(&self, message: &mut Message, nonce: u64, tags: &[[u8; TAG]]) {
         tags.iter().for_each(|tag| message.append(tag));
         message.push(&nonce.to_be_bytes());
-        // Other bytes each time, so another name.
+        // The bytes differ each time, and so does the name.
         message.name = nonce as u32;
     }
 
@@ -98,7 +97,7 @@ impl<C: Concurrency> Encrypt<C> {
             let chunks = message.bytes_mut().chunks_mut(CHUNK);
             let part = |chunk| Chunk { chunk, tag: [0; TAG], intact: false };
             let mut parts: Vec<_> = chunks.map(part).collect();
-            // Slaves share the key, not the module.
+            // Worker threads share the key, not the module.
             let key = &self.send;
             worker_pool.each(&mut parts, &|index, part| {
                 let tag = key.seal(of(nonce, index), &bound(total), part.chunk);
@@ -117,7 +116,7 @@ impl<C: Concurrency> Encrypt<C> {
                 sealed.is_some()
             })
         };
-        // Nothing leaves that is not encrypted.
+        // No unencrypted message leaves.
         if !sealed {
             return call.drop(message, Reason::Unsealed);
         }
@@ -129,7 +128,7 @@ impl<C: Concurrency> Encrypt<C> {
         let Some(nonce) = message.pull().map(u64::from_be_bytes) else {
             return call.drop(message, Reason::Malformed);
         };
-        // Before any work: the past can't be forged into the present.
+        // Checked before any work: an old message must not be replayed.
         match self.received.with(|window| window.standing(nonce)) {
             SequenceStatus::Newest | SequenceStatus::Late => {}
             SequenceStatus::Seen => return call.drop(message, Reason::Replayed),
@@ -164,7 +163,7 @@ impl<C: Concurrency> Encrypt<C> {
         self.opened(message, nonce, total, call, out);
     }
 
-    /// A message that authenticates.
+    /// Finishes a message that is authentic.
     fn opened(
         &self,
         mut message: Message,
@@ -173,7 +172,7 @@ impl<C: Concurrency> Encrypt<C> {
         call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
-        // Only what authenticates moves the window; two elements may have had the same one.
+        // Only an authentic message moves the window; two elements may have had the same one.
         match self.received.with(|window| window.mark(nonce)) {
             SequenceStatus::Newest | SequenceStatus::Late => {}
             SequenceStatus::Seen | SequenceStatus::Beyond => {
@@ -185,7 +184,7 @@ impl<C: Concurrency> Encrypt<C> {
     }
 }
 
-/// A message's length without the tags; `None` if there is none of this length.
+/// A message's length without the tags; `None` if no message has this length.
 fn plain(len: usize) -> Option<usize> {
     let chunks = len.div_ceil(CHUNK + TAG).max(1);
     let total = len.checked_sub(chunks * TAG)?;

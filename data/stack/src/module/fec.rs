@@ -1,17 +1,17 @@
-//! Forward error correction: after every k datagrams r parities, of which any make up for as many
-//! lost (Reed-Solomon over datagrams of a group).
+//! Forward error correction: after every k datagrams r parities follow, of which any number
+//! restores as many lost datagrams (Reed-Solomon over the datagrams of a group).
 //!
 //! | offset | what, big-endian |
 //! |---|---|
 //! | 0 | group, `u32` |
 //! | 4 | index in it: data below `k`, parities from `k` on, `u8` |
-//! | 5 | `k`: how many data datagrams the group has; 0 in data, which go before that is known, `u8` |
-//! | 6 | `r`: how many parities, `u8` |
+//! | 5 | `k`: the group's number of data datagrams; 0 in these, which are sent before it is known, `u8` |
+//! | 6 | `r`: the number of parities, `u8` |
 //! | 7 | the datagram, or the parity |
 //!
-//! What is coded of a datagram is its length, `u16`, and its bytes, padded to the longest of the
-//! group. A group that does not fill is closed after [`WAIT`]. Groups that wait are few; the
-//! oldest goes.
+//! The code covers each datagram's length, `u16`, and its bytes, padded to the longest of the
+//! group. A group that does not fill is closed after [`WAIT`]. The number of waiting groups is
+//! small; the oldest is dropped.
 
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use selvedge_units::{Duration, Instant};
@@ -25,7 +25,7 @@ const GROUPS_MAX: usize = 32;
 /// How long a group stays open.
 pub(crate) const WAIT: Duration = Duration::from_millis(5);
 
-/// Adds parities, and restores from them.
+/// Adds parities, and restores datagrams from them.
 #[derive(Debug)]
 pub struct Fec<C: Concurrency = SingleThreaded> {
     data: u8,
@@ -42,18 +42,18 @@ struct Sending {
     made: u32,
 }
 
-/// A group at the receiver: what came of it, by index.
+/// A group at the receiver: its shards, by index.
 #[derive(Debug)]
 struct Group {
     number: u32,
-    /// `k`, `r` and the length of a shard, as the first parity says.
+    /// `k`, `r` and the length of a shard, as the first parity states them.
     shape: Option<(u8, u8, usize)>,
     shards: Vec<Option<Vec<u8>>>,
     done: bool,
 }
 
 impl<C: Concurrency> Fec<C> {
-    /// `parities` (1 ..= 64) after every `data` (1 ..= 64) datagrams.
+    /// Sends `parities` (1 ..= 64) after every `data` (1 ..= 64) datagrams.
     #[must_use]
     pub fn new(data: u8, parities: u8) -> Self {
         Self {
@@ -83,14 +83,14 @@ impl<C: Concurrency> Fec<C> {
         }
     }
 
-    /// Sends the parities of the open group and opens the next.
+    /// Sends the parities of the open group and opens the next one.
     fn close(&self, sending: &mut Sending, call: &Call<'_, C>, out: &mut Outputs) {
         let shards = std::mem::take(&mut sending.shards);
         let (group, count) = (sending.group, shards.len() as u8);
         (sending.since, sending.group) = (None, group.wrapping_add(1));
         let longest = shards.iter().map(Vec::len).max().unwrap_or(0).next_multiple_of(2);
         let coder = ReedSolomonEncoder::new(shards.len(), self.parities.into(), longest);
-        // The counts are within what the code allows, so is the length.
+        // The counts and the length are within the limits of the code.
         let Ok(mut coder) = coder else { return };
         for mut shard in shards {
             shard.resize(longest, 0);
@@ -123,7 +123,7 @@ impl<C: Concurrency> Fec<C> {
     }
 }
 
-/// Adds a datagram or a parity to its group, and restores what that makes up for.
+/// Adds a datagram or a parity to its group, and restores the datagrams that this makes possible.
 fn join<C: Concurrency>(
     groups: &mut Vec<Group>,
     number: u32,
@@ -163,7 +163,7 @@ fn join<C: Concurrency>(
     restore(group, call, out);
 }
 
-/// Restores what is missing, if enough is there.
+/// Restores the missing datagrams, if there are enough parities.
 fn restore<C: Concurrency>(group: &mut Group, call: &Call<'_, C>, out: &mut Outputs) {
     let Some((k, r, len)) = group.shape.filter(|_| !group.done) else { return };
     let k = usize::from(k);

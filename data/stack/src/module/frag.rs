@@ -1,15 +1,14 @@
-//! Fragmentation: large messages as several small ones, put together at the other end.
+//! Fragmentation: large messages are sent as several small ones, and reassembled at the other end.
 //!
 //! | offset | what, big-endian |
 //! |---|---|
-//! | 0 | the message's name, `u32`: the same when it is sent again |
-//! | 4 | where in it this fragment lies, `u32`, a multiple of the unit |
+//! | 0 | the message's name, `u32`: the same in a retransmission |
+//! | 4 | the fragment's offset in the message, `u32`, a multiple of the unit |
 //! | 8 | bytes of the whole message, `u32` |
 //! | 12 | the unit: bytes of each fragment but the last, `u16` |
 //!
-//! A message that is sent again completes what arrived of it before, so under loss each round
-//! needs only what is still missing. Memory is bounded: the message that has waited longest
-//! without a new fragment goes.
+//! A retransmission completes the fragments that arrived before, so under loss each round needs only the
+//! missing ones. Memory is bounded: the message that has waited longest without a new fragment is dropped.
 
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use crate::concurrency::{Concurrency, SingleThreaded, State};
@@ -17,15 +16,15 @@ use crate::contract::MESSAGE_MAX;
 use crate::message::Message;
 
 const HEADER: usize = 14;
-/// The smallest datagram worth having, header included.
+/// The smallest useful datagram, header included.
 pub const FRAGMENT_MIN: usize = 128;
-/// More in a message than its own bytes: the headers of the modules above.
+/// The largest message with the headers of the modules above.
 const LARGEST: usize = MESSAGE_MAX.0 as usize + 65_536;
 const PARTIAL_MAX: usize = 64;
 const BYTES_MAX: usize = 8 << 20;
 const UNIT_MIN: usize = 64;
 
-/// Cuts and joins.
+/// Fragments and reassembles.
 #[derive(Debug)]
 pub struct Frag<C: Concurrency = SingleThreaded> {
     unit: usize,
@@ -49,7 +48,7 @@ struct Partial {
 }
 
 impl<C: Concurrency> Frag<C> {
-    /// Fragments of at most so many bytes, header included; at least [`FRAGMENT_MIN`].
+    /// Makes fragments of at most `size` bytes, header included; at least [`FRAGMENT_MIN`].
     #[must_use]
     pub fn new(datagram: usize) -> Self {
         let unit = datagram.max(FRAGMENT_MIN) - HEADER;
@@ -152,7 +151,7 @@ impl Partials {
             self.bytes -= oldest.message.len();
             call.drop(oldest.message, Reason::NoRoom);
         }
-        // All of it is written before it goes on.
+        // All of it is written before the message is passed on.
         let message = Message::of_len(total, call.buffers);
         self.bytes += total;
         let parts = total.div_ceil(unit);

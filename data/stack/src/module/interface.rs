@@ -1,4 +1,4 @@
-//! What all protocol modules have in common: their interface, and what they are given.
+//! The interface of all protocol modules, and its arguments.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use selvedge_units::Instant;
 use crate::concurrency::{Concurrency, Counter, SingleThreaded};
 use crate::message::{Buffers, Message};
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the application to the network.
@@ -21,24 +21,24 @@ pub trait Module<C: Concurrency>: fmt::Debug {
     /// Its name in the line of text.
     fn name(&self) -> &'static str;
 
-    /// Takes one message in one direction and says by `out` what comes of it. Bounded work.
+    /// Handles one message of one direction, and puts the resulting messages into `out`. Bounded work.
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_, C>, out: &mut Outputs);
 
-    /// Puts before `header` what [`Module::handle`] would put before a message of the header's bytes
-    /// and these parts; `false` from a module that does more than that, or nothing always. So a
-    /// message need not be copied to get its headers.
+    /// Prepends to `header` what [`Module::handle`] would prepend to a message of the header's
+    /// bytes and these parts. Returns `false` if the module does more than that, or does not always
+    /// do it. So a message need not be copied to get its headers.
     fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_, C>) -> bool {
         let _ = (header, parts, call);
         false
     }
 
-    /// How much of its work on a message is behind a lock of its state.
+    /// The part of its work on a message that needs a lock of its state.
     fn critical(&self, direction: Direction) -> Critical {
         let _ = direction;
         Critical::Nothing
     }
 
-    /// Does what is due by now: retransmissions, acknowledgements, expiry.
+    /// Runs what is due by now: retransmissions, acknowledgements, expiry.
     fn handle_timeout(&self, call: &Call<'_, C>, out: &mut Outputs) {
         let _ = (call, out);
     }
@@ -48,24 +48,24 @@ pub trait Module<C: Concurrency>: fmt::Debug {
         None
     }
 
-    /// Whether it takes the message with this ticket now, without exceeding its memory.
+    /// Whether the module accepts the message with this ticket now, within its memory.
     fn takes(&self, ticket: u64) -> bool {
         let _ = ticket;
         true
     }
 
-    /// Whether nothing that was sent is still on its way, as far as it can know.
+    /// Whether all sent messages have arrived, as far as the module can know.
     fn is_acknowledged(&self) -> bool {
         true
     }
 
-    /// Whether it has given up the peer.
+    /// Whether the module has given up the peer.
     fn has_lost_peer(&self) -> bool {
         false
     }
 }
 
-/// What only one element at a time can do of a module's work on a message.
+/// The part of a module's work on a message that only one element at a time can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Critical {
     /// Nothing, or next to nothing.
@@ -73,57 +73,57 @@ pub enum Critical {
     Nothing,
     /// Marking a number as seen.
     Window,
-    /// All of it, but for what grows with its bytes.
+    /// All of it, except the part that grows with the message's bytes.
     Whole,
 }
 
-/// What a module is given besides the message and its own state.
+/// The arguments of a module besides the message and its own state.
 #[derive(Debug)]
 pub struct Call<'a, C: Concurrency = SingleThreaded> {
     /// The connection.
     pub connection: &'a Connection<C>,
-    /// The time.
+    /// The current time.
     pub now: Instant,
-    /// Buffers for messages that it makes, and for those that end with it.
+    /// Buffers for messages that the module makes or drops.
     pub buffers: &'a Buffers<C>,
 }
 
 impl<C: Concurrency> Call<'_, C> {
-    /// The message ends here, for this reason.
+    /// Drops the message, for this reason.
     pub fn drop(&self, message: Message, why: Reason) {
         self.connection.count(why);
         self.buffers.recycle(message);
     }
 }
 
-/// Where messages go from a module, in order.
+/// The messages that leave a module, with their directions, in order.
 #[derive(Debug, Default)]
 pub struct Outputs {
     messages: Vec<(Direction, Message)>,
 }
 
 impl Outputs {
-    /// To the module below.
+    /// Sends a message to the module below.
     pub fn down(&mut self, message: Message) {
         self.messages.push((Direction::Down, message));
     }
 
-    /// To the module above.
+    /// Sends a message to the module above.
     pub fn up(&mut self, message: Message) {
         self.messages.push((Direction::Up, message));
     }
 
-    /// Onward, whichever way it went.
+    /// Sends a message on, in its direction.
     pub fn forward(&mut self, direction: Direction, message: Message) {
         self.messages.push((direction, message));
     }
 
-    /// All, which empties it.
+    /// Takes all messages.
     pub fn drain(&mut self) -> impl Iterator<Item = (Direction, Message)> + '_ {
         self.messages.drain(..)
     }
 
-    /// Whether nothing came.
+    /// Whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
@@ -131,41 +131,41 @@ impl Outputs {
 }
 
 selvedge_units::named! {
-    /// Why a message went no further.
+    /// Why a message was dropped.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(usize)]
     pub enum Reason {
-        /// A checksum or a stated length does not agree with the bytes.
+        /// A checksum or a stated length does not match the bytes.
         Corrupt = "corrupt",
-        /// A header makes no sense.
+        /// A header is invalid.
         Malformed = "malformed",
-        /// It was received before.
+        /// The message was received before.
         Duplicate = "duplicate",
-        /// Newer ones were delivered meanwhile.
+        /// Newer messages were delivered meanwhile.
         Late = "late",
-        /// Its nonce was used before.
+        /// The nonce was used before.
         Replayed = "replayed",
-        /// It does not authenticate.
+        /// The message is not authentic.
         Forged = "forged",
-        /// It can't be encrypted, so it is not sent.
+        /// The message can't be encrypted, so it is not sent.
         Unsealed = "unsealed",
-        /// Larger than this stack takes.
+        /// The message is larger than this stack carries.
         TooLarge = "too large",
-        /// Memory for messages in parts is used up; the oldest goes.
+        /// The memory for incomplete messages is used up; the oldest is dropped.
         NoRoom = "no room",
-        /// Beyond the window that was granted.
+        /// The message is beyond the granted window.
         OutOfWindow = "out of window",
-        /// For another connection.
+        /// The message is for another connection.
         Stranger = "stranger",
-        /// Held to its contract.
+        /// The sender was held to its contract.
         Policed = "policed",
     }
 }
 
-/// A connection: what all its modules share.
+/// A connection: the state that all its modules share.
 #[derive(Debug)]
 pub struct Connection<C: Concurrency = SingleThreaded> {
-    /// The number by which datagrams say whose they are; the same on both hosts.
+    /// The number by which datagrams state their connection; the same on both hosts.
     pub id: u32,
     /// Whether the application has too much to read: 1, or 0.
     full: C::Counter,
@@ -173,30 +173,30 @@ pub struct Connection<C: Concurrency = SingleThreaded> {
 }
 
 impl<C: Concurrency> Connection<C> {
-    /// A connection with nothing counted.
+    /// A connection with all counts at zero.
     #[must_use]
     pub fn new(id: u32) -> Self {
         let zero = |_| C::Counter::new(0);
         Self { id, full: zero(Reason::Corrupt), dropped: Reason::ALL.map(zero) }
     }
 
-    /// Whether the application has so much to read that it should get nothing more.
+    /// Whether the application has so much to read that it should get no more.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.full.load() != 0
     }
 
-    /// Says so, or that there is room again.
+    /// Sets whether the application has too much to read.
     pub fn set_full(&self, full: bool) {
         self.full.store(u64::from(full));
     }
 
-    /// Counts a message that went no further.
+    /// Counts a dropped message.
     pub fn count(&self, why: Reason) {
         self.dropped[why as usize].add(1);
     }
 
-    /// How many went no further for this reason.
+    /// The number of messages that were dropped for this reason.
     #[must_use]
     pub fn dropped(&self, why: Reason) -> u64 {
         self.dropped[why as usize].load()

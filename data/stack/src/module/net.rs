@@ -1,4 +1,4 @@
-//! The network end: whose a datagram is, how long, and whether it arrived as it was sent.
+//! The network end: it marks each datagram with its connection, its length and a checksum.
 //!
 //! | offset | what, big-endian |
 //! |---|---|
@@ -10,15 +10,15 @@ use super::interface::{Call, Direction, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// The largest datagram: what UDP over IPv4 carries.
+/// The largest datagram: the limit of UDP over IPv4.
 pub const DATAGRAM_MAX: usize = 65_507;
-/// Of it, what is left to the modules above, and to the secure layer below.
+/// The part of it that is left to the modules above, without the secure layer below.
 pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER - selvedge_data_net_secure::OVERHEAD;
 pub(crate) const HEADER: usize = 10;
-/// A message that is wrapped has at most so many parts.
+/// The largest number of parts of a wrapped message.
 const PARTS_MAX: usize = 8;
 
-/// Makes datagrams of messages, and of datagrams messages.
+/// Turns messages into datagrams, and datagrams into messages.
 #[derive(Debug, Default)]
 pub struct Net;
 
@@ -29,7 +29,7 @@ fn sum(front: &[u8], payload: &[&[u8]]) -> u32 {
     sum.finalize()
 }
 
-/// The header of these bytes, which are at most [`PAYLOAD_MAX`].
+/// The header for these bytes, of which there are at most [`PAYLOAD_MAX`].
 fn header(connection: u32, payload: &[&[u8]]) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let len: usize = payload.iter().map(|part| part.len()).sum();
@@ -41,7 +41,7 @@ fn header(connection: u32, payload: &[&[u8]]) -> [u8; HEADER] {
 }
 
 impl Net {
-    /// Whose a datagram says it is; `None` if it is too short to say.
+    /// The connection that a datagram states; `None` if it is too short.
     #[must_use]
     pub fn connection(datagram: &[u8]) -> Option<u32> {
         datagram.first_chunk().copied().map(u32::from_be_bytes)

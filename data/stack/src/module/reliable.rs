@@ -1,15 +1,14 @@
-//! Reliable transport: each message once, in order; message-oriented, with selective
+//! Reliable transport: each message once, in order. It is message-oriented, with selective
 //! retransmission, a fixed window, and an acknowledgement module of its own.
 //!
 //! | offset | data | acknowledgement |
 //! |---|---|---|
 //! | 0 | 1 | 2 |
 //! | 1 | the message's number, `u64`, big-endian | the next number wanted, `u64` |
-//! | 9 | the message | which of the 256 numbers behind that one are here, a bit each |
+//! | 9 | the message | the received ones of the 256 numbers from that one on, a bit each |
 //!
-//! As in the paper the window does not adapt: it is what the receiver has room for. What is lost
-//! is told from what overtook it (RFC 8985's rule, by times of sending), or by a time-out after
-//! RFC 6298.
+//! As in the paper the window does not adapt: it is the room of the receiver. A loss is detected by messages
+//! that overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out after RFC 6298.
 
 mod ack;
 mod format;
@@ -39,7 +38,7 @@ impl<C: Concurrency> Default for Reliable<C> {
 }
 
 impl<C: Concurrency> Reliable<C> {
-    /// Gives up a peer that acknowledges nothing for so long.
+    /// Gives up a peer that acknowledges nothing for this long.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
         Self {
@@ -48,7 +47,7 @@ impl<C: Concurrency> Reliable<C> {
         }
     }
 
-    /// Messages sent again so far.
+    /// The number of retransmissions so far.
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
         self.sender.with(|sender| sender.retransmissions)

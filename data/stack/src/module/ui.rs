@@ -1,5 +1,6 @@
-//! The user interface. Its proxy part, which copies, runs where the application calls it
-//! ([`Stack::handle_message`](crate::stack::Stack::handle_message)); this is the remote part: the largest message.
+//! The user interface. Its proxy part, which copies, runs in the application's call
+//! ([`Stack::handle_message`](crate::stack::Stack::handle_message)); this is the remote part, which
+//! checks the size.
 
 use super::interface::{Call, Direction, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
@@ -12,7 +13,7 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Lets messages of at most so many bytes pass.
+    /// Accepts messages of at most this size.
     #[must_use]
     pub const fn new(largest: usize) -> Self {
         Self { largest }

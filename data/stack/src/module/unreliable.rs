@@ -1,8 +1,8 @@
 //! Unreliable transport: connection-oriented, each message at most once.
 //!
-//! The header is the message's number, `u64`, big-endian. Messages are delivered as they come;
-//! with `ordered`, those that newer ones overtook are dropped, at the end of their way
-//! ([`Delivery`](crate::deliver::Delivery)), since elements may exchange them for a moment.
+//! The header is the message's number, `u64`, big-endian. Messages are delivered in the order of
+//! arrival. With `ordered`, messages that newer ones overtook are dropped at the end of their way
+//! ([`Delivery`](crate::deliver::Delivery)), since elements may briefly reorder them.
 
 use selvedge_data_net_secure::{SequenceStatus, Window};
 

@@ -18,7 +18,7 @@ fn ends(line: &str) -> [Stack; 2] {
         .map(|keys| Stack::new(ConnectionModules::new(&composition, 7, Some(&keys)).unwrap()))
 }
 
-/// A message that says which it is all over.
+/// A message in which every part shows its number.
 fn message(n: u64, size: usize) -> Vec<u8> {
     let mut state = n ^ 0x5555_1234;
     let mut bytes: Vec<u8> = (0..size)
@@ -67,7 +67,7 @@ impl Run {
         }
     }
 
-    /// Sends `count` messages from both ends, then waits until nothing is under way.
+    /// Sends `count` messages from both ends, then waits until none is in flight.
     fn go(&mut self, count: u64) {
         let mut sent = [0; 2];
         for _ in 0..2_000_000 {
@@ -213,7 +213,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
             from.recycle(datagram);
         }
     };
-    // For much longer than a silent peer is borne, it takes nothing.
+    // For much longer than the limit for a silent peer, it takes no messages.
     while now < Instant::ZERO + Duration::from_secs(120) {
         while end.handle_message(now, &message(sent, 50)).is_ok() {
             sent += 1;
@@ -325,7 +325,7 @@ fn wrapping_gives_the_headers_that_the_modules_give() {
         whole.handle_message(Instant::ZERO, &bytes).unwrap();
         let datagram = whole.poll_transmit().unwrap();
         assert_eq!([header.bytes(), &bytes].concat(), datagram.bytes(), "{line}");
-        // What the modules would drop is not wrapped either.
+        // Messages that the modules would drop are not wrapped either.
         let large = vec![0; crate::module::DATAGRAM_MAX];
         assert!(wrapping.line().wrap(&[&large], 1, Instant::ZERO).is_none(), "{line}");
         assert!(wrapping.line().wrap(&[&bytes[..]; 9], 1, Instant::ZERO).is_none(), "{line}");

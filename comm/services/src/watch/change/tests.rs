@@ -1,5 +1,5 @@
-//! Changes really go through the kernel: posted ones do what system calls do, in order; what makes no sense
-//! is refused there and counted. Where BPF may not be loaded, that is said.
+//! Changes really pass through the kernel. Posted ones have the effects of system calls, in order;
+//! the kernel refuses and counts invalid ones. Where BPF may not be loaded, the tests state so.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration as StdDuration;
@@ -11,9 +11,9 @@ use crate::watch::{WatchOptions, now};
 use selvedge_os_bpf::ProgramError;
 use selvedge_tests_wait::until;
 
-/// Threads that do not run: beyond what any machine of tests has.
+/// Threads that do not run: their numbers are above those of any test machine.
 const FIRST: u32 = 4_000_000;
-/// Records of 24 bytes in a ring of 4096.
+/// The number of records of 24 bytes in a ring of 4096.
 const ROOM: u64 = 170;
 
 fn start(service: Service, way: ChangePath) -> Option<Watch> {
@@ -41,20 +41,20 @@ fn started(wish: WatchOptions, way: ChangePath) -> Option<Watch> {
     }
 }
 
-/// What comes to an address.
+/// Watches data that arrives at an address.
 fn data_at(to: SocketAddr) -> WatchOptions {
     let kinds = vec!["data".to_owned()];
     WatchOptions { kinds, port: Some(to.port()), ..WatchOptions::new(Service::Socket) }
 }
 
-/// Waits for the kernel's program to have taken all that was posted, by itself.
+/// Waits until the kernel's program has read all posted changes by itself.
 fn taken(watch: &Watch) -> Tally {
     let waits = || watch.change_ring.as_ref().is_some_and(|change_ring| change_ring.waiting() > 0);
     until("the taking of posts", || !waits());
     watch.tally()
 }
 
-/// A record such as nobody but a scribbler posts.
+/// Posts a malformed record.
 fn scribble(watch: &mut Watch, record: &[u8]) {
     assert!(watch.change_ring.as_mut().unwrap().put(record));
     watch.notify_kernel();
@@ -141,16 +141,16 @@ fn the_kernel_refuses_what_makes_no_sense() {
         good[..15].to_vec(),
         [&good[..], &[0]].concat(),
         vec![2; 200],
-        // No such kind.
+        // An unknown kind.
         record(4, FIRST, 5),
         record(u32::MAX, 0, 0),
-        // Threads that there cannot be, spans that would wrap.
+        // Impossible threads, and spans that would wrap.
         record(2, 0, 5),
         record(2, THREAD_MAX + 1, 5),
         record(2, u32::MAX, 5),
         record(2, FIRST, SPAN_MAX.0 + 1),
         record(1, 0, u64::MAX),
-        // About a thread where there is none, a value where there is none, one that has no deadline.
+        // A thread where none belongs, a value where none belongs, and a thread without a deadline.
         record(0, 7, 1),
         record(1, 7, 1),
         record(3, FIRST, 9),
@@ -164,7 +164,7 @@ fn the_kernel_refuses_what_makes_no_sense() {
         assert_eq!(watch.jobs().unwrap(), [(FIRST, Duration(5))], "{bad:?}");
         assert_eq!(settings(&watch), (0, 0));
     }
-    // More than there is room for: the kernel says so once the map is full.
+    // More than there is room for: the kernel reports it once the map is full.
     for thread in 1..=1100 {
         while watch.post(Change::Job { thread, within: Duration(9) }).is_err() {
             taken(&watch);
@@ -181,7 +181,7 @@ fn the_kernel_refuses_what_makes_no_sense() {
 fn a_scribbled_ring_stops_no_occurrence() {
     let Some(mut watch) = start(Service::Sched, ChangePath::Posted) else { return };
     let change_ring = watch.change_ring.as_mut().unwrap();
-    // A length beyond all, then a place that is none: neither is taken, nothing hangs.
+    // An oversized length, then an invalid position: neither is read, and nothing hangs.
     assert!(change_ring.put(&record(2, FIRST, 5)));
     change_ring.corrupt_length(1 << 29);
     watch.notify_kernel();
@@ -219,7 +219,7 @@ fn what_user_space_knows_to_be_wrong_is_not_posted() {
 
 #[test]
 fn a_full_ring_is_told_and_loses_nothing() {
-    // Nothing occurs on a port that nobody knows, so nothing is taken.
+    // Nothing occurs on an unused port, so no change is read.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = silent.local_addr().unwrap();
     let Some(mut watch) = started(data_at(to), ChangePath::Posted) else { return };
@@ -231,10 +231,10 @@ fn a_full_ring_is_told_and_loses_nothing() {
         assert!(matches!(error, ServiceError::Full { waiting: ROOM }), "{error}");
     }
     assert_eq!((settings(&watch).0, watch.tally().posted), (0, 0));
-    // One tick has them done, all and in order; then there is room again.
+    // One tick applies all changes in order; then there is room again.
     watch.tick().unwrap();
     assert_eq!((settings(&watch).0, watch.tally().posted), (ROOM, ROOM));
-    // A threshold holds for the very next occurrence.
+    // A threshold applies to the very next occurrence.
     watch.post(Change::Threshold(1 << 40)).unwrap();
     silent.send_to(b"less than that", to).unwrap();
     until("the first", || watch.tally().occurred == 1);
@@ -263,14 +263,14 @@ fn an_interval_that_is_posted_is_kept_by_the_timer() {
             counts.extend(std::iter::from_fn(|| watch.poll(now())).map(|event| event.count));
         }
         assert!(counts.len() > 1 && counts[0] == 1, "{counts:?}");
-        // Longer ones come by the timer too, though nothing occurs.
+        // Longer intervals also take effect by the timer, though nothing occurs.
         watch.post(Change::Interval(Duration::from_secs(3600))).unwrap();
         taken(&watch);
         assert_eq!(settings(&watch).1, Duration::from_secs(3600).0, "{way}");
     }
 }
 
-/// Prints what a change costs by each way, in one run: `cargo test --release -- --ignored --nocapture`.
+/// Prints the cost of a change by each path, in one run: `cargo test --release -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn what_a_posted_change_costs() {
@@ -283,7 +283,7 @@ fn what_a_posted_change_costs() {
         let began = now();
         for at in 0..BATCH {
             let (thread, within) = job(at);
-            // Taken by the switches of threads meanwhile, or else by the tick.
+            // Read at thread switches meanwhile, or by the tick.
             watch.post(Change::Job { thread, within }).unwrap();
         }
         posted.push(now().since(began).0 as f64 / BATCH as f64);

@@ -1,4 +1,4 @@
-//! How connections and endpoints end, and that nobody waits for them for ever.
+//! How connections and endpoints end, and that no caller waits for them for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -22,7 +22,7 @@ use crate::threads::ElementThreads;
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 
-/// What `f` gives on a thread of its own; a thread that hangs fails the test and is left behind.
+/// The result of `f` on a thread of its own; a thread that hangs fails the test and is left behind.
 fn soon<T: Send + 'static>(payload: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(f()));
@@ -49,7 +49,7 @@ fn connections_outlive_their_endpoints() {
     let end = block_on_for(there.take_async(), LONG).expect("it is told");
     assert_eq!(end.unwrap_err(), RecvError::Closed);
     drop(there);
-    // The thread goes with the last connection, and the socket with it.
+    // The thread ends with the last connection, and the socket with it.
     let begun = Instant::now();
     while let Err(error) = Endpoint::bind(address, Options::default()) {
         assert!(begun.elapsed() < LONG.into(), "the endpoint's thread ends: {error}");
@@ -91,14 +91,14 @@ fn connections_whose_peers_are_gone_are_closed_together() {
         .map(|_| {
             let here = a.connect(b.address(), "ui | reliable | net", easy, easy).unwrap();
             let there = b.accept(LONG).expect("the other end");
-            // As if its host had lost its power.
+            // As if the peer's host had lost power.
             here.shared.remove_connection(here.id);
             there
         })
         .collect();
     let begun = Instant::now();
     soon("they are closed", move || Connection::close_all(ghosts));
-    // One after the other they take twice as long at the least.
+    // Closed one after the other, they would take at least twice as long.
     let (taken, each) = (begun.elapsed(), Duration::from_millis(500));
     assert!(taken < (each * count / 2).into(), "{taken:?}");
     assert!(b.view().connections.is_empty());
@@ -116,7 +116,7 @@ fn who_closes_while_the_other_sends_stops_him_at_once() {
         assert!(begun.elapsed() < LONG.into(), "it is told");
         std::thread::yield_now();
     }
-    // What nobody will acknowledge is not waited for.
+    // Flushing does not wait for acknowledgements of a peer that is gone.
     soon("flush", move || here.flush(LONG));
     assert!(begun.elapsed() < (LONG / 2).into());
 }
@@ -130,7 +130,7 @@ fn the_end_is_told_however_the_stream_is_held() {
     };
     let (a, _b, here, there) =
         pair_of(LINE, bound(Options { meta, ..Options::default() }), endpoint(None));
-    // More than this host can do was seen of it.
+    // The manager sees a load that exceeds this host's capacity.
     let (mut events, now) = (Vec::new(), a.shared.clock.now());
     let much =
         TrafficSample { messages: 1 << 40, largest: Bytes(1 << 20), ..TrafficSample::default() };
@@ -150,7 +150,7 @@ fn the_end_is_told_however_the_stream_is_held() {
 #[test]
 fn who_reads_nothing_can_still_send() {
     let (_a, _b, here, there) = pair(LINE);
-    // Until nothing more is taken there.
+    // Sends until the peer accepts no more.
     let mut sent = 0_u32;
     while there.send(&sent.to_be_bytes(), Duration::from_millis(100)) == Ok(()) {
         sent += 1;
@@ -171,20 +171,20 @@ fn a_quiet_peer_lives_and_a_gone_one_is_told() {
     let options = || Options { silence: Duration::from_secs(2), ..Options::default() };
     let (_a, _b, here, there) =
         pair_of("ui | unreliable | net", bound(options()), bound(options()));
-    // Nothing goes back by itself.
+    // The peer sends nothing back by itself.
     let (begun, mut came) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(5).into() {
         here.send(b"one way", LONG).unwrap();
         came += usize::from(there.take(Duration::from_millis(50)).is_ok());
     }
     assert!(came > 0);
-    // As if its host had lost its power.
+    // As if the peer's host had lost power.
     there.shared.remove_connection(there.id);
     assert_eq!(here.take(LONG).unwrap_err(), RecvError::PeerLost);
     assert_eq!(here.send(b"anybody?", LONG), Err(SendError::PeerLost));
 }
 
-/// Drops a connection when it is woken, as a runtime that has shut down does.
+/// A waker that drops a connection, as a runtime that has shut down does.
 struct Dropping(Mutex<Option<Connection>>, Mutex<mpsc::Sender<()>>);
 
 impl Wake for Dropping {
@@ -231,7 +231,7 @@ fn a_posted_buffer_that_must_wait_is_not_lost() {
 #[test]
 fn nobody_waits_behind_one_that_waits_for_room() {
     let (_a, b, here, _there) = pair("ui | reliable | net");
-    // The peer answers nothing any more.
+    // The peer no longer answers.
     let socket_reader = lock(&b.shared.socket_reader);
     let begun = Instant::now();
     let mut full = Ok(());

@@ -1,4 +1,4 @@
-//! Contracts that both ends agree on while their connection lives.
+//! Contracts that both ends agree on during the life of their connection.
 
 use std::time::Instant;
 
@@ -13,14 +13,14 @@ use crate::sync::lock;
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 
-/// The contracts that hold at an end, of what it sends and of what it receives.
+/// The contracts that hold at an end, for sent and for received messages.
 fn stated(connection: &Connection) -> [Contract; 2] {
     let manager = lock(&connection.shared.manager);
     connection.streams.map(|id| manager.declared(id).expect("it is open"))
 }
 
 fn one() -> super::Endpoint {
-    // Decisions of the manager's own have no part in this.
+    // The manager must not decide anything by itself here.
     let meta = super::ManagerSettings {
         activation: Duration::from_secs(1 << 30),
         ..super::ManagerSettings::default()
@@ -32,7 +32,7 @@ fn one() -> super::Endpoint {
 fn both_hosts_take_it_or_neither_does() {
     let (a, b, here, there) = pair_of(LINE, one(), one());
     let easy = contract(Duration::from_millis(100), 1000);
-    // What one host can send,
+    // A load that one host can send,
     let (c, mut every) = (one(), Duration::from_millis(10));
     for _ in 0..24 {
         let more = contract(Duration(every.0 / 2), 1000);
@@ -40,7 +40,7 @@ fn both_hosts_take_it_or_neither_does() {
         every = Duration(every.0 / 2);
         drop((b.accept(LONG), connection));
     }
-    // from so many hosts that the listener takes no more, slower and slower.
+    // from enough hosts that the listener accepts no more, slower and slower.
     let mut busy = Vec::new();
     for slower in [1, 2, 4, 8, 16] {
         let full = (0..40).find_map(|_| {
@@ -63,7 +63,7 @@ fn both_hosts_take_it_or_neither_does() {
     assert_eq!(peer, b.address());
     assert!(why.contains("lower the rate") || why.contains("ask for"), "{why}");
     assert_eq!([stated(&here), stated(&there)], before);
-    // Without it there is room, and in the other direction as well.
+    // Without that load there is room, and in the other direction as well.
     drop(busy);
     let begun = Instant::now();
     while b.view().connections.len() > 1 {
@@ -86,7 +86,7 @@ fn what_does_not_fit_here_is_not_asked_there() {
     let (_a, _b, here, there) = pair_of(LINE, one(), one());
     let mut firm = contract(Duration::from_millis(100), 1000);
     firm.quality.promise = Promise::Firm;
-    // Less than the way alone takes.
+    // Less than the network path alone takes.
     firm.quality.delay = Duration(1);
     let refused = here.renegotiate(Direction::Down, firm).unwrap_err().to_string();
     assert!(
@@ -111,7 +111,7 @@ fn ends_that_ask_at_once_end_with_one_contract() {
                 assert!(refused.to_string().contains("try again"), "{refused}");
             }
         });
-        // What was taken back is agreed on as well, without anybody who waits for it.
+        // A withdrawal is negotiated as well, without a caller that waits for it.
         let begun = Instant::now();
         while stated(&here)[0] != stated(&there)[1] {
             assert!(begun.elapsed() < LONG.into(), "{:?}, {:?}", stated(&here), stated(&there));

@@ -32,7 +32,7 @@ fn another(a: &Endpoint, b: &Endpoint) -> (Connection, Connection) {
 fn a_thread_that_only_waits_leaves_the_socket_to_others() {
     let (_a, b, _here, there) = pair(LINE);
     let shared = Arc::clone(&there.shared);
-    // Without a connection the endpoint's thread ends, so nothing else asks for the socket's lock.
+    // Without a connection the endpoint's thread ends, so no other thread locks the socket.
     shared.remove_connection(there.id);
     drop(b);
     // Another thread is in `recv` already.

@@ -1,4 +1,4 @@
-//! The manager's look at all streams: what is wrong with each, and what is done about it (section 4.3).
+//! The manager's sample of all streams: it finds deviations and reacts to them (section 4.3).
 
 use selvedge_units::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::model::StreamId;
 const SLACK: u64 = 16;
 
 impl Manager {
-    /// Looks at all streams: `observed` gives what was seen of each since the look before. What
-    /// has been wrong for the activation delay is acted upon now.
+    /// Samples all streams: `samples` returns the traffic of each since the last sample. Deviations
+    /// that have lasted for the activation delay are acted upon now.
     pub fn sample(
         &mut self,
         now: Instant,
@@ -62,8 +62,8 @@ impl Manager {
         self.react(now, elapsed, exceeded, &due, events);
     }
 
-    /// First those that send more than was granted; those that only suffer if nobody did
-    /// (`exceeded`), since that is the likelier cause.
+    /// Reacts first to streams that exceed their grant. Streams that are only late are improved
+    /// only if no stream did (`exceeded`), since excess is the likelier cause.
     fn react(
         &mut self,
         now: Instant,
@@ -91,8 +91,7 @@ impl Manager {
         }
     }
 
-    /// The stream's own traffic exceeds what was granted: the heuristic with the traffic as it is,
-    /// or policing.
+    /// Handles a stream that exceeds its grant: by the heuristic with the traffic as it is, or by policing.
     fn handle_excess(
         &mut self,
         id: StreamId,
@@ -143,7 +142,7 @@ impl Manager {
     }
 }
 
-/// The traffic descriptor of what was seen; never less than what was granted.
+/// The traffic descriptor of the observed traffic; never less than the grant.
 fn actual(granted: Traffic, seen: &TrafficSample, elapsed: Duration) -> Traffic {
     let expected = elapsed.0 / granted.average.0.max(1) + granted.burst();
     let average = if seen.messages > expected + expected / SLACK {

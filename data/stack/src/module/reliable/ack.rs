@@ -9,24 +9,23 @@ use super::format::{ACK, BITS, WINDOW, WINDOW_BYTES};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// An acknowledgement goes at once after so many messages, or so many bytes: a quarter of the
-/// window,
+/// An acknowledgement is sent at once after this number of messages, or of bytes: a quarter of the window;
 const EVERY: u32 = WINDOW as u32 / 4;
 const EVERY_BYTES: usize = WINDOW_BYTES / 4;
-/// or so long after the first that waits for one.
+/// or this long after the first message that waits for one.
 const DELAY: Duration = Duration::from_micros(500);
 
-/// What arrived.
+/// The received messages.
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     next: u64,
-    /// Those that came early; the first is `next`.
+    /// Messages that came early; the first has number `next`.
     early: VecDeque<Option<Message>>,
-    /// Messages not acknowledged yet, and since when.
+    /// The number of messages not acknowledged yet, and since when.
     unacknowledged: u32,
     bytes: usize,
     since: Option<Instant>,
-    /// The next acknowledgement goes at once.
+    /// Whether the next acknowledgement is sent at once.
     immediate: bool,
     sent: u32,
 }
@@ -42,7 +41,8 @@ impl Receiver {
         self.since.get_or_insert(call.now);
         message.ticket = number;
         if call.connection.is_full() && number >= self.next {
-            // It comes again. That we say what we have tells the peer that we live.
+            // The peer retransmits it. The acknowledgement of earlier messages shows the peer that
+            // this end lives.
             return call.drop(message, Reason::NoRoom);
         }
         self.unacknowledged += 1;
@@ -67,7 +67,7 @@ impl Receiver {
                     out.up(message);
                 }
             }
-            // A gap: the sender should know.
+            // The sender should learn of the gap.
             self.immediate |= !self.early.is_empty();
         }
         if self.immediate || self.unacknowledged >= EVERY || self.bytes >= EVERY_BYTES {

@@ -1,12 +1,12 @@
-//! What the two sides of reliable transport agree on: the window, and the kinds of messages.
+//! The agreement of both sides of reliable transport: the window, and the kinds of messages.
 
-/// Messages on their way at most; the receiver keeps as many that came early.
+/// The largest number of messages in flight; the receiver keeps as many early ones.
 pub(super) const WINDOW: u64 = 256;
-/// Bytes on their way at most, unless one message alone is larger.
+/// The largest number of bytes in flight, unless one message alone is larger.
 pub(super) const WINDOW_BYTES: usize = 1 << 20;
-/// What the first byte says: a message,
+/// The first byte of a message,
 pub(super) const DATA: u8 = 1;
-/// or an acknowledgement.
+/// and of an acknowledgement.
 pub(super) const ACK: u8 = 2;
-/// Bytes of the bits behind the next number.
+/// The size of the bitmap after the next number, in bytes.
 pub(super) const BITS: usize = WINDOW as usize / 8;

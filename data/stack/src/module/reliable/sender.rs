@@ -1,4 +1,4 @@
-//! The sending side: what is on its way, and when it goes again.
+//! The sending side: the messages in flight, and their retransmission.
 
 use std::collections::VecDeque;
 
@@ -12,25 +12,25 @@ use crate::message::Message;
 /// Bounds of the retransmission time-out, and its value before any sample.
 const RTO_MIN: Duration = Duration::from_millis(5);
 const RTO_MAX: Duration = Duration::from_secs(1);
-/// The upper bound for the last few messages: they are little for a link, nothing behind them says
-/// that they are lost, and of a large one in fragments one try in twenty may come through.
+/// The upper bound when only a few messages are in flight: they load a link little, no later
+/// message reveals their loss, and a large one in fragments may succeed in only one try in twenty.
 const RTO_MAX_OF_FEW: Duration = Duration::from_millis(100);
 const FEW: usize = 8;
 const RTO_FIRST: Duration = Duration::from_millis(100);
-/// How many go again in one tick.
+/// The largest number of retransmissions in one tick.
 const AGAIN_MAX: usize = 16;
 
-/// What was sent.
+/// The sender's state.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// The lowest number that is not acknowledged.
+    /// The lowest unacknowledged number.
     base: u64,
-    /// From `base` on.
+    /// The messages from `base` on.
     window: VecDeque<Slot>,
     bytes: usize,
-    /// Smoothed round trip and its variation; none before the first sample.
+    /// Smoothed round trip and its variation; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
-    /// When an acknowledgement last came, or something was sent into silence.
+    /// When an acknowledgement last came, or a message was sent while none was in flight.
     last_heard: Instant,
     give_up_after: Duration,
     pub(super) peer_lost: bool,
@@ -39,7 +39,7 @@ pub(super) struct Sender {
 
 #[derive(Debug)]
 enum Slot {
-    /// Not here yet: elements may bring messages out of order.
+    /// Not sent yet: elements may bring messages out of order.
     Absent,
     Sent(Sent),
     Acknowledged,
@@ -49,7 +49,7 @@ enum Slot {
 struct Sent {
     message: Message,
     at: Instant,
-    /// How often it has been sent again.
+    /// The number of its retransmissions.
     retransmissions: u32,
 }
 
@@ -82,7 +82,7 @@ impl Sender {
         out: &mut Outputs,
     ) {
         let number = message.ticket;
-        // The user interface asks `takes` first; twice the window allows for what was in pipes.
+        // The user interface calls `takes` first; twice the window allows for messages in pipes.
         if self.peer_lost || number < self.base || number - self.base >= 2 * WINDOW {
             return call.drop(message, Reason::OutOfWindow);
         }
@@ -101,7 +101,7 @@ impl Sender {
         self.window[at] = Slot::Sent(Sent { message, at: call.now, retransmissions: 0 });
     }
 
-    /// Takes an acknowledgement; `false` if it acknowledges what was never sent.
+    /// Handles an acknowledgement; `false` if it acknowledges messages that were never sent.
     pub(super) fn acknowledged<C: Concurrency>(
         &mut self,
         next: u64,
@@ -125,7 +125,7 @@ impl Sender {
             self.window.pop_front();
             self.base += 1;
         }
-        // One that acknowledges nothing new lives as well: it may have no room.
+        // A peer that acknowledges nothing new lives as well: it may have no room.
         self.last_heard = call.now;
         if let Some(newest) = newest {
             self.retransmit_overtaken(newest, call, out);
@@ -133,7 +133,7 @@ impl Sender {
         true
     }
 
-    /// Marks a message as arrived; `newest` is when the latest of those was sent.
+    /// Marks a message as arrived; `newest` is the latest sending time of those marked.
     fn mark_acknowledged<C: Concurrency>(
         &mut self,
         number: u64,
@@ -143,7 +143,7 @@ impl Sender {
         let at = number.wrapping_sub(self.base) as usize;
         let Some(slot @ Slot::Sent(_)) = self.window.get_mut(at) else { return };
         let Slot::Sent(sent) = std::mem::replace(slot, Slot::Acknowledged) else { return };
-        // One that went twice does not say which of them came (Karn).
+        // Of a retransmitted message it is unknown which transmission arrived (Karn).
         if sent.retransmissions == 0 {
             *newest = (*newest).max(Some(sent.at));
             self.sample(call.now.since(sent.at));
@@ -168,7 +168,7 @@ impl Sender {
         });
     }
 
-    /// The longest wait, by how many are not acknowledged.
+    /// The longest wait, by the number of unacknowledged messages.
     fn longest(&self) -> Duration {
         let open = self.window.iter().filter(|slot| matches!(slot, Slot::Sent(_)));
         if open.take(FEW + 1).count() > FEW { RTO_MAX } else { RTO_MAX_OF_FEW }
@@ -179,11 +179,11 @@ impl Sender {
             None => RTO_FIRST,
             Some((smoothed, variation)) => (smoothed + variation * 4).max(RTO_MIN),
         };
-        // Not before an answer could have come.
+        // Not before an answer can arrive.
         (once * (1 << again.min(6))).min(once.max(longest))
     }
 
-    /// Sends again what was sent well before something that arrived.
+    /// Retransmits messages that were sent well before one that arrived.
     fn retransmit_overtaken<C: Concurrency>(
         &mut self,
         newest: Instant,
@@ -194,7 +194,7 @@ impl Sender {
         self.retransmit(call, out, |sent, _| sent.at + slack < newest);
     }
 
-    /// Sends again what has waited too long; gives up a silent peer.
+    /// Retransmits messages that have waited too long; gives up a silent peer.
     pub(super) fn handle_timeout<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
         if self.window.is_empty() || self.peer_lost {
             return;

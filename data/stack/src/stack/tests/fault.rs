@@ -1,28 +1,28 @@
-//! A link that does to datagrams what networks do, and worse: for tests. Virtual time, a seed.
+//! A link with the faults of networks, and worse ones, for tests. Virtual time, a seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use selvedge_units::{Duration, Instant};
 
-/// What goes wrong, each in parts per thousand of the datagrams.
+/// The rates of faults, each in parts per thousand of the datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Faults {
-    /// Never arrive.
+    /// Datagrams that never arrive.
     pub(super) loss: u16,
-    /// Arrive twice.
+    /// Datagrams that arrive twice.
     pub(super) duplicate: u16,
-    /// Arrive later than others that were sent later.
+    /// Datagrams that arrive later than some that were sent later.
     pub(super) reorder: u16,
-    /// Arrive with a few bits changed.
+    /// Datagrams that arrive with a few bits changed.
     pub(super) corrupt: u16,
-    /// Arrive without their end.
+    /// Datagrams that arrive without their end.
     pub(super) truncate: u16,
-    /// Arrive with an end that is not theirs: what they say of their length is a lie.
+    /// Datagrams that arrive with extra bytes: the length that they state is wrong.
     pub(super) extend: u16,
-    /// Arrive again much later.
+    /// Datagrams that arrive again much later.
     pub(super) replay: u16,
-    /// How long the way takes.
+    /// The latency of the link.
     pub(super) delay: Duration,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct FaultyLink {
     faults: Faults,
     random: u64,
     sent: u64,
-    /// On the way: when they arrive, in which order, what.
+    /// Datagrams in flight: arrival time, order, bytes.
     in_flight: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     delivered: Vec<Vec<u8>>,
 }
@@ -60,7 +60,7 @@ impl FaultyLink {
         self.random() % 1000 < u64::from(per_thousand)
     }
 
-    /// Puts a datagram on the way.
+    /// Sends a datagram.
     pub(super) fn send(&mut self, datagram: &[u8], now: Instant) {
         let faults = self.faults;
         if self.happens(faults.loss) {
