@@ -199,7 +199,7 @@ fn check(line: &str, json: bool) -> Result<(), Failure> {
 fn profiled(json: bool) -> Result<(), Failure> {
     let found = Profile::measured(31);
     let sharing = profile::sharing(64_000, 9);
-    // Connections use these costs from now on; if they can't be stored, connections measure their own.
+    // Connections use these costs from now on; if they can't be stored, each process measures its own.
     let kept = profile::keep(&found).ok().flatten();
     let Profile { modules, pipes, call, ring, slave } = found;
     let mut out = std::io::stdout().lock();
