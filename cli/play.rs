@@ -192,7 +192,7 @@ fn watched(
     (shown, Some(Box::new(tap)))
 }
 
-/// Serves the page, if there is to be one.
+/// Serves the page, if one is requested.
 #[cfg(feature = "gstreamer")]
 fn serve(
     args: &PlayArgs,

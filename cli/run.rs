@@ -106,7 +106,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
             }
         }
     }
-    // Offered frames may still be sent by their deadlines, unless a second signal ends the wait.
+    // Offered frames may still be sent by their deadlines, unless a signal requested the stop.
     node.wait_sent(node.longest_delay(), stopped);
     node.stop_sources();
     // The last report must show the end: reports are up to 250 ms old.

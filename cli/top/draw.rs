@@ -14,7 +14,7 @@ const BARS: usize = 20;
 /// and the function for its cells.
 struct Column {
     title: &'static str,
-    /// What it means.
+    /// Its meaning.
     help: &'static str,
     width: usize,
     rank: u8,

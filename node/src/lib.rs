@@ -3,7 +3,7 @@
 //!
 //! [`Node::start`] makes one from the text of a node file. A program that has more to do before
 //! anything is sent, such as to serve the page, uses its two halves: [`Node::prepare`] opens the
-//! sources and starts the links, [`Node::start_sources`] lets frames come. A node is watched and
+//! sources and starts the links, [`Node::start_sources`] starts the frames. A node is watched and
 //! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from the
 //! program itself, through its [`FrameProducer`]. [`Node::reload_text`] applies the changes of a node
 //! file while the node runs.

@@ -318,7 +318,7 @@ fn streams_of_a_coprocessor_come_go_and_change() {
     enqueue(&mut steady, FRAMES);
     assert!(wait_until(SOON, || received.count() == 2 * FRAMES * PACKETS));
     received.has_no_gap();
-    // A refused reload leaves nothing behind there.
+    // A refused reload leaves nothing in it.
     let mut refused = new.clone();
     refused.streams.push(stream("d", to));
     refused.streams.extend((0..20).map(|n| {

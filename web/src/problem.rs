@@ -12,12 +12,12 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// A word for programs: `bad-value`, `unknown-stream`, ...
     pub(crate) code: &'static str,
-    /// What is wrong, with the offending value.
+    /// The error, with the offending value.
     pub(crate) message: String,
     /// The JSON key or header at fault, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) field: Option<String>,
-    /// What to do instead.
+    /// The remedy.
     pub(crate) remedy: String,
 }
 

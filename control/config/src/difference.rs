@@ -44,7 +44,7 @@ pub enum Step {
     },
 }
 
-/// What a reload did, by paths in the file (`stream.lecture`, `link.uplink.rate`).
+/// The effects of a reload, by paths in the file (`stream.lecture`, `link.uplink.rate`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// Links and streams that are new.

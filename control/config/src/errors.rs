@@ -14,7 +14,7 @@ pub struct ConfigError {
     pub at: Position,
     /// The path of the key (`link.uplink.rate`); empty for the file as a whole.
     pub key: String,
-    /// What is wrong.
+    /// The mistake.
     pub mistake: ConfigFault,
 }
 

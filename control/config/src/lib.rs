@@ -76,8 +76,8 @@ pub struct LinkConfig {
     pub rate: Bitrate,
     /// `discipline`, default `dwcs`.
     pub discipline: Discipline,
-    /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
-    /// be on time, so that the rest is.
+    /// `selection`, default true (false for `fifo`): drop early the frames that can't be decoded or
+    /// can't be on time, so that the others are.
     pub selection: bool,
     /// `burst`, default one packet of `mtu`: the bytes that may be sent at once; `mtu` to 64 MB.
     pub burst: Bytes,

@@ -45,13 +45,13 @@ pub enum ConfigFault {
     /// A table that nothing reads.
     #[error("unknown table; {}", meant(*.nearest, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
     UnknownTable {
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
     },
     /// A key that nothing reads.
     #[error("unknown key; {}", meant(*.nearest, .known))]
     UnknownKey {
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
         /// All keys that could stand here.
         known: &'static [&'static str],
@@ -65,7 +65,7 @@ pub enum ConfigFault {
     /// A value of another type.
     #[error("{found} stands where {wanted} is needed; write {example}")]
     WrongType {
-        /// What stands there.
+        /// The type that stands there.
         found: &'static str,
         /// The type that should stand there.
         wanted: &'static str,
@@ -117,7 +117,7 @@ pub enum ConfigFault {
     Choice {
         /// The word, quoted.
         value: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
         /// All words that could stand here.
         choices: &'static [&'static str],
@@ -151,7 +151,7 @@ pub enum ConfigFault {
     NoSuchLink {
         /// The name, quoted.
         name: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<String>,
         /// The links there are, the first few.
         links: Vec<String>,
@@ -187,7 +187,7 @@ pub enum ConfigFault {
     NoSuchNode {
         /// The name, quoted.
         name: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<String>,
         /// The nodes there are, the first few.
         nodes: Vec<String>,
@@ -239,7 +239,7 @@ pub enum ConfigFault {
         /// The reason, and what to write.
         why: &'static str,
     },
-    /// A stream would receive what it sends.
+    /// A stream would receive its own packets.
     #[error("the stream would send to {0}, where it listens; write the address of a receiver")]
     Loop(SocketAddr),
     /// Anyone could reach the node.

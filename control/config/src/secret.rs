@@ -1,5 +1,5 @@
-//! Keeping logins out of what is printed: addresses and launch lines from node files pass here on
-//! their way to logs, errors, the page, metrics and JSON.
+//! Keeps logins out of printed text: addresses and launch lines from node files pass here on their way
+//! to logs, errors, the page, metrics and JSON.
 
 /// Options whose values are secret, as they end before the `=`.
 #[rustfmt::skip]

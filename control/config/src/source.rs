@@ -21,12 +21,12 @@ pub enum SourceError {
     /// An unknown kind.
     #[error("{scheme} is not a kind of source; {}", meant(*.nearest))]
     Scheme {
-        /// What stands before the colon, quoted.
+        /// The text before the colon, quoted.
         scheme: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
     },
-    /// Nothing behind the colon, or control characters.
+    /// Nothing after the colon, or control characters.
     #[error("{0} is incomplete or holds control characters; write such as \"{1}\"")]
     Empty(String, &'static str),
     /// Longer than [`SourceUri::LONGEST`].

@@ -91,7 +91,7 @@ pub struct StackSummary {
     pub line: String,
     /// The largest packet of a frame, in bytes.
     pub packet_bytes: u64,
-    /// What its modules add to each, in bytes.
+    /// The headers that its modules add to each packet, in bytes.
     pub header_bytes: u64,
     /// Whether the link has a secret or a key, so that all is sealed.
     pub encrypted: bool,

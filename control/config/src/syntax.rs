@@ -76,7 +76,7 @@ fn report(
     }
 }
 
-/// The path of the key or table that line `number` gives for the second time, and the mistake.
+/// The path of the key or table that line `number` repeats, and the mistake.
 fn twice(word: &str, number: u32, lines: &Lines<'_>, headers: &Headers) -> (String, ConfigFault) {
     let line = lines.line(number);
     if let Some(path) = header(line) {

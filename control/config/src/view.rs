@@ -168,7 +168,7 @@ pub struct StreamSnapshot {
     pub dropped_kinds: Option<[u64; Kind::COUNT]>,
 }
 
-/// What a stream's receivers reported since the start, beside the sender's own view.
+/// The reports of a stream's receivers since the start, beside the sender's own view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedSnapshot {
     /// Packets that arrived.
@@ -323,7 +323,7 @@ pub trait NodeView: Send + Sync {
     fn events(&self) -> Vec<NodeEvent> {
         Vec::new()
     }
-    /// Reads the node file again and applies what changed: whole, or not at all. Takes as long as the
+    /// Reads the node file again and applies its changes: whole, or not at all. Takes as long as the
     /// new sources take to open.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub struct OfflineFrame {
     pub refs: References,
 }
 
-/// What is known of the best possible schedule.
+/// A bound on the best possible schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// No schedule makes more frames decodable than this.

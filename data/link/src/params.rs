@@ -13,7 +13,7 @@ use super::pace::Pacer;
 pub struct LinkParams {
     /// The order of service.
     pub discipline: Discipline,
-    /// Whether to drop early what can't be decoded or be on time.
+    /// Whether to drop early the frames that can't be decoded or be on time.
     pub selection: bool,
     /// Bits per second on the wire.
     pub rate: Bitrate,

@@ -75,7 +75,7 @@ selvedge_units::named! {
         PacketSize = "packet-size",
         /// The deadline lies before the arrival, or more than an hour after it.
         Deadline = "deadline",
-        /// Bytes that are to be zero are not.
+        /// Bytes that must be zero are not.
         Reserved = "reserved",
     }
 }

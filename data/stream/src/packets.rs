@@ -1,5 +1,5 @@
-//! The packets of a frame as they lie in its payload: records of a length, `u16` little-endian,
-//! and that many bytes, one behind the other.
+//! The packets of a frame as they lie in its payload: records of a length, `u16` little-endian, and
+//! that many bytes, one after the other.
 
 use selvedge_units::Bytes;
 
@@ -28,7 +28,7 @@ pub enum PacketWriteError {
     TooMany,
 }
 
-/// Writes packets into a payload, one behind the other.
+/// Writes packets into a payload, one after the other.
 #[derive(Debug)]
 pub struct PacketWriter<'a> {
     payload: &'a mut [u8],

@@ -19,7 +19,7 @@ const NAME_MAX: usize = 64;
 /// The longest period and delay that a program may request.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a source does when its ring or pool is full.
+/// The behavior of a source when its ring or pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The new frame is dropped.
@@ -177,7 +177,7 @@ pub enum Values {
 pub struct Key {
     /// The key.
     pub name: &'static str,
-    /// What it means: the sentence of the manual.
+    /// Its meaning: the sentence of the manual.
     pub meaning: &'static str,
     /// Its allowed values.
     pub values: Values,

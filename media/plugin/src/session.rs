@@ -92,7 +92,7 @@ impl FateTap for FrameFollower {
         }
         if let Some(count) = self.counts.counts.get(stream) {
             count.fetch_add(1, Ordering::Release);
-            // A thread that counts holds the lock until it waits.
+            // A waiter reads the counts under the lock, so it can't miss this.
             drop(self.counts.lock.lock());
             self.counts.more.notify_all();
         }

@@ -19,7 +19,7 @@ use crate::frame::{MediaFrame, StreamInfo};
 use crate::onlookers::Watched;
 use crate::picture::{Codec, Picture};
 
-/// The longest report, and the most bytes behind it.
+/// The longest report, and the most bytes after it.
 const REPORT_MAX: usize = 64 << 10;
 const BYTES_MAX: usize = 16 << 20;
 /// The shortest packet: a fixed header.

@@ -1,9 +1,9 @@
 //! H.265 (ITU-T Rec. H.265, sections 8.1, 8.3.1, 8.3.2 and 8.3.4): the kind of an access unit, and
 //! which pictures it may refer to: all in the active parts of its slices' reference lists.
 //!
-//! Access units come from the framing in decoding order, as a byte stream; their references go with the
-//! frame. Each slice header states all pictures that are kept, so that a reference to a lost one is not
-//! counted as another loss. Layers beyond the first (SHVC, MV-HEVC) are left out. Pure.
+//! Access units come from the framing in decoding order, as a byte stream; their references go with
+//! the frame. Each slice header states all pictures that are kept, so the loss of a unit does not
+//! affect which others are kept. Layers beyond the first (SHVC, MV-HEVC) are left out. Pure.
 
 mod sets;
 mod slice;

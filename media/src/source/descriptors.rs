@@ -115,7 +115,7 @@ fn each(info: &gst::PadProbeInfo<'_>, mut handle: impl FnMut(&gst::BufferRef)) {
     }
 }
 
-/// The local identifier that caps name for the descriptor, by a string or behind a direction.
+/// The local identifier that caps name for the descriptor, by a string or after a direction.
 fn extension_id(caps: &gst::CapsRef) -> Option<u8> {
     let structure = caps.structure(0).filter(|s| s.name() == "application/x-rtp")?;
     structure.iter().find_map(|(name, value)| {
