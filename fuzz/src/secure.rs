@@ -121,7 +121,7 @@ impl Ends {
         let (seed, now) = (self.seed.clone(), self.now);
         self.ends[1 - from].handle_datagram(address(from), datagram, &seed, now);
         let answers = self.sent();
-        // The initiator sends its hello when a cookie has come.
+        // The initiator sends its hello when a cookie has arrived.
         let is_short = |answer: &Vec<u8>| from == 1 || answer.len() <= datagram.len();
         let all_short = answers.iter().all(|(_, answer)| is_short(answer));
         assert!(all_short, "an answer is longer than what it answers");

@@ -17,7 +17,7 @@ pub enum SourceError {
         /// The system's error.
         reason: String,
     },
-    /// The file is there but holds neither video nor sound.
+    /// The file exists but holds neither video nor sound.
     #[error(
         "\"{what}\" is not a video or audio file ({found}); give an MP4, MPEG, Matroska, AVI or \
          WAV file, or MJPEG"
@@ -141,7 +141,7 @@ pub enum SourceError {
         /// The error in it.
         message: String,
     },
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     #[error("\"{what}\" gave nothing for {waited}; see that it can be read and is not stuck")]
     Stalled {
         /// The source.

@@ -167,7 +167,7 @@ fn write_once(path: &Path, text: &str) -> io::Result<()> {
     })
 }
 
-/// A self-signed certificate for this machine's names, without an end: clients that trust it know its
+/// A self-signed certificate for this machine's names, without an expiry: clients that trust it know its
 /// fingerprint. Certificate and key (ECDSA, P-256) as PEM.
 fn made() -> Result<String, rcgen::Error> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -34,7 +34,7 @@ pub enum ConfigFault {
         /// The longest that is read.
         most: usize,
     },
-    /// A key or a table is there twice.
+    /// A key or a table is given twice.
     #[error("{}; {}", twice(*.first), keep(*.table))]
     Twice {
         /// The line of the first, if it could be found.
@@ -146,7 +146,7 @@ pub enum ConfigFault {
         /// The name, quoted.
         name: String,
     },
-    /// A stream names a link that is not there.
+    /// A stream names an unknown link.
     #[error("no link is named {name}; {}", link(.nearest.as_deref(), .links))]
     NoSuchLink {
         /// The name, quoted.

@@ -105,7 +105,7 @@ impl<'t> Reader<'t> {
         entries.filter_map(|(name, value)| self.table(parent, name, value, example)).collect()
     }
 
-    /// A table by its name, if it is there; anything else of that name is reported.
+    /// A table by its name, if it is present; anything else of that name is reported.
     pub(super) fn section(
         &mut self,
         parent: &Section<'t>,
@@ -133,7 +133,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it is present.
     pub(super) fn entry(&mut self, section: &Section<'t>, key: &str) -> Option<Entry<'t>> {
         let value = section.table.get(key)?;
         let (path, at) = (section.path_of(key), value.span().start);
@@ -163,7 +163,7 @@ impl<'t> Reader<'t> {
         text
     }
 
-    /// A valid text, if the key is there; an invalid one is reported as this mistake, quoted.
+    /// A valid text, if the key is present; an invalid one is reported as this mistake, quoted.
     pub(super) fn fit(
         &mut self,
         section: &Section<'t>,
@@ -180,7 +180,7 @@ impl<'t> Reader<'t> {
         Some(text)
     }
 
-    /// A line of at most `most` bytes, if the key is there.
+    /// A line of at most `most` bytes, if the key is present.
     pub(super) fn line(
         &mut self,
         section: &Section<'t>,
@@ -192,7 +192,7 @@ impl<'t> Reader<'t> {
         self.fit(section, (key, example), will_do, |value| ConfigFault::Line { value, most })
     }
 
-    /// The path of a file, if the key is there.
+    /// The path of a file, if the key is present.
     pub(super) fn path(
         &mut self,
         section: &Section<'t>,
@@ -205,7 +205,7 @@ impl<'t> Reader<'t> {
         path.map(str::to_owned)
     }
 
-    /// `true` or `false`, if the key is there.
+    /// `true` or `false`, if the key is present.
     pub(super) fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
         let entry = self.entry(section, key)?;
         let flag = entry.value.as_bool();
@@ -215,7 +215,7 @@ impl<'t> Reader<'t> {
         flag
     }
 
-    /// A whole number in a range, if the key is there.
+    /// A whole number in a range, if the key is present.
     pub(super) fn integer<T: TryFrom<i64> + Display + PartialOrd>(
         &mut self,
         section: &Section<'t>,
@@ -235,7 +235,7 @@ impl<'t> Reader<'t> {
         number
     }
 
-    /// A quantity in a range, if the key is there.
+    /// A quantity in a range, if the key is present.
     pub(super) fn quantity<T>(
         &mut self,
         section: &Section<'t>,
@@ -283,7 +283,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// One of some words, if the key is there.
+    /// One of some words, if the key is present.
     pub(super) fn choice(
         &mut self,
         section: &Section<'t>,

@@ -19,7 +19,7 @@ const NAME_MAX: usize = 64;
 /// The longest period and delay that a program may request.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The behavior of a source when its ring or pool is full.
+/// The behaviour of a source when its ring or pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The new frame is dropped.
@@ -44,7 +44,7 @@ pub struct Spec {
     pub ring: u32,
     /// Bytes of payload that may wait.
     pub pool: Bytes,
-    /// The source's behavior when there is no room.
+    /// The source's behaviour when there is no room.
     pub full: WhenFull,
     /// Values that only the API and the page show.
     pub shown: SpecSnapshot,
