@@ -1,5 +1,6 @@
-//! Sources that are not there when `check` looks, cameras and what is in the network; and names of receivers
-//! that do not resolve. A node starts without them and tries again, so they are no mistakes of the file.
+//! Sources that are absent when `check` looks for them: cameras and network sources; and names of
+//! receivers that do not resolve. A node starts without them and tries again, so they are not mistakes
+//! of the file.
 
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::StreamConfig;
@@ -8,12 +9,12 @@ use selvedge_media::output::resolve;
 
 use crate::node_file::NodeFile;
 
-/// How long a source in the network may take to give its first frame.
+/// How long a network source may take to deliver its first frame.
 #[cfg(feature = "gstreamer")]
 const ANSWER: selvedge_units::Duration = selvedge_units::Duration::from_secs(10);
 
-/// What is absent of a node file, and where the file names it: each source of the kind is opened, each name
-/// looked up, all at once.
+/// The absent parts of a node file, and where the file names them: each source of the kind is opened,
+/// each name looked up, all at once.
 pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     let fails = |stream: &StreamConfig| {
         let unknown = stream.output.as_ref().and_then(|to| resolve(to).err());
@@ -37,7 +38,7 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     failures.map(located).collect()
 }
 
-/// Why a source that may be absent gives nothing, if so.
+/// Why a source that may be absent delivers nothing, if so.
 #[cfg(feature = "gstreamer")]
 fn silent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
     use selvedge_control_config::SourceUri;

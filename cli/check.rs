@@ -1,4 +1,4 @@
-//! `selvedge check`: all that can be known of a node file before anything is started.
+//! `selvedge check`: everything that can be found out about a node file before anything is started.
 
 use std::io::Write;
 
@@ -76,20 +76,20 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     if strict { absent::required(&absent) } else { Ok(()) }
 }
 
-/// All that is printed as JSON.
+/// Everything that is printed as JSON.
 #[derive(Serialize)]
 struct Checked<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     #[serde(flatten)]
     fit: &'a Fit,
-    /// Sources that give nothing now.
+    /// Sources that deliver nothing now.
     absent: &'a [Remark],
-    /// What there is to know of the sound of files.
+    /// Remarks on the sound of files.
     sound: &'a [Remark],
-    /// Whether its streams fit, for each link of whose streams all media are measured.
+    /// Whether its streams fit, for each link whose streams' media are all measured.
     admission: Vec<LinkReport>,
-    /// What late wake-ups cost each link that the node paces itself.
+    /// The cost of late wake-ups for each link that the node paces itself.
     wake_ups: Vec<Cost>,
 }
 
@@ -102,7 +102,7 @@ fn table(file: &str, summary: &Summary) -> String {
         .right(["rate"])
         .left(["discipline", "selection"])
         .right(["streams", "needed"]);
-    // Of a link with streams of which nothing is known, what the others need.
+    // For a link with unknown streams: the rate that the other streams need.
     let needed = |link: &LinkSummary| {
         let on_it = summary.streams.iter().filter(|stream| stream.link == link.name);
         let known: f64 = on_it.filter_map(|stream| stream.share).sum();

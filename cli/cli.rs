@@ -1,4 +1,5 @@
-//! What may be typed: the tree of commands and their help. Each command's arguments stand in its own file.
+//! The command line's syntax: the tree of commands and their help. Each command's arguments stand in
+//! its own file.
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -112,7 +113,8 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// What was typed; ends the process with status 2 if that is no command, and with 0 for `--help`.
+    /// The parsed command line; ends the process with status 2 if it is not valid, and with 0 for
+    /// `--help`.
     pub(crate) fn typed() -> Self {
         let matches = grouped(Self::command()).get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

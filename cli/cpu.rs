@@ -104,7 +104,7 @@ pub(crate) struct PlayArgs {
     json: bool,
 }
 
-/// How the kernel's scheduler is loaded.
+/// The function that loads the kernel's scheduler.
 #[cfg(feature = "kernel")]
 const LOADS: Option<selvedge_place_cpu::in_kernel::Loads> = Some(in_kernel::load);
 #[cfg(not(feature = "kernel"))]
@@ -136,7 +136,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         PlacementArg::None => Placement::None,
     };
     let (placement, ran) = match run_by(args, placement) {
-        // It has sched_ext, and refuses the program.
+        // It has sched_ext, but refuses the program.
         Err(ClientError::Lacking { placement: Placement::Scx, why })
             if args.placement == PlacementArg::Auto =>
         {
@@ -150,7 +150,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     let ran = match ran {
         Ok(ran) => ran,
         Err(error @ ClientError::Task(_)) => return Err(Failure::input(error)),
-        // As shells and env(1) have it.
+        // By the convention of shells and env(1).
         Err(error @ ClientError::Start { .. }) => {
             let status = not_started(&error);
             writeln!(io::stderr().lock(), "selvedge: {error}")?;
@@ -165,7 +165,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// The best placement that works, of `scx` only if it is asked for.
+/// The best placement that works; `scx` only if it is requested.
 fn best(in_kernel: bool) -> Result<Placement, Failure> {
     rights::best(in_kernel).map_err(|lacks| {
         let lacks = lacks.to_string().replace('\n', "\n  ");
@@ -198,7 +198,7 @@ fn not_started(error: &ClientError) -> u8 {
     }
 }
 
-/// As a shell has it.
+/// By the convention of shells.
 fn status(ran: &RunOutcome) -> u8 {
     let signal = || ran.status.signal().map_or(1, |signal| 128 + signal);
     u8::try_from(ran.status.code().unwrap_or_else(signal)).unwrap_or(1)

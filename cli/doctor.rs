@@ -1,5 +1,5 @@
 //! `selvedge doctor`: which placements work on this machine and what the others lack, found out by
-//! trying each; nothing stays changed.
+//! trying each; all changes are undone.
 
 use std::io::Write;
 use std::process::Command;
@@ -21,11 +21,11 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// A thing that was tried.
+/// A feature that was tried.
 struct Check {
     placement: &'static str,
     part: &'static str,
-    /// Whether the placement needs it; what it does not need makes it better.
+    /// Whether the placement needs it; others only improve it.
     needed: bool,
     outcome: Outcome,
 }
@@ -68,7 +68,7 @@ pub(crate) fn command(args: &DoctorArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What late wake-ups cost links of usual rates.
+/// The cost of late wake-ups for links of usual rates.
 fn cost_of_wake_ups() -> Vec<Cost> {
     let Some(late) = WakeUps::measure() else { return Vec::new() };
     let link = |mbps| {
@@ -150,7 +150,7 @@ fn sched_ext() -> Outcome {
         TasksError::Load(LoadError::Program(ProgramError::NotPermitted)) => {
             Err(Unavailable::new(&error, "run as root"))
         }
-        // Debian's 7.1 and 7.2 leave them out.
+        // Debian's 7.1 and 7.2 lack them.
         TasksError::Load(LoadError::Program(ProgramError::Refused { log, .. }))
             if log.contains("wasn't resolved") =>
         {
@@ -193,12 +193,12 @@ fn media() -> Outcome {
     Err(Unavailable::new("this build is without it", "build with the feature `gstreamer`"))
 }
 
-/// A program that says its version.
+/// A program that prints its version.
 fn tool(program: &str, argument: &str, package: &str) -> Outcome {
     let install = format!("install the Debian package {package}");
     let output = Command::new(program).arg(argument).stdin(std::process::Stdio::null()).output();
     let output = output.map_err(|why| Unavailable::new(format!("{program}: {why}"), &install))?;
-    // Some say it to the one side, some to the other, and busybox by a status of its own.
+    // Some print it on one stream, some on the other, and busybox exits with a status of its own.
     let output_text = [output.stdout, output.stderr].concat();
     let output_text = String::from_utf8_lossy(&output_text);
     let first = output_text.lines().map(str::trim).find(|line| !line.is_empty());
@@ -213,7 +213,7 @@ fn release() -> String {
     text.trim().to_owned()
 }
 
-/// Each placement: whether all works that it needs, and all that there is to it.
+/// Each placement: whether it has all that it needs, and its details.
 fn placements(trials: &[Check]) -> Vec<PlacementJson<'static>> {
     let mut found: Vec<PlacementJson<'static>> = Vec::new();
     for Check { placement, needed, outcome, .. } in trials {

@@ -1,5 +1,5 @@
-//! Whether what a node file asks for can be: the media of its sources as they were measured, and what
-//! does not fit its links, each with a change of the file that helps. For `check` and `run`.
+//! Whether a node file is feasible: the measured media of its sources, and the misfits with its links,
+//! each with a change of the file that helps. For `check` and `run`.
 
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::feasibility::{self, Misfit, Offer, Remark, Shortfall};
@@ -8,20 +8,20 @@ use serde::Serialize;
 use crate::node_file::{NodeFile, lines};
 use crate::trace::admit::Media;
 
-/// What is known of the streams of a node file, in its order.
+/// The facts about the streams of a node file, in its order.
 pub(crate) struct Measured {
-    /// Of those whose files were read.
+    /// Those of the files that were read.
     pub(crate) media: Vec<Option<Media>>,
-    /// Of those too whose encoders' rates are stated.
+    /// The same, including streams whose encoders' rates are stated.
     pub(crate) offers: Vec<Option<Offer>>,
 }
 
 /// Whether the streams of a node file fit its links.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fit {
-    /// The links that can't do what is asked of them.
+    /// The links that can't meet their requirements.
     pub(crate) infeasible: Vec<Misfit>,
-    /// What is known only once the node runs.
+    /// Facts that are known only once the node runs.
     pub(crate) unknown: Vec<Remark>,
 }
 
@@ -33,7 +33,7 @@ impl Fit {
         }
     }
 
-    /// What does not fit, at its places in the file, and what to change; no lines if all fits.
+    /// The misfits, at their places in the file, and what to change; no lines if all fits.
     pub(crate) fn complaints(&self, file: &NodeFile) -> Vec<String> {
         let of_link = |misfit: &Misfit| {
             let shortfalls =
@@ -44,7 +44,7 @@ impl Fit {
         self.infeasible.iter().flat_map(of_link).collect()
     }
 
-    /// A failure with all that does not fit, if anything does not.
+    /// A failure with all misfits, if there are any.
     pub(crate) fn required(&self, file: &NodeFile) -> Result<(), Failure> {
         match self.infeasible.is_empty() {
             true => Ok(()),
@@ -53,7 +53,7 @@ impl Fit {
     }
 }
 
-/// Without GStreamer only the presence of files can be told.
+/// Without GStreamer only the presence of files can be checked.
 #[cfg(not(feature = "gstreamer"))]
 pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failure> {
     let mut wrong = Vec::new();
@@ -75,8 +75,8 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
     Ok(Measured { media: vec![None; streams], offers: vec![None; streams] })
 }
 
-/// Opens every file and measures so many of its frames at most. Other sources may be absent until the
-/// node runs, but what they are made of must make sense.
+/// Opens every file and measures at most this number of its frames. Other sources may be absent until
+/// the node runs, but their descriptions must be valid.
 #[cfg(feature = "gstreamer")]
 pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure> {
     use selvedge_control_config::SourceUri;
@@ -119,8 +119,8 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
     if wrong.is_empty() { Ok(found) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
 }
 
-/// Whether a stream's output carries what is in its file, and beside that of another stream before it, as key and
-/// reason if not. What comes from elsewhere shows when the node starts.
+/// Whether a stream's output can't carry the encoding of its file, or not beside that of another stream
+/// before it: key and reason. Other sources are checked when the node starts.
 #[cfg(feature = "gstreamer")]
 fn not_carried(
     file: &NodeFile,

@@ -22,12 +22,12 @@ pub(crate) struct IdentityArgs {
 }
 
 impl IdentityArgs {
-    /// Whether nothing was said.
+    /// Whether no option was given.
     pub(crate) const fn is_none(&self) -> bool {
         self.secret.is_none() && self.key.is_none()
     }
 
-    /// The options with what the files hold, and what follows them.
+    /// The options with the contents of the files, and the watch that follows changes.
     pub(crate) fn read(&self, options: Options) -> Result<(Options, PeersWatch), Failure> {
         let Self { secret, key, peer_key: peer } = self.clone();
         let credentials = Credentials { secret, key, peer };

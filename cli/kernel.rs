@@ -19,11 +19,11 @@ use crate::node_file;
 use crate::time::{self, TimeError};
 use selvedge_cli_terminal::trace::named;
 
-/// The period of a stream whose node file leaves it to the media, which the kernel does not see:
-/// 25 a second. Deadlines go by the stream's delay.
+/// The period of a stream whose node file leaves it to the media, which are invisible to the kernel: 25
+/// a second. Deadlines go by the stream's delay.
 const PERIOD_UNKNOWN: Duration = Duration::from_millis(40);
 
-/// The bursts and periods of a device that can be asked for.
+/// The bursts and periods of a device that are allowed.
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 #[derive(Subcommand)]
@@ -137,7 +137,7 @@ pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is asked for wrongly ends with status 2, what this machine can't do with 1.
+/// Errors of the input end with status 2, those of this machine with 1.
 fn of_attach(error: AttachError) -> Failure {
     match error {
         AttachError::Setup(_)
@@ -238,13 +238,13 @@ fn node(
     }
 }
 
-/// Why a text of `--stream` describes none.
+/// Why a text of `--stream` describes no stream.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    /// Nothing is there, or a key.
+    /// The name is missing, or a key stands in its place.
     #[error("a stream begins with its name, such as video,period=4ms,port=5004")]
     Name,
-    /// No key with a value.
+    /// Not a key with a value.
     #[error("\"{0}\" is not KEY=VALUE")]
     Form(String),
     /// No such key.
@@ -253,19 +253,19 @@ enum StreamError {
          weight, class, limit, txtime, port, source-port, mark, cookie, cgroup"
     )]
     Key(String),
-    /// A time that the key does not take.
+    /// A time out of the key's range.
     #[error("{key}: {error}")]
     Time { key: String, error: TimeError },
-    /// No window.
+    /// Not a window.
     #[error("window: {0}")]
     Window(#[from] WindowError),
-    /// A word that is none of the key's.
+    /// None of the key's words.
     #[error("{key}: \"{value}\" is none of {words}")]
     Word { key: String, value: String, words: &'static str },
-    /// No whole number, or none that the key takes.
+    /// Not a whole number, or out of the key's range.
     #[error("{key}: \"{value}\" is no whole number from {from} to {to}")]
     Number { key: String, value: String, from: i64, to: i64 },
-    /// No filter.
+    /// Not a filter.
     #[error(transparent)]
     Filter(#[from] FilterError),
 }
@@ -291,7 +291,7 @@ fn stream(text: &str) -> Result<StreamSetup, StreamError> {
     Ok(stream)
 }
 
-/// The keys that say which packets are the stream's.
+/// The keys that select the stream's packets.
 const FILTERS: [&str; 5] = ["port", "source-port", "mark", "cookie", "cgroup"];
 
 /// Sets one key of a stream.

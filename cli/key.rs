@@ -1,4 +1,4 @@
-//! `selvedge key`: static keys of ends of stacks, and whose keys an end talks to.
+//! `selvedge key`: static keys of ends of stacks, and the keys of the peers that an end accepts.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The command line: one match from what was typed to what is done.
+//! The command line: dispatches the parsed command.
 
 mod absent;
 mod check;

@@ -1,5 +1,5 @@
-//! `selvedge node`: changes of a node that runs, through its API: read its file again, or write what was
-//! set while it ran into its file.
+//! `selvedge node`: changes of a running node, through its API: reread its file, or write the values
+//! set at run time into its file.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::top::http::NodeAddress;
 
-/// How long the node may take: new sources are opened first.
+/// How long the node may take: it opens new sources first.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Subcommand)]

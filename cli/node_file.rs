@@ -48,7 +48,7 @@ impl NodeFile {
         format!("{}:{at}{key}: {text}", self.name)
     }
 
-    /// Errors in the value of one key of each stream named, at their places in the file.
+    /// Errors in the value of one key of each named stream, at their places in the file.
     pub(crate) fn errors(&self, of: impl IntoIterator<Item = (String, String)>) -> ConfigErrors {
         let mut errors = ConfigErrors::new(&self.name);
         for (key, why) in of {

@@ -1,6 +1,6 @@
 //! The names that commands had in the last release, for one release more: each does what it did, and
-//! its new name goes to standard error. Those that became `selvedge-lab` run that program, which lies
-//! beside this one, with what was typed.
+//! its new name goes to standard error. Commands that moved to `selvedge-lab` run that program, which
+//! lies beside this one, with the given arguments.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -54,7 +54,7 @@ pub(crate) fn command(command: &OldCommand, verbose: u8) -> Result<(), Failure> 
     }
 }
 
-/// What `selvedge-lab` is asked for a replay by the simulated hardware.
+/// The arguments of `selvedge-lab` for a replay by the simulated hardware.
 fn schedule_words(args: &ReplayArgs) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["schedule".into(), "--engine".into(), "rtl".into()];
     if let Some(discipline) = &args.discipline {
@@ -64,7 +64,7 @@ fn schedule_words(args: &ReplayArgs) -> Vec<OsString> {
     words
 }
 
-/// Runs the command of `selvedge-lab` with these words that `old` became, with what was typed behind it.
+/// Runs the command of `selvedge-lab` that replaced `old`, with these words and the arguments given.
 pub(crate) fn to_lab(
     old: &str,
     words: &[&str],

@@ -1,4 +1,4 @@
-//! `selvedge play`: receives streams, measures and shows them, and records them if asked.
+//! `selvedge play`: receives streams, measures and shows them, and optionally records them.
 
 mod carried;
 #[cfg(feature = "gstreamer")]
@@ -61,14 +61,14 @@ struct Listen {
     name: String,
     at: SocketAddr,
     rate: ClockRate,
-    /// As RTP names it; empty where nobody says.
+    /// The RTP encoding name; empty if unknown.
     #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "there is no page"))]
     encoding: String,
-    /// By a protocol stack.
+    /// Carried by a protocol stack.
     carried: bool,
 }
 
-/// Who receives them.
+/// The consumers of the packets.
 enum Audience {
     Plain(Receiver),
     Carried(CarriedReceiver),
@@ -148,7 +148,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     }
     #[cfg(feature = "gstreamer")]
     drop(server);
-    // Nobody else looks any more, but for a request that outlived the server.
+    // Only a request that outlived the server may still hold it.
     let snapshots = match Arc::try_unwrap(receiver) {
         Ok(receiver) => receiver.stop(),
         Err(receiver) => receiver.snapshots(),
@@ -161,14 +161,14 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     } else {
         write!(out, "{}", table(&streams, &snapshots))?;
     }
-    // Last: what was measured is true whatever became of the recording.
+    // Last: the measurements are valid whatever happens to the recording.
     if let (Some(dump), Some(path)) = (dump, &args.record) {
         dump.finish().map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
     Ok(())
 }
 
-/// The streams for the page, and who sees their packets, if there is to be one.
+/// The streams for the page, and the tap that sees their packets, if there is to be a page.
 #[cfg(feature = "gstreamer")]
 fn watched(
     args: &PlayArgs,
@@ -192,7 +192,7 @@ fn watched(
     (shown, Some(Box::new(tap)))
 }
 
-/// Serves the page, if there is to be one.
+/// Serves the page, if one is requested.
 #[cfg(feature = "gstreamer")]
 fn serve(
     args: &PlayArgs,
@@ -244,7 +244,7 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
     Ok(listen.collect())
 }
 
-/// What `SCHEME://HOST:PORT` says; `?clock=HERTZ` behind it where it is not that of video.
+/// Reads `SCHEME://HOST:PORT`; `?clock=HERTZ` after it if it differs from that of video.
 fn one(source: &str, scheme: &str, address: &str, carried: bool) -> Result<Listen, Failure> {
     let wrong = |what: &str| Failure::input(format!("\"{source}\": {what}"));
     let (address, clock) = match address.split_once('?') {
@@ -268,7 +268,7 @@ fn one(source: &str, scheme: &str, address: &str, carried: bool) -> Result<Liste
     Ok(Listen { name: address.to_owned(), at, rate, encoding, carried })
 }
 
-/// A recording that outlives the receiver, so that its end can be seen to.
+/// A recording that outlives the receiver, so that it can be closed properly.
 #[derive(Clone)]
 struct Dump(Arc<Mutex<Option<RtpDump<BufWriter<File>>>>>);
 

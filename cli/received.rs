@@ -1,5 +1,5 @@
-//! Received streams as pictures for the page: packets and their frames' fates in from a receiver,
-//! whole frames that can be decoded on time out to a [`Preview`]. What is shown is so what is counted.
+//! Received streams as pictures for the page: packets and their frames' fates in from a receiver, whole
+//! frames that can be decoded on time out to a [`Preview`]. So the pictures match the counts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use selvedge_media::{Codec, Preview};
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_units::{Duration, Instant};
 
-/// Frames of a stream that have begun and are not settled, at most.
+/// Frames of a stream that are open and not settled, at most.
 const OPEN_MAX: usize = 96;
-/// Packets of a frame, at most; no frame of more is shown.
+/// Packets of a frame, at most; larger frames are not shown.
 const PACKETS_MAX: usize = 8192;
 
 /// A stream whose pictures are kept.
@@ -23,7 +23,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// A stream of this encoding, as RTP names it; sound and what can't be shown have no pictures.
+    /// A stream with this RTP encoding name; sound and encodings that can't be shown have no pictures.
     pub(crate) fn new(name: &str, encoding: &str, clock_rate: u32) -> Self {
         let made = Codec::from_encoding(encoding).map(|codec| Preview::new(codec, clock_rate));
         let preview = made.and_then(|made| {
@@ -37,7 +37,7 @@ impl Watched {
         self.preview.as_ref()
     }
 
-    /// How the page names it.
+    /// The track as the page names it.
     pub(crate) fn track(&self, by: &str) -> VideoTrack {
         VideoTrack {
             stream: self.name.clone(),
@@ -48,10 +48,10 @@ impl Watched {
     }
 }
 
-/// Puts the packets of streams together, in the order in which the receiver numbers them.
+/// Assembles the packets of streams, in the order in which the receiver numbers them.
 pub(crate) struct PictureTap {
     streams: Vec<Assembler>,
-    /// Who else sees the packets.
+    /// The next tap that sees the packets.
     next: Option<Box<dyn PacketTap>>,
 }
 
@@ -61,7 +61,7 @@ struct Assembler {
     open: VecDeque<OpenFrame>,
 }
 
-/// A frame of which packets have come.
+/// A frame of which packets have arrived.
 struct OpenFrame {
     /// Its number, or its timestamp in a stream without tags.
     seq: u32,
@@ -115,7 +115,7 @@ impl Assembler {
             open.packets.push(bytes.to_vec());
         }
         open.left = left;
-        // Without tags nobody knows better: what ends with a marker is taken for whole.
+        // Without tags nothing better is known: a frame that ends with a marker counts as whole.
         if packet.tag.is_none() && packet.header.marker {
             self.settle(seq, true);
         }
@@ -123,7 +123,7 @@ impl Assembler {
 
     fn settle(&mut self, seq: u32, decodable: bool) {
         let Some(at) = self.open.iter().position(|frame| frame.seq == seq) else { return };
-        // What lies before it was settled before it.
+        // Earlier frames were settled before it.
         let frame = self.open.drain(..=at).next_back();
         if let (Some(frame), Some(preview)) = (frame.filter(|_| decodable), &self.preview) {
             preview.push(&frame.packets, frame.left);

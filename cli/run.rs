@@ -1,4 +1,4 @@
-//! `selvedge run`: a node, from its file, until it is asked to stop.
+//! `selvedge run`: a node, from its file, until it is requested to stop.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use selvedge_web::{Server, ServerError};
 use crate::feasible::{self, Fit};
 use crate::node_file::{self, NodeFile, NodeFileArgs, lines};
 
-/// How long sources wait for their stacks to be connected: what is sent before is lost.
+/// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
-/// Frames of each file that are looked at before it starts, unless it must not start in vain: some minutes
-/// of video, read in a moment.
+/// Frames of each file that are measured before the start, unless it is strict: some minutes of video,
+/// read in a moment.
 const LOOKED_AT: usize = 20_000;
-/// How long a node that was asked to stop still looks at what waits.
+/// How long a stopping node still waits for frames to be settled.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -41,8 +41,9 @@ pub(crate) struct RunArgs {
     pub(crate) strict: bool,
 }
 
-/// What a node with such rights, most often root's, keeps of them. A reload may ask for each: links in the kernel
-/// and AF_XDP; priorities and memory of engines and coprocessors; ports below 1024; files of other users.
+/// The capabilities that a node keeps if it has them, most often as root. A reload may need each: links
+/// in the kernel and AF_XDP; priorities and memory of engines and coprocessors; ports below 1024; files
+/// of other users.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
@@ -57,7 +58,7 @@ const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::DAC_READ_SEARCH);
 
 pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
-    // Before any thread is started: each has its own.
+    // Before any thread is started: each thread has its own set.
     keep_capabilities(KEPT).and_then(|()| gain_nothing()).map_err(Failure::failed)?;
     let (stop, hangup) = (stop_flag()?, reload_flag()?);
     let stopped = || stop.load(Ordering::Relaxed);
@@ -72,7 +73,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let options = NodeOptions {
         base: file.base.clone(),
         path: Some(args.file.clone()),
-        // As it runs, even if another release lies at its path by now.
+        // The running program, even if another release lies at its path by now.
         isolates_by: Some("/proc/self/exe".into()),
         channels: channels.map(|watch| Box::new(watch) as Box<dyn Channels>),
         ..NodeOptions::default()
@@ -89,7 +90,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     eprintln!("{}", server.announcement());
 
     wait_until(CONNECTED, || node.stacks_are_up() || stopped());
-    // Last of all: nothing is sent by a node that can't start.
+    // Last of all: a node that can't start sends nothing.
     node.start_sources().map_err(Failure::failed)?;
 
     let hung_up = || hangup.load(Ordering::Relaxed);
@@ -99,16 +100,16 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
             break;
         }
         if hangup.swap(false, Ordering::Relaxed) {
-            // What became of it is logged and in the list of events.
+            // The result is logged and in the list of events.
             if node.reload().is_ok() {
                 let _ = node_file::read(&args.file).and_then(|file| complain(&file, false));
             }
         }
     }
-    // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
+    // Offered frames may still be sent by their deadlines, unless a signal requested the stop.
     node.wait_sent(node.longest_delay(), stopped);
     node.stop_sources();
-    // The last report is of the end: reports are up to 250 ms old.
+    // The last report must show the end: reports are up to 250 ms old.
     node.wait_sent(LAST_WORD, || false);
     let last = node.snapshot();
     drop(server);
@@ -122,21 +123,21 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes what GStreamer's compiler leaves where its process is killed between making a file and taking its name.
-/// A process that has such a file open does not need its name.
+/// Removes the temporary files of GStreamer's compiler that remain when its process is killed between
+/// making a file and unlinking it. A process that has such a file open does not need its name.
 fn remove_leftovers() {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").or_else(|| std::env::var_os("HOME"));
     for entry in
         folder.and_then(|path| std::fs::read_dir(path).ok()).into_iter().flatten().flatten()
     {
         if entry.file_name().as_encoded_bytes().starts_with(b"orcexec.") {
-            // Another node may have done so.
+            // Another node may have removed it.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Prints what does not fit, as far as that is known before; a failure if it must fit.
+/// Prints the misfits, as far as they are known before the start; a failure if all must fit.
 fn complain(file: &NodeFile, strict: bool) -> Result<(), Failure> {
     let most = if strict { usize::MAX } else { LOOKED_AT };
     let fit = Fit::new(file, &feasible::measured(file, most)?.offers);
@@ -150,7 +151,7 @@ fn complain(file: &NodeFile, strict: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the file says wrongly is bad input; what the machine refuses is a failure.
+/// Errors of the file are bad input; refusals of the machine are failures.
 fn refused(file: &NodeFile, error: StartError) -> Failure {
     match error.located(&file.name, &file.map) {
         StartError::File(errors) => Failure::input(lines(&errors)),

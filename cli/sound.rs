@@ -1,4 +1,5 @@
-//! What `check` says of the sound of files: which streams keep together, and what nobody sends.
+//! The remarks of `check` on the sound of files: which streams are synchronised, and sound that no
+//! stream sends.
 
 use selvedge_control_config::StreamConfig;
 use selvedge_control_config::feasibility::Remark;
@@ -31,13 +32,13 @@ pub(crate) fn notes(file: &NodeFile) -> Vec<Remark> {
     notes
 }
 
-/// What is in a file, this build can't see.
+/// This build can't see the contents of a file.
 #[cfg(not(feature = "gstreamer"))]
 fn unsent(_file: &NodeFile, _stream: &StreamConfig) -> Option<String> {
     None
 }
 
-/// What to do if a file has sound beside its pictures, which is not sent.
+/// What to do about sound in a file that is not sent beside the pictures.
 #[cfg(feature = "gstreamer")]
 fn unsent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
     use selvedge_control_config::{FilePart, SourceUri};

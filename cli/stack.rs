@@ -199,7 +199,7 @@ fn check(line: &str, json: bool) -> Result<(), Failure> {
 fn profiled(json: bool) -> Result<(), Failure> {
     let found = Profile::measured(31);
     let sharing = profile::sharing(64_000, 9);
-    // Connections count with these from now on; where they can't be kept, with those of their time.
+    // Connections use these costs from now on; if they can't be stored, each process measures its own.
     let kept = profile::keep(&found).ok().flatten();
     let Profile { modules, pipes, call, ring, slave } = found;
     let mut out = std::io::stdout().lock();

@@ -1,16 +1,16 @@
-//! Times that a user writes: from the text to a span within an option's bounds, or what is wrong with it.
+//! Times that a user writes: from the text to a duration within an option's bounds, or an error.
 
 use std::ops::RangeInclusive;
 
 use selvedge_units::{Duration, ParseUnitError};
 
-/// Why a text is no time for an option.
+/// Why a text is not a time for an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TimeError {
-    /// It is no quantity of time.
+    /// It is not a quantity of time.
     #[error(transparent)]
     Unit(#[from] ParseUnitError),
-    /// It is none that the option takes.
+    /// It is out of the option's range.
     #[error("{time} is out of range; write {from} to {to}")]
     Range { time: Duration, from: Duration, to: Duration },
 }

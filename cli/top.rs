@@ -1,7 +1,7 @@
 //! `selvedge top`: a terminal view of a running node.
 //!
-//! Snapshots come from the node's API over HTTP; what is shown of them is a pure function of the
-//! last ones and of the keys pressed ([`state`], [`draw`]). Nothing here changes the node.
+//! Snapshots come from the node's API over HTTP; the view is a pure function of the last ones and of
+//! the keys pressed ([`state`], [`draw`]). Nothing here changes the node.
 
 mod draw;
 mod figures;
@@ -21,7 +21,7 @@ use selvedge_units::Duration;
 
 use self::http::{Client, HttpError, NodeAddress};
 
-/// How long one question to the node may take in all.
+/// How long one request to the node may take in all.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// What to show, and how.
@@ -37,13 +37,13 @@ pub(crate) struct TopOptions {
     pub(crate) once: bool,
 }
 
-/// Why there is nothing to see.
+/// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
-    /// The node does not answer, or not as it should.
+    /// The node does not answer, or not properly.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// What it answers is not a snapshot.
+    /// Its answer is not a snapshot.
     #[error("the answer is not a snapshot of a node ({0}); is it the same version?")]
     Snapshot(serde_json::Error),
     /// Standard output is not a terminal.
@@ -55,7 +55,7 @@ pub(crate) enum TopError {
 }
 
 impl TopError {
-    /// 2 for options that can't be right, 1 for all else.
+    /// 2 for invalid options, 1 for all other errors.
     pub(crate) const fn exit_status(&self) -> u8 {
         match self {
             Self::Http(error) if error.is_bad_input() => 2,
@@ -79,8 +79,8 @@ pub(crate) fn report_text(node: &NodeSnapshot) -> String {
     report::tables(node)
 }
 
-/// Shows a node until it is asked to stop, or once. The view itself goes on while a node does not answer,
-/// and says so.
+/// Shows a node until requested to stop, or once. While a node does not answer, the view continues and
+/// shows that.
 fn run(options: TopOptions, stop: &AtomicBool) -> Result<(), TopError> {
     let client = options.node.client()?;
     if options.json {
@@ -99,7 +99,7 @@ fn snapshot(client: &Client) -> Result<NodeSnapshot, TopError> {
     serde_json::from_slice(&body).map_err(TopError::Snapshot)
 }
 
-/// Prints; that the reader has seen enough and left is no error.
+/// Prints; a reader that has closed the pipe is no error.
 fn print(text: &str) -> Result<(), TopError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,5 +1,5 @@
-//! What late wake-ups of this machine cost a link, for `check` and `doctor`: measured for a fifth of a
-//! second on a thread that asks for what the engine asks for.
+//! The cost of this machine's late wake-ups to a link, for `check` and `doctor`: measured for a
+//! fifth of a second on a thread that requests the same scheduling from the kernel as the engine's.
 
 use selvedge_cli_terminal::Table;
 use selvedge_control_config::{LinkConfig, NodeConfig, Placement};
@@ -9,38 +9,38 @@ use selvedge_place_engine::engine::spin;
 use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
 
-/// How long is measured.
+/// The duration of the measurement.
 const LASTS: Duration = Duration::from_millis(200);
 
 /// How late a thread woke up, the earliest first; at least once.
 pub(crate) struct WakeUps(Vec<Duration>);
 
-/// What this costs a link.
+/// The cost to a link.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cost {
     /// The link's name.
     link: String,
     rate_bps: u64,
-    /// How late the link's thread wakes up, its watching of the clock taken off.
+    /// How late the link's thread wakes up, less the time for which it polls the clock.
     late_p50_ms: f64,
     late_p99_ms: f64,
     late_most_ms: f64,
-    /// The share of the rate that is lost while frames wait, if nothing is made up for.
+    /// The share of the rate that is lost while frames wait, without catch-up.
     lost_without_catch_up: f64,
     catch_up_bytes: u64,
-    /// What of that is lost with the link's `catch_up`.
+    /// The part of it that is lost with the link's `catch_up`.
     lost: f64,
 }
 
 impl WakeUps {
-    /// Measures; `None` if there can be no thread or no event.
+    /// Measures; `None` if no thread or event can be created.
     pub(crate) fn measure() -> Option<Self> {
         let mut late = probe::lateness(LASTS).ok()?;
         late.sort_unstable();
         (!late.is_empty()).then_some(Self(late))
     }
 
-    /// What they cost a link, the shortest delay of whose streams is this.
+    /// The cost to a link; `shortest` is the shortest delay of its streams.
     pub(crate) fn cost(&self, link: &LinkConfig, shortest: Option<Duration>) -> Cost {
         let spin = spin(link);
         let late: Vec<Duration> = self.0.iter().map(|late| *late - spin).collect();
@@ -60,7 +60,7 @@ impl WakeUps {
         }
     }
 
-    /// What they cost the links of a node that it paces itself.
+    /// The costs to those links of a node that it paces itself.
     pub(crate) fn costs(&self, node: &NodeConfig) -> Vec<Cost> {
         let delays = |n: usize| {
             let streams = node.streams.iter().filter(move |stream| stream.link == n);
@@ -88,7 +88,7 @@ impl Cost {
     }
 }
 
-/// What late wake-ups cost each of some links.
+/// The costs to some links.
 pub(crate) fn table(costs: &[Cost]) -> Table {
     let mut table = Table::default()
         .left(["wake-ups on a link of"])
@@ -127,12 +127,12 @@ mod tests {
             "up: wake-ups here are 0.10 ms late at the median, 5.00 ms at worst; at 12 Mbit/s that \
              costs 13.0 % of the link without catching up, 0.0 % with 30 kB of it"
         );
-        // A tenth of 10 ms is made up for.
+        // A tenth of 10 ms is caught up.
         let fast = LinkConfig::new("up", Bitrate::from_mbps(100), Discipline::Dwcs);
         let cost = WakeUps(late.clone()).cost(&fast, Some(Duration::from_millis(10)));
         assert_eq!(cost.catch_up_bytes, 12_500);
         assert!(cost.lost > 0.2 && cost.lost < cost.lost_without_catch_up);
-        // The engine watches the clock for the last 100 us.
+        // The engine polls the clock for the last 100 us.
         let exact = LinkConfig { catch_up: Some(Bytes(0)), ..fast };
         let cost = WakeUps(late).cost(&exact, None);
         assert!(cost.late_p50_ms.abs() < 1e-9 && (cost.late_most_ms - 4.9).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! `selvedge code`: check, run and look into handlers written in E-code.
+//! `selvedge code`: check, run and inspect handlers written in E-code.
 
 pub(crate) mod record;
 
@@ -14,7 +14,7 @@ use selvedge_control_code::{CodeError, Environment, Memory, Position, Program, c
 use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, MachineHost, Native};
 use serde_json::{Map, Value, json};
 
-/// The longest file that is read, so that the compiler and not the memory says that it is too long.
+/// The longest file that is read, so that the compiler reports its length before memory runs out.
 const FILE_MAX: u64 = 64 << 20;
 
 #[derive(Subcommand)]
@@ -111,7 +111,7 @@ fn parsed(args: &SourceArgs) -> Result<Program, Refusal> {
 /// Why a handler can't run.
 enum Refusal {
     Code(CodeError),
-    /// Something that is not in the source, or not only.
+    /// An error outside of the source, or not only in it.
     Other(Failure),
 }
 
@@ -128,7 +128,7 @@ impl From<Failure> for Refusal {
 }
 
 impl Refusal {
-    /// As a failure; with `json`, mistakes are printed for programs first.
+    /// As a failure; with `json`, mistakes are first printed for programs.
     fn failure(self, json: bool) -> Failure {
         let error = match self {
             Self::Other(failure) => return failure,
@@ -163,7 +163,7 @@ fn print(line: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the kernel has not, of a handler that is right in itself.
+/// The features that the kernel lacks, for a handler that is valid in itself.
 fn refused(program: &Program, why: &KernelError) -> Failure {
     Failure::input(match why {
         KernelError::Double(position) => shown(program, *position, why),
@@ -223,8 +223,8 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     ))
 }
 
-/// Whether this kernel takes a handler. Where none may be loaded, that the byte code can be made has
-/// to do.
+/// Whether this kernel accepts a handler. Where none may be loaded, it suffices that the byte code can
+/// be made.
 fn in_kernel(program: &Program) -> Result<String, Failure> {
     match Kernel::new(program.clone(), Hook::Call) {
         Ok(kernel) => Ok(format!("loads, {} instructions", kernel.instructions())),
@@ -248,7 +248,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         None => ("--input", args.input.clone()),
     };
     let events = record::events(&events).map_err(|why| Failure::input(format!("{name}: {why}")))?;
-    // All of them are read before the first is given, so that a mistake leaves nothing half done.
+    // All of them are read before the first is passed on, so that a mistake leaves nothing half done.
     let mut trial = Memory::new(&program);
     for (index, event) in events.iter().enumerate() {
         record::put(&program, trial.bytes_mut(), event).map_err(|why| {
@@ -300,7 +300,7 @@ fn used(program: &Program, memory: &[u8]) -> u64 {
     if program.has_loops() { word(0).saturating_sub(word(8)) } else { 0 }
 }
 
-/// What is wrong at a place, with the line and a caret.
+/// An error at a place, with the line and a caret.
 fn shown(program: &Program, position: Position, what: impl std::fmt::Display) -> String {
     let line = program.source().lines().nth(position.line as usize - 1).unwrap_or("");
     let (number, line) = (position.line.to_string(), line.replace('\t', " "));

@@ -1,13 +1,13 @@
 //! Records from and to JSON: an object for a struct, a list for an array, a text for an array of
-//! characters where it comes in.
+//! characters in input.
 
 use selvedge_control_code::{Access, Number, Program, Storage, Struct, Type};
 use serde_json::{Map, Value};
 
-/// Why JSON is no record.
+/// Why JSON is not a record.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// It is no JSON.
+    /// It is not JSON.
     #[error("this is no JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// The handler takes no event.
@@ -22,7 +22,7 @@ pub(crate) enum RecordError {
     /// A list or text has no place in its array.
     #[error("{path} has {given} {of}, and room for {room}")]
     Long { path: String, given: usize, of: &'static str, room: u32 },
-    /// A number that its type does not hold.
+    /// A number out of its type's range.
     #[error("{path} is {value}, which is no {name}")]
     Range { path: String, value: Value, name: &'static str },
 }
@@ -36,7 +36,7 @@ impl RecordError {
 /// One event, or a list of them.
 ///
 /// # Errors
-/// Where the JSON is none.
+/// Where the text is not JSON.
 pub(super) fn events(text: &str) -> Result<Vec<Value>, RecordError> {
     let value: Value = serde_json::from_str(text)?;
     Ok(match value {
@@ -48,7 +48,7 @@ pub(super) fn events(text: &str) -> Result<Vec<Value>, RecordError> {
 /// Puts an event into the input record, whose other members become 0, and clears the output.
 ///
 /// # Errors
-/// Which member is wrong, and how.
+/// The wrong member, and its error.
 pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result<(), RecordError> {
     for placed in program.records() {
         let start = placed.offset as usize;
@@ -67,10 +67,10 @@ pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result
     Ok(())
 }
 
-/// Puts an object's members into a struct, whose others stay as they are.
+/// Puts an object's members into a struct; its other members stay as they are.
 ///
 /// # Errors
-/// Which member is wrong, and how; `path` stands before it.
+/// The wrong member, and its error; `path` stands before it.
 pub(crate) fn members(
     layout: &Struct,
     bytes: &mut [u8],

@@ -1,4 +1,4 @@
-//! The scheduler of `selvedge-place-kernel`, as the daemon of `selvedge-place-cpu` wants it.
+//! The scheduler of `selvedge-place-kernel`, in the form that the daemon of `selvedge-place-cpu` needs.
 
 use selvedge_data_cpu::{Config, Counts, Promise, Task, TaskId};
 use selvedge_place_cpu::class;

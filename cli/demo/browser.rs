@@ -1,5 +1,5 @@
-//! Opens the page in the user's browser, where there is somebody to see it and a screen to show it
-//! on. Whatever becomes of that is of no matter to the demo, which has told where the page is.
+//! Opens the page in the user's browser, if there is a user and a screen. Errors do not matter to the
+//! demo, which has printed the page's address.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// What opens an address with the program that the user prefers (freedesktop.org's xdg-utils).
+/// The program that opens an address with the user's preferred browser (freedesktop.org's xdg-utils).
 const OPENER: &str = "xdg-open";
 
 /// Opens the page if standard output is a terminal of a graphical session. Returns at once.
@@ -18,9 +18,9 @@ pub(super) fn open(page: &str) {
     }
     let mut command = Command::new(OPENER);
     command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own: Ctrl-C ends the demo and not the browser.
+    // A process group of its own: Ctrl-C ends the demo and not the browser.
     command.process_group(0);
-    // Some openers last as long as the browser; a thread waits for it, so that none is left over.
+    // Some openers last as long as the browser; a thread waits for it, so that no zombie remains.
     let waiter = thread::Builder::new().name("browser".into()).spawn(move || {
         if let Err(error) = command.status() {
             tracing::debug!(%error, "{OPENER} can't be started");

@@ -1,4 +1,4 @@
-//! The clips of a demo: which there are, what they need, the node that sends them, and the
+//! The clips of a demo: their list, the rates that they need, the node that sends them, and the
 //! receivers in this process.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(super) struct Clip {
     window: Window,
 }
 
-/// The bundled clips: the stream's name, the file, and what it may lose.
+/// The bundled clips: the stream's name, the file, and its window.
 const BUNDLED: [(&str, &str, Window); 6] = [
     ("corridor", "one-by-one-person-detection.mp4", Window { lose: 1, of: 5 }),
     ("car-park", "car-detection.mp4", Window { lose: 1, of: 5 }),
@@ -42,17 +42,17 @@ const BUNDLED: [(&str, &str, Window); 6] = [
     ("snapshots-jpeg", "one-by-one-mjpeg.avi", Window { lose: 1, of: 2 }),
     ("voice", "10001-90210-01803.wav", Window { lose: 1, of: 50 }),
 ];
-/// What a user's own clip may lose.
+/// The window of a user's own clip.
 const OWN: Window = Window { lose: 1, of: 5 };
-/// Names of files that may be clips end so.
+/// The endings of files that may be clips.
 const ENDINGS: [&str; 14] = [
     "mp4", "m4v", "mov", "mkv", "webm", "ts", "m2ts", "mpg", "mpeg", "avi", "mjpeg", "wav", "mp3",
     "m4a",
 ];
-/// The most clips that are taken of a folder.
+/// The most clips that are taken from a folder.
 const CLIPS_MAX: usize = 256;
 
-/// Where the clips are: where the user says, or where they are shipped.
+/// The folder of the clips: the user's, or the one that is shipped.
 pub(super) fn folder(own: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(own) = own {
         return Ok(own.to_owned());
@@ -69,7 +69,7 @@ pub(super) fn folder(own: Option<&Path>) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The clips in a folder: the bundled ones, or every media file of the user's.
+/// The clips in a folder: the bundled ones, or all the user's media files.
 pub(super) fn find(folder: &Path, own: bool) -> Result<Vec<Clip>, Failure> {
     if !own {
         let clip = |(name, file, window): (&str, &str, Window)| Clip {
@@ -125,7 +125,7 @@ fn name_of(file: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// The mean rate that each clip needs on the wire, looped for so many seconds.
+/// The mean rate that each clip needs on the wire, looped for this many seconds.
 pub(super) fn needed(
     clips: &[Clip],
     folder: &Path,
@@ -179,7 +179,7 @@ pub(super) fn node(
     args: &DemoArgs,
     receivers: &[SocketAddr],
 ) -> NodeConfig {
-    // Room for what arrives within the delay and a peak of four times the mean.
+    // Room for the bytes that arrive within the delay and a peak of four times the mean.
     let pool = |mean: Bitrate| {
         let bytes = (mean * (args.delay + Duration::from_secs(1))).0.saturating_mul(4);
         Bytes(bytes.clamp(500_000, 256_000_000))
@@ -204,8 +204,8 @@ pub(super) fn node(
     }
 }
 
-/// Those who receive a side's streams. Ports are known before meters are: a stream's clock rate
-/// is known only once its clip is open.
+/// The receivers of a side's streams. Ports are known before meters are: a stream's clock rate is known
+/// only once its clip is open.
 pub(super) struct Receivers {
     ports: Vec<std::net::UdpSocket>,
     addresses: Vec<SocketAddr>,
@@ -249,12 +249,12 @@ impl Receivers {
         Ok(())
     }
 
-    /// What was received so far.
+    /// The receivers' measurements so far.
     pub(super) fn snapshots(&self) -> Vec<MeterSnapshot> {
         self.receiver.as_ref().map(Receiver::snapshots).unwrap_or_default()
     }
 
-    /// What was received in all; nothing more is.
+    /// The receivers' final measurements; they stop.
     pub(super) fn finish(&mut self) -> Vec<MeterSnapshot> {
         self.receiver.take().map(|receiver| receiver.stop().0).unwrap_or_default()
     }

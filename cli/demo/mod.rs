@@ -1,6 +1,6 @@
-//! `selvedge demo`: real clips over a link that is too small, twice at once with the same frames:
-//! by dwcs with frame selection, and by fifo as an ordinary sender does. Receivers in the same
-//! process measure what came; the offline bound says what could have come at best.
+//! `selvedge demo`: real clips over a link that is too small, twice at once with the same frames: by
+//! dwcs with frame selection, and by fifo as an ordinary sender does. Receivers in the same process
+//! measure the arrivals; the offline bound states the best possible result.
 
 mod browser;
 mod clips;
@@ -36,7 +36,7 @@ use record::Recorder;
 use score::{Comparison, Measured};
 use view::{DemoView, Watcher};
 
-/// The playout delays that can be asked for.
+/// The playout delays that are allowed.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 #[derive(Debug, Args)]
@@ -67,14 +67,14 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// One side of the comparison: a node and those who receive from it.
+/// One side of the comparison: a node and its receivers.
 struct Side {
     node: Arc<Node>,
     /// The names of its streams.
     names: Vec<String>,
     recorder: Recorder,
     receivers: Arc<Mutex<clips::Receivers>>,
-    /// What the page shows of what they receive.
+    /// The pictures of its receivers, for the page.
     watched: Vec<Watched>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
         Arc::new(DemoView::new(clock, args.delay, dwcs.watcher("dwcs"), fifo.watcher("fifo")));
     let page = page(args, &view)?;
 
-    // Last of all: nothing is sent by a demo that can't start, and the page shows all of it.
+    // Last of all: a demo that can't start sends nothing, and the page shows everything.
     for side in [&fifo, &dwcs] {
         side.node.start_sources().map_err(Failure::failed)?;
     }
@@ -123,7 +123,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     view.begin();
     let sent_for = watch(args, &view, [&dwcs, &fifo], &stop);
     dwcs.node.stop_sources();
-    // What was offered last may still come on time: wait as long as it may take.
+    // The last frames may still arrive on time: wait as long as that may take.
     let patience = args.delay + Duration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
@@ -154,7 +154,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 impl Side {
-    /// A side whose links run and whose sources do not yet.
+    /// A side whose links run and whose sources do not yet run.
     fn new(
         clock: Clock,
         config: &NodeConfig,
@@ -218,7 +218,7 @@ fn page(args: &DemoArgs, view: &Arc<DemoView>) -> Result<Option<Server>, Failure
     Ok(Some(server))
 }
 
-/// Tells how it goes, once a second, until the time is over or somebody stops it.
+/// Reports progress once a second, until the time is over or the user stops it.
 fn watch(
     args: &DemoArgs,
     view: &DemoView,
@@ -275,13 +275,13 @@ fn measured(side: Side) -> Measured {
     let meters = side.receivers.lock().finish();
     let reports = match Arc::try_unwrap(side.node) {
         Ok(node) => node.stop().links,
-        // A last look from the page; the links stop when that is over.
+        // A page's request still holds the node; the links stop when that is over.
         Err(node) => node.reports(),
     };
     Measured { meters, reports, recorder: side.recorder }
 }
 
-/// Why a text is no share of what the streams need.
+/// Why a text is not a share of the needed rate.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 enum ShareError {
     #[error("write a fraction such as 0.75")]

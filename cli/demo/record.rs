@@ -1,4 +1,4 @@
-//! What came and what became of it, for the whole of a demo: the frames as the engine saw them.
+//! The arrivals and their fates, for the whole of a demo: the frames as the engine saw them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const FRAMES_MAX: usize = 4_000_000;
 
 /// Changes of the rate that are kept.
 const RATES_MAX: usize = 64;
-/// The rate that the streams need is measured over this much of the past.
+/// The needed rate of the streams is measured over this much of the past.
 const NEEDED_OF: Duration = Duration::from_secs(20);
 
 /// A frame as the bound needs it, in 24 bytes: a demo may run for a day.
@@ -34,17 +34,17 @@ struct Log {
     offered: u64,
 }
 
-/// Keeps what the result is made of, for all streams of a node.
+/// Keeps the data for the result, for all streams of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
     streams: Arc<[Mutex<Log>]>,
     keeps_frames: bool,
-    /// The link's rate, and from when on: the first is that from the beginning.
+    /// The link's rates, each with its start: the first is that from the beginning.
     rates: Arc<Mutex<Vec<(Instant, Bitrate)>>>,
 }
 
 impl Recorder {
-    /// `keeps_frames` if the bound will be asked for.
+    /// `keeps_frames` if the bound will be computed.
     pub(super) fn new(streams: usize, keeps_frames: bool, rate: Bitrate) -> Self {
         let streams = (0..streams).map(|_| Mutex::default()).collect();
         let rates = Arc::new(Mutex::new(vec![(Instant::ZERO, rate)]));
@@ -54,7 +54,7 @@ impl Recorder {
     /// The link has another rate from now on.
     pub(super) fn set_rate(&self, now: Instant, rate: Bitrate) {
         let mut rates = self.rates.lock();
-        // Of more changes than anybody makes by hand two count as one, at the higher rate.
+        // If there are too many changes, two count as one, at the higher rate.
         if rates.len() >= RATES_MAX {
             let (_, merged) = rates.remove(1);
             rates[0].1 = rates[0].1.max(merged);
@@ -62,18 +62,18 @@ impl Recorder {
         rates.push((now, rate));
     }
 
-    /// The link's rates, each from when on.
+    /// The link's rates, each with its start.
     pub(super) fn rates(&self) -> Vec<(Instant, Bitrate)> {
         self.rates.lock().clone()
     }
 
-    /// When the first frame came.
+    /// When the first frame arrived.
     pub(super) fn began(&self) -> Instant {
         let first = self.streams.iter().filter_map(|log| Some(log.lock().frames.first()?.arrival));
         first.min().unwrap_or_default()
     }
 
-    /// What the streams have needed of late.
+    /// The rate that the streams have needed recently.
     pub(super) fn needed(&self, now: Instant) -> Bitrate {
         let from = Instant(now.0.saturating_sub(NEEDED_OF.0));
         let of = |log: &Mutex<Log>| {
@@ -85,7 +85,7 @@ impl Recorder {
         Bytes(self.streams.iter().map(of).sum()) / span
     }
 
-    /// A tap for one engine, whose streams are these of the node's.
+    /// A tap for one engine, whose streams are `members` of the node's.
     pub(super) fn tap(&self, members: &[usize]) -> Box<dyn FateTap> {
         Box::new(DemoTap { recorder: self.clone(), members: members.to_vec() })
     }
@@ -96,9 +96,9 @@ impl Recorder {
         (log.offered, log.queueing.clone())
     }
 
-    /// The most that any sender could have made decodable of the frames that came since then: the
-    /// sum over the times between two changes of the rate. What came in one of them may be sent in
-    /// those that begin within the delay, so the highest rate of these counts.
+    /// The most that any sender could have made decodable of the frames that arrived since then: the
+    /// sum over the intervals between two changes of the rate. A frame that arrives in one interval may
+    /// be sent in those that begin within the delay, so the highest rate of these counts.
     pub(super) fn bound(&self, since: Instant, delay: Duration) -> Bound {
         let rates = self.rates();
         let mut sum = Bound { decodable: 0.0, frames: 0 };
@@ -108,7 +108,7 @@ impl Recorder {
                 rates[n..].iter().take_while(|(at, _)| at <= from || at.since(until) < delay);
             let rate = sent_in.map(|(_, rate)| *rate).max().unwrap_or_default();
             let frames = self.offline(since.max(*from)..until, delay);
-            // What is made up for goes at once as well.
+            // Caught-up bytes are sent at once as well.
             let mtu = Bytes(1500);
             let burst = mtu + default_catch_up(rate, mtu, Some(delay));
             let part = decodable_bound(&frames, rate, burst);
@@ -118,7 +118,7 @@ impl Recorder {
         sum
     }
 
-    /// The frames that came in this time.
+    /// The frames that arrived in this time.
     fn offline(&self, time: Range<Instant>, delay: Duration) -> Vec<Vec<OfflineFrame>> {
         let frame = |f: &BoundFrame| OfflineFrame {
             arrival: f.arrival,

@@ -13,11 +13,11 @@ use serde_json::{Map, Value, json};
 
 use super::record::Recorder;
 
-/// What one side measured.
+/// The measurements of one side.
 pub(super) struct Measured {
-    /// What the receivers saw of each stream.
+    /// The receivers' measurements of each stream.
     pub(super) meters: Vec<MeterSnapshot>,
-    /// What the engines say of their links.
+    /// The engines' reports on their links.
     pub(super) reports: Vec<LinkReport>,
     pub(super) recorder: Recorder,
 }
@@ -25,7 +25,7 @@ pub(super) struct Measured {
 /// Both sides and the bound.
 pub(super) struct Comparison {
     pub(super) link_share: f64,
-    /// The link's rates, each from when on; the first is that from the beginning.
+    /// The link's rates, each with its start; the first is that from the beginning.
     pub(super) rates: Vec<(Instant, Bitrate)>,
     pub(super) began: Instant,
     pub(super) needed: Bitrate,
@@ -66,7 +66,7 @@ impl Row {
 }
 
 impl Measured {
-    /// What was sent as a share of what the rate allowed while frames waited.
+    /// The bytes sent as a share of those that the rate allowed while frames waited.
     fn used(&self) -> f64 {
         let sent: u64 = self.reports.iter().map(|r| r.sent_bytes.0).sum();
         let could: u64 = self.reports.iter().map(|r| r.could_send.0).sum();

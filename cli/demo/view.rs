@@ -1,5 +1,5 @@
-//! The demo as the page sees it: the node of ours, the pictures that both receivers got, what both
-//! made decodable, and the bound. A knob that is turned here is turned on both sides.
+//! The demo as the page sees it: our side's node, the pictures that both receivers got, their decodable
+//! shares, and the bound. A knob that is changed here is changed on both sides.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::clips::Receivers;
 use super::record::Recorder;
 use crate::received::Watched;
 
-/// How often the bound is looked for anew, and of how much of the past.
+/// How often the bound is computed, and over how much of the past.
 const BOUND_EVERY: Duration = Duration::from_secs(5);
 const BOUND_OF: Duration = Duration::from_secs(60);
 
-/// One side, as far as it is looked at.
+/// The visible part of one side.
 pub(super) struct Watcher {
     pub(super) by: &'static str,
     pub(super) node: Arc<Node>,
@@ -43,8 +43,8 @@ pub(super) struct DemoView {
 #[derive(Clone, Debug, Default)]
 struct Figures {
     since: Instant,
-    /// Frames that were settled and that could be decoded before, on each side; none yet where the
-    /// first of the new rate are still on their way.
+    /// Frames that were settled and decodable before, on each side; `None` while the first ones at the
+    /// new rate are still on their way.
     before: Option<[(u64, u64); 2]>,
     bound: Option<f64>,
     bound_at: Instant,
@@ -79,7 +79,7 @@ impl DemoView {
         self.figures.lock().since = self.clock.now();
     }
 
-    /// To be called several times a second: what takes long is done here and not in a request.
+    /// Must be called several times a second: slow work is done here and not in a request.
     pub(super) fn refresh(&self) {
         let now = self.clock.now();
         let Figures { since, before, bound_at, .. } = self.figures.lock().clone();
@@ -149,7 +149,7 @@ impl NodeView for DemoView {
         if let Knob::Rate { rate, .. } = knob {
             self.ours.recorder.set_rate(now, rate);
         }
-        // Whatever was changed: what was measured before was of something else.
+        // After any change, earlier measurements are no longer comparable.
         *self.figures.lock() = Figures { since: now, ..Figures::default() };
         Ok(())
     }

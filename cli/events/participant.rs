@@ -1,5 +1,5 @@
-//! How a command takes part: the options that all have, and a channel's format, from a file or from those
-//! who have the channel open.
+//! How a command takes part: the common options, and a channel's format, from a file or from the
+//! members that have the channel open.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::time::{self, TimeError};
 
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
-/// How long hosts that are there take to answer.
+/// How long present hosts take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ impl ParticipantArgs {
     }
 }
 
-/// Waits until the hosts that can be seen are seen: none came for a while, or the time is over.
+/// Waits until the reachable hosts have been found: none appeared for a while, or the time is over.
 pub(crate) fn settle(host: &Participant, wait: Duration, stop: &AtomicBool) {
     let begin = Instant::now();
     let (mut count, mut since) = (0, begin);
@@ -75,7 +75,7 @@ pub(crate) fn settle(host: &Participant, wait: Duration, stop: &AtomicBool) {
     }
 }
 
-/// A channel's format: from a file, or as others have it, for whom it waits.
+/// A channel's format: from a file, or from other members, for which it waits.
 pub(crate) fn format(
     host: &Participant,
     channel: &str,
@@ -87,7 +87,7 @@ pub(crate) fn format(
         return Err(Failure::input(OpenError::Name(channel.len())));
     }
     if let Some(path) = file {
-        // Mistakes name the file.
+        // Error messages name the file.
         let format = Format::parse(&file_name(path), &text(path)?).map_err(Failure::input)?;
         return Ok(Some(Format::new(channel, format.layout()).map_err(Failure::input)?));
     }

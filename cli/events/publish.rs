@@ -20,7 +20,7 @@ use crate::code::record::{self, RecordError};
 
 /// The longest line.
 const LINE_MAX: u64 = 1 << 20;
-/// How long to wait until members have taken what was promised to them.
+/// How long to wait until members have taken the events that were promised to them.
 const TAKEN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -96,7 +96,8 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     finish(&joined, &stop)
 }
 
-/// Waits for so many hosts that want events; how many there are, and how many were wanted.
+/// Waits for this number of hosts that want events; returns how many there are, and how many were
+/// wanted.
 fn wait_for_hosts(
     joined: &ChannelHandle,
     wanted: usize,
@@ -114,8 +115,8 @@ fn wait_for_hosts(
     }
 }
 
-/// Waits until members have taken what was promised to them, and what was sent is on its way. Fails if
-/// a member that is there did not get all of it.
+/// Waits until members have taken the events that were promised to them, and sent ones are on their
+/// way. Fails if a present member did not get all of them.
 fn finish(joined: &ChannelHandle, stop: &AtomicBool) -> Result<(), Failure> {
     let begin = Instant::now();
     while begin.elapsed() < TAKEN.to_std() && !stop.load(Ordering::SeqCst) {
@@ -124,7 +125,7 @@ fn finish(joined: &ChannelHandle, stop: &AtomicBool) -> Result<(), Failure> {
         }
         std::thread::park_timeout(Duration::from_millis(5).into());
     }
-    // What each member that is there did not get.
+    // The events that each present member did not get.
     let missing = |view: &View<'_>| -> Vec<u64> {
         let each = view.members.iter().map(|member| member.dropped + member.owed);
         each.filter(|missing| *missing > 0).collect()
@@ -142,10 +143,10 @@ fn finish(joined: &ChannelHandle, stop: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a text is no event of the channel.
+/// Why a text is not an event of the channel.
 #[derive(Debug, thiserror::Error)]
 enum EventError {
-    /// It is no JSON, or no record of the channel's format.
+    /// It is not JSON, or not a record of the channel's format.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// An attribute is neither a number nor a text.
@@ -156,13 +157,13 @@ enum EventError {
     Attributes { name: String, error: AttributeError },
 }
 
-/// Why standard input gave no line.
+/// Why standard input delivered no line.
 #[derive(Debug, thiserror::Error)]
 enum LineError {
     /// It can't be read.
     #[error(transparent)]
     Input(#[from] std::io::Error),
-    /// It has no end within what is read.
+    /// It is too long.
     #[error("a line is longer than {LINE_MAX} bytes")]
     TooLong,
 }
@@ -229,7 +230,7 @@ impl Source<'_> {
             let attributes = event.attributes.as_attributes();
             let sent = Event { deadline, attributes, record: &event.record };
             let done = if self.args.reliable {
-                // Nobody is to miss any: waits for who is behind, and looks for signals now and then.
+                // No member may miss any: waits for slow members, and checks for signals now and then.
                 self.joined.publish_paced(sent, Some(Duration::from_millis(100)))
             } else {
                 self.joined.publish(sent)

@@ -1,4 +1,5 @@
-//! `selvedge events services`: what the kernel's services can tell, and what they tell now.
+//! `selvedge events services`: the events that the kernel's services can report, and those that they
+//! report now.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,7 +104,7 @@ pub(crate) struct WatchArgs {
     json: bool,
 }
 
-/// A text of an option that is not of its form.
+/// An option's text that does not have the right form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum FormError {
     #[error("write THREAD:SPAN, such as 4711:5ms")]
@@ -150,7 +151,7 @@ fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What is wrong with what was asked is the input's fault, the rest the machine's.
+/// Errors in the request are the input's, all others the machine's.
 fn failure(error: ServiceError) -> Failure {
     match error {
         ServiceError::Kind { .. }
@@ -170,7 +171,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
     let mut table = Table::default().left(["service", "kind", "event", "value", "key", "here"]);
     let (mut all, mut way) = (Vec::new(), None);
     for service in Service::ALL {
-        // Loads it and takes it out again.
+        // Loads it and unloads it again.
         let tried = Watch::start(WatchOptions::new(service));
         way = tried.as_ref().map(Watch::change_path).ok().or(way);
         for (number, kind) in service.kinds().iter().enumerate() {
@@ -260,7 +261,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
 }
 
 fn print_events(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
-    /// How long a handler may hold back what has gathered while it ran.
+    /// How long a handler may delay events that gathered while it ran.
     const TICK: Duration = Duration::from_millis(200);
     let stop = signals::stop_flag()?;
     let mut out = std::io::stdout().lock();

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::participant::{self, ParticipantArgs};
 use crate::code::record;
 
-/// The most members that are warned of.
+/// The most members for which a warning is printed.
 const WARNED_MAX: usize = 64;
 
 #[derive(Debug, Args)]
@@ -160,7 +160,7 @@ fn line(host: &Participant, format: &Format, event: &Received) -> Value {
     })
 }
 
-/// Says, once for each member, that events of its are not printed for as long as things are as they are.
+/// Warns, once for each member, that its events are not printed in the present situation.
 fn warn_once(notice: &NamedNotice, channel: &str, warned: &mut HashSet<Option<ParticipantName>>) {
     let why = match &notice.kind {
         NoticeKind::Unreadable(why) => format!("its format does not fit: {why}; see --format"),

@@ -18,17 +18,17 @@ use selvedge_units::{Duration, Instant};
 
 use crate::identity::IdentityArgs;
 
-/// Connections at once: one sends, others begin while it has not been told from dead yet.
+/// Connections at once: one sends, others begin while it is not yet known to be dead.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection that is silent for so long makes room for another.
+/// A connection that is silent for this long makes room for another.
 const SILENT: Duration = Duration::from_secs(1);
-/// How long threads wait at once before they look whether it is over.
+/// How long threads wait at once before they check whether to stop.
 const WAIT: Duration = Duration::from_millis(50);
-/// How often the sender gets a report of what came.
+/// How often the sender gets a report of the arrivals.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
-/// In place of when something came last: the connection is given up.
+/// Replaces the time of the last arrival: the connection is given up.
 const GIVEN_UP: u64 = u64::MAX;
-/// How long what is on its way may take when it is over, and messages of one connection then.
+/// How long the last packets in transit may take at the end, and messages of one connection then.
 const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
 
 /// Receives one stream until it is stopped.
@@ -78,7 +78,7 @@ impl CarriedReceiver {
         self.shared.meter.lock().snapshot()
     }
 
-    /// Takes what has come, stops, and settles what has begun.
+    /// Takes the waiting packets, stops, and settles the open frames.
     pub(super) fn stop(mut self) -> MeterSnapshot {
         self.halt();
         let mut meter = self.shared.meter.lock();
@@ -89,7 +89,7 @@ impl CarriedReceiver {
     fn halt(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already; what was measured stands.
+            // A panic there has been printed already; the measurements stand.
             let _ = thread.join();
         }
     }
@@ -116,7 +116,7 @@ impl Shared {
                 let peer = connection.peer();
                 let now = self.clock.now();
                 if readers.len() >= CONNECTIONS_MAX {
-                    // Its sender was killed, most often.
+                    // Most often its sender was killed.
                     let heard = |at: &usize| readers[*at].1.load(Ordering::Relaxed);
                     let longest = (0..readers.len()).min_by_key(heard);
                     let Some(longest) = longest.filter(|at| now.since(Instant(heard(at))) > SILENT)
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Reads until the connection ends, or is given up; `heard` gets when the last packet came.
+    /// Reads until the connection ends, or is given up; sets `heard` to the time of the last packet.
     fn read(&self, connection: &Connection, heard: &AtomicU64) {
         let mut left = LAST.1;
         let (before, mut reported) = (self.report(), self.clock.now());
@@ -153,7 +153,7 @@ impl Shared {
             if self.clock.now().since(reported) >= REPORT_EVERY {
                 reported = self.clock.now();
                 let report = self.report().since(before);
-                // One that does not go out is followed by the next.
+                // If a report can't be sent, the next one replaces it.
                 let _ = connection.send(&report.to_bytes(), Duration::ZERO);
             }
             match connection.take(if stopping { LAST.0 } else { WAIT }) {

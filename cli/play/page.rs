@@ -1,4 +1,4 @@
-//! The page of a receiver: its streams as they came, with their moving pictures.
+//! The page of a receiver: its streams as they arrived, with their moving pictures.
 
 use std::sync::Arc;
 use std::time::Instant as StdInstant;
@@ -13,7 +13,7 @@ use selvedge_place_engine::measure::MeterSnapshot;
 
 use crate::received::Watched;
 
-/// What the page asks for: what was measured so far, of each stream in order.
+/// The measurements so far, of each stream in order.
 pub(super) type Measured = Box<dyn Fn() -> Vec<MeterSnapshot> + Send + Sync>;
 
 /// A stream as the page names it.

@@ -1,4 +1,4 @@
-//! `stack show`: looking at the stacks of processes that run.
+//! `stack show`: inspects the stacks of running processes.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use selvedge_units::Duration;
 use super::ShowArgs;
 use super::draw::DrawnBefore;
 
-/// How often `show` looks.
+/// How often `show` takes a snapshot.
 const EVERY: Duration = Duration::from_secs(1);
 
 fn query(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
@@ -73,7 +73,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
     }
 }
 
-/// A text from another process that can't steer the terminal.
+/// A text from another process, made harmless for the terminal.
 fn plain(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }

@@ -1,5 +1,5 @@
-//! Endpoints as text: elements, connections, their modules. Rates are of the time since the last
-//! look.
+//! Endpoints as text: elements, connections, their modules. Rates are over the time since the last
+//! snapshot.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use selvedge_cli_terminal::Table;
 use selvedge_comm_stack::endpoint::{ConnectionView, EndpointView, FlowView};
 
-/// What was drawn last, so that rates can be told.
+/// The counts that were drawn last, from which rates are computed.
 #[derive(Default)]
 pub(super) struct DrawnBefore {
     at: Option<Instant>,
@@ -25,7 +25,7 @@ impl DrawnBefore {
         let seconds = self.at.replace(now).map(|at| (now - at).as_secs_f64());
         let mut text = String::new();
         for endpoint in endpoints {
-            // To write into a text never fails.
+            // Writing into a text never fails.
             let _ = self.endpoint(&mut text, endpoint, seconds);
         }
         self.flows = endpoints.iter().flat_map(flows).collect();
@@ -98,7 +98,7 @@ fn modules(connection: &ConnectionView) -> Table {
     table
 }
 
-/// As the paper prints it.
+/// In the form of the paper.
 fn elements_text(elements: &[u8]) -> String {
     let numbers: Vec<String> = elements.iter().map(u8::to_string).collect();
     if numbers.is_empty() { "-".to_owned() } else { format!("PE.{}", numbers.join(",")) }

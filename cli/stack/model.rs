@@ -97,14 +97,14 @@ pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
 /// Streams with their modules on elements.
 struct Placed {
     streams: Vec<Stream>,
-    /// For each stream, what placed it.
+    /// For each stream, the source of its assignment.
     how: Vec<String>,
     /// The heuristic refused one; it is on no element.
     refused: bool,
 }
 
 impl Placed {
-    /// Places the streams whose assignment is not stated by the heuristic.
+    /// Places the streams with a stated assignment as stated, the others by the heuristic.
     fn new(machine: &Machine, stated: Vec<(Stream, bool)>) -> Self {
         let (mut streams, mut how, mut refused) = (Vec::new(), Vec::new(), false);
         for (n, (stream, assigned)) in stated.into_iter().enumerate() {
@@ -132,13 +132,13 @@ impl Placed {
     }
 }
 
-/// All that the model gives.
+/// All results of the model.
 fn as_text(found: &Evaluation<'_>, placed: &Placed) -> String {
     let mut text = elements_table(found);
     for (n, (i, how)) in found.streams().zip(&placed.how).enumerate() {
-        // To write into a text never fails.
+        // Writing into a text never fails.
         let _ = writeln!(text, "\nstream {n}: {} ({how})", placed.elements(n).join(" | "));
-        // One that was refused is nowhere.
+        // A refused stream is not placed.
         if !placed.streams[n].elements().is_empty() {
             let _ = write!(text, "{}", stream_lines(found, &placed.streams[n], i));
         }
@@ -146,7 +146,7 @@ fn as_text(found: &Evaluation<'_>, placed: &Placed) -> String {
     text
 }
 
-/// What the conditions are about, without the terms that lead to it.
+/// The values that the conditions compare, without the intermediate terms.
 fn as_json(found: &Evaluation<'_>, placed: &Placed) -> Value {
     use Latency::{Average, Worst};
     let element = |p| {
@@ -236,7 +236,8 @@ mod tests {
         as_text(&Evaluation::new(&machine, &placed.streams, reading), &placed)
     }
 
-    /// By hand: Exec(PE.0, 0) = get 20 + 14 + 4 + 7 + 4 * 120 + 4 + 45 = 574 us, of 3125: 18.368 %.
+    /// Computed by hand: Exec(PE.0, 0) = get 20 + 14 + 4 + 7 + 4 * 120 + 4 + 45 = 574 us, of 3125:
+    /// 18.368 %.
     #[test]
     fn the_example_is_as_by_hand() {
         let text = model_output(EXAMPLE, Formulas::Corrected);
@@ -275,7 +276,7 @@ mod tests {
             delay = "1 ms"
             assigned = ["0"]
         "#;
-        // Exec* is 200 and 100 us. A message of stream 1 comes in one of 3 of stream 0's times.
+        // Exec* is 200 and 100 us. A message of stream 1 arrives in one of 3 periods of stream 0.
         let corrected = model_output(text, Formulas::Corrected);
         for line in [
             "with stream 1: prob 1/3, Wait at most 100 us, 33334 ns on average",

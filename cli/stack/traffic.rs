@@ -1,4 +1,4 @@
-//! Sending and taking messages to try stacks, with a look at them once a second.
+//! Sends and receives messages to try stacks, and prints a snapshot once a second.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ use super::{EndArgs, ListenArgs, SendArgs, parsed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An endpoint that can be shown from outside.
+/// An endpoint that other processes can inspect.
 fn bound(
     at: SocketAddr,
     end: &EndArgs,
@@ -88,11 +88,11 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How messages are sent at the moment.
+/// The current sending schedule.
 struct Schedule {
     every: Duration,
     size: Bytes,
-    /// Since it began.
+    /// Messages sent since it began.
     sent: u64,
     started_at: Instant,
 }
@@ -100,7 +100,7 @@ struct Schedule {
 type ScheduleChange = (Duration, Option<Duration>, Option<Bytes>);
 
 impl SendArgs {
-    /// When it is sent otherwise than agreed, and how.
+    /// When sending departs from the contract, and how.
     fn schedule_change(&self) -> Result<Option<ScheduleChange>, Failure> {
         let Some(after) = self.then_after else { return Ok(None) };
         let (every, size) = (self.then_every, self.then_size);
@@ -195,7 +195,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
             match connection.send(&message, SECOND) {
                 Ok(()) => (sent, schedule.sent) = (sent + 1, schedule.sent + 1),
                 Err(SendError::Full) => {}
-                // Policed: it was told why, and the next may be as agreed.
+                // Policed: the first refusal is printed, and the next message may conform.
                 Err(error @ SendError::BeyondContract { .. }) => {
                     schedule.sent += 1;
                     refused += 1;

@@ -1,4 +1,4 @@
-//! `selvedge stack tune`: meta-level control of the stacks of a process that runs.
+//! `selvedge stack tune`: meta-level control of the stacks of a running process.
 
 use std::io::Write;
 
@@ -38,7 +38,7 @@ impl TuneArgs {
             goal: self.goal.clone(),
             detail: self.monitor.clone(),
         };
-        // Found here, whatever process it is for.
+        // Errors are found here, before any process is contacted.
         tuning.of(selvedge_data_stack::auto::ManagerSettings::default()).map_err(Failure::input)?;
         Ok(tuning)
     }

@@ -1,4 +1,4 @@
-//! The view as a picture: from [`State`] to lines, at whatever size.
+//! The view as a picture: from [`State`] to lines, at any size.
 
 use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
 
@@ -10,11 +10,11 @@ use super::state::{Order, State};
 /// Cells that the bars of the past take.
 const BARS: usize = 20;
 
-/// A column: title, meaning, width, how soon it is left out where the terminal is narrow (0: never), and
-/// what stands in it.
+/// A column: title, meaning, width, how soon it is left out where the terminal is narrow (0: never),
+/// and the function for its cells.
 struct Column {
     title: &'static str,
-    /// What it means.
+    /// Its meaning.
     help: &'static str,
     width: usize,
     rank: u8,
@@ -122,7 +122,7 @@ pub(super) fn draw(state: &State, width: usize, height: usize) -> Vec<Line> {
     lines.into_iter().take(height).map(|line| line.fitted(width)).collect()
 }
 
-/// What columns and keys mean.
+/// The meaning of columns and keys.
 fn explanation(width: usize) -> impl Iterator<Item = Line> {
     const WHAT: usize = 18;
     let columns = COLUMNS.iter().map(|column| (column.title, column.help));
@@ -143,7 +143,7 @@ fn explanation(width: usize) -> impl Iterator<Item = Line> {
 
 fn title_line(state: &State) -> Line {
     let line = Line::default().and(Style::BOLD, "selvedge top ").and(Style::PLAIN, &state.address);
-    // First, and alone: a narrow terminal cuts off what stands further right.
+    // First, and alone: a narrow terminal cuts off text further to the right.
     if let Some(problem) = &state.problem {
         return line.and(Style::coloured(Colour::Red), format!("  {problem}"));
     }
@@ -152,7 +152,7 @@ fn title_line(state: &State) -> Line {
     line.and(Style::PLAIN, format!("  {}  up {up}  streams: {streams}", snapshot.name))
 }
 
-/// What a link carries, over a bar as long as the share of its rate that is used.
+/// A link's rate, over a bar as long as the share of its rate that is used.
 fn gauge(link: &LinkSnapshot, width: usize) -> Line {
     let label = format!(
         "{} {}: {} of {} sent, {} offered, {} frames wait; wakes {} late, {} used",
@@ -178,7 +178,7 @@ fn gauge(link: &LinkSnapshot, width: usize) -> Line {
 fn table(state: &State, rows: &[&StreamSnapshot], width: usize, height: usize) -> Vec<Line> {
     let columns = columns_within(width);
     let selected = state.selected(rows);
-    // One line is for the titles. The chosen row stands in the middle, if there are more.
+    // One line is for the titles. The chosen row is in the middle if not all fit.
     let visible = height.saturating_sub(1);
     let first = selected.saturating_sub(visible / 2).min(rows.len().saturating_sub(visible));
     let titles = row(&columns, width, |column| (Style::BOLD, column.title.to_owned()));
@@ -191,7 +191,7 @@ fn table(state: &State, rows: &[&StreamSnapshot], width: usize, height: usize) -
     std::iter::once(titles).chain(lines).take(height).collect()
 }
 
-/// A line of the table. The last column takes what the others leave: reasons are long.
+/// A line of the table. The last column takes the remaining width: reasons are long.
 fn row(columns: &[&Column], width: usize, text: impl Fn(&Column) -> (Style, String)) -> Line {
     let (mut line, mut left) = (Line::default(), width);
     for (number, column) in (1..).zip(columns) {
@@ -206,14 +206,14 @@ fn row(columns: &[&Column], width: usize, text: impl Fn(&Column) -> (Style, Stri
     line
 }
 
-/// A text in so many cells, on their left or their right side.
+/// A text in this number of cells, aligned to the left or the right.
 fn cell(text: &str, cells: usize, is_right: bool) -> String {
     let (text, taken) = beginning(text, cells);
     let blanks = " ".repeat(cells - taken);
     if is_right { blanks + text } else { text.to_owned() + &blanks }
 }
 
-/// The blanks in front of a text that stands in the middle.
+/// The blanks in front of a centred text.
 fn margin(text: &str, cells: usize) -> String {
     " ".repeat((cells - beginning(text, cells).1) / 2)
 }
@@ -232,7 +232,7 @@ fn columns_within(width: usize) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| column.rank <= last_rank).collect()
 }
 
-/// Red for what has failed or can hardly be watched, yellow for what suffers.
+/// Red for streams that have failed or can hardly be watched, yellow for degraded ones.
 fn style(stream: &StreamSnapshot) -> Style {
     Style::coloured(match (stream.state, stream.decodable_share) {
         (StreamState::Failed, _) => Colour::Red,
@@ -243,7 +243,7 @@ fn style(stream: &StreamSnapshot) -> Style {
     })
 }
 
-/// All of the chosen stream.
+/// The details of the chosen stream.
 fn about(stream: &StreamSnapshot) -> [Line; 4] {
     let encoding = if stream.encoding.is_empty() { "?" } else { &stream.encoding };
     [

@@ -1,4 +1,4 @@
-//! Numbers as the terminal view writes them: short, with units, whatever the node answers.
+//! Numbers as the terminal view writes them: short, with units, for any value of the node.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(super) fn drops(dropped: &BTreeMap<String, u64>) -> String {
     format!("{}: {}", total(dropped), named.join(", "))
 }
 
-/// Frames dropped, whatever the reason.
+/// Frames dropped, for any reason.
 pub(super) fn total(dropped: &BTreeMap<String, u64>) -> u64 {
     dropped.values().fold(0, |sum, &count| sum.saturating_add(count))
 }

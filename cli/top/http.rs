@@ -22,50 +22,50 @@ const HEAD_MAX: u64 = 64 << 10;
 const LINE_MAX: u64 = 4 << 10;
 const PORT: u16 = 7700;
 
-/// Why a question got no answer.
+/// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     /// Not an address.
     #[error("{0:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")]
     Address(String),
-    /// A token that no node has.
+    /// A token that no node can have.
     #[error("the token is {0}")]
     Token(#[from] TokenError),
-    /// TLS, and a certificate that nobody vouches for.
+    /// TLS, and a certificate that is not trusted.
     #[error(
         "the certificate of {address} is not known here; if the node there printed this fingerprint \
          when it started, add --fingerprint {fingerprint}"
     )]
     Unknown {
-        /// Where.
+        /// The address.
         address: String,
-        /// What it shows.
+        /// The certificate's fingerprint.
         fingerprint: Fingerprint,
     },
-    /// Plain HTTP where TLS is spoken.
+    /// Plain HTTP to a server that requires TLS.
     #[error("the node speaks TLS; write https:// before its address")]
     TlsOnly,
-    /// TLS where it is not spoken.
+    /// TLS to a server without it.
     #[error("no TLS is spoken there ({0}); if that is right, write http:// before the address")]
     NotTls(rustls::Error),
-    /// No host of that name, or nobody listens.
+    /// No host of that name, or nothing listens.
     #[error("no node answers at {address} ({error}); is it running, and there?")]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// Not within the time.
+    /// The time limit was exceeded.
     #[error("the node did not answer within {0}")]
     Timeout(Duration),
     /// An answer, but not 200.
     #[error("{}", of_status(*.0))]
     Status(u16),
-    /// The node refuses, and says why.
+    /// The node refuses, and states why.
     #[error("{0}")]
     Refused(String),
-    /// More than is read.
+    /// Longer than the limit.
     #[error("the answer is longer than {} MiB", BODY_MAX >> 20)]
     TooLarge,
     /// Not HTTP.
@@ -97,7 +97,7 @@ impl From<io::Error> for HttpError {
 }
 
 impl HttpError {
-    /// Whether it is what the user wrote that can't be right.
+    /// Whether the user's input is to blame.
     pub(crate) const fn is_bad_input(&self) -> bool {
         matches!(self, Self::Address(_) | Self::Token(_))
     }
@@ -128,18 +128,18 @@ impl NodeAddress {
     }
 }
 
-/// Where to ask, and as whom.
+/// The address of a node, and the credentials for it.
 #[derive(Clone)]
 pub(crate) struct Client {
     /// `HOST:PORT`.
     address: String,
     token: Option<Token>,
-    /// By what to know a node that speaks TLS; `None`: it does not.
+    /// The fingerprints that identify a node with TLS; `None`: it has no TLS.
     trusted: Option<Vec<Fingerprint>>,
 }
 
 impl Client {
-    /// Takes `HOST:PORT`, `HOST`, or either with `http://` or `https://` before and `/` behind.
+    /// Takes `HOST:PORT`, `HOST`, or either with `http://` or `https://` before and `/` after.
     pub(crate) fn new(
         address: &str,
         token: Option<&str>,
@@ -155,7 +155,7 @@ impl Client {
         if host.is_empty() || host.len() > 255 || !host.chars().all(named) {
             return Err(HttpError::Address(address.to_owned()));
         }
-        // The colons of `[::1]` are not those before a port.
+        // The colons in `[::1]` do not separate a port.
         let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
         let address = match port {
             None => format!("{host}:{PORT}"),
@@ -173,7 +173,7 @@ impl Client {
         &self.address
     }
 
-    /// Asks for a change, and returns the answer's body. Looking up the host's name is not part of the
+    /// Requests a change, and returns the answer's body. Looking up the host's name is not part of the
     /// time limit.
     pub(crate) fn post(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
         self.ask_within("POST", path, limit)
@@ -203,7 +203,7 @@ impl Client {
         };
         let certificates = PinnedCertificates::new(trusted.clone());
         let config = certificates.config().map_err(HttpError::NotTls)?;
-        // The name does not count, and an address names no server to it (RFC 6066, 3).
+        // The name is not checked, and with an address no server name is sent (RFC 6066, 3).
         let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
         let client = ClientConnection::new(config, name).map_err(HttpError::NotTls)?;
         self.ask(StreamOwned::new(client, stream), method, path).map_err(|error| {
@@ -235,7 +235,7 @@ impl Client {
     }
 }
 
-/// Whether this `HOST:PORT` is on this machine, as far as that is known without asking.
+/// Whether this `HOST:PORT` is on this machine, as far as that is known without a name look-up.
 fn is_local(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -253,7 +253,7 @@ fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Deadline) -> io::Re
     Err(last)
 }
 
-/// The moment by which all must be done.
+/// The instant by which everything must be done.
 struct Deadline {
     until: Instant,
 }
@@ -265,7 +265,7 @@ impl Deadline {
     }
 }
 
-/// A stream whose reads and writes end by one moment, however slowly bytes drip.
+/// A stream whose reads and writes end by one instant, however slowly bytes arrive.
 struct DeadlineStream<'c> {
     stream: TcpStream,
     clock: &'c Deadline,
@@ -296,7 +296,7 @@ enum End {
     Close,
 }
 
-/// The body of a response with status 200; of others what they say of the reason.
+/// The body of a response with status 200; for others the reason that they state.
 fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     let mut body = Vec::new();
     let (status, end) = head(reader)?;
@@ -323,11 +323,11 @@ fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     }
 }
 
-/// What a node says of a request that it does not grant.
+/// The text with which a node refuses a request.
 fn refusal(body: &[u8]) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     let error = &answer["error"];
-    // Where a token is missing, how to give one to this program is the better answer.
+    // If a token is missing, the instruction how to pass one to this program is more useful.
     let said = error["message"].as_str().filter(|_| error["code"] != "unauthorized")?;
     Some(said.to_owned())
 }

@@ -1,8 +1,8 @@
-//! Keys, from the bytes that a terminal in raw mode sends: ASCII, and the escape sequences of xterm and the
-//! Linux console. What means no key here is left out.
+//! Keys, from the bytes that a terminal in raw mode sends: ASCII, and the escape sequences of xterm and
+//! the Linux console. Sequences that mean no key here are left out.
 
 const ESCAPE: u8 = 0x1b;
-/// A longer escape sequence is none.
+/// A longer escape sequence is discarded.
 const SEQUENCE_MAX: usize = 16;
 
 /// A key that the view may know.
@@ -19,20 +19,20 @@ pub(super) enum Key {
     End,
 }
 
-/// Bytes that no key has been made of yet.
+/// Bytes that are not decoded yet.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     unread: Vec<u8>,
 }
 
 impl Keys {
-    /// Takes what the terminal has sent.
+    /// Takes bytes from the terminal.
     pub(super) fn handle_bytes(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// The next key. Where the terminal `is_quiet`, a sequence that is not whole will not become so, and an
-    /// escape that stands alone is the key of that name.
+    /// The next key. If the terminal `is_quiet`, an incomplete sequence will not be completed, and a
+    /// lone escape is the key of that name.
     pub(super) fn poll_key(&mut self, is_quiet: bool) -> Option<Key> {
         while let Some((key, length)) = first_key(&self.unread) {
             self.unread.drain(..length);
@@ -62,7 +62,8 @@ fn first_key(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         [ESCAPE, ESCAPE, ..] => Some((Some(Key::Escape), 1)),
         [3, ..] => Some((Some(Key::ControlC), 1)),
         [letter @ b' '..=b'~', ..] => Some((Some(Key::Character((*letter).into())), 1)),
-        // With an escape before it, a letter was pressed together with Alt: it means the same.
+        // An escape before a letter means that it was pressed together with Alt: it has the same
+        // meaning.
         _ => Some((None, 1)),
     }
 }
@@ -84,7 +85,7 @@ fn named(parameters: &[u8], last: u8) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// The keys of reads that come one after the other, and then of none.
+    /// The keys of successive reads, followed by an empty one.
     fn keys(reads: &[&[u8]]) -> Vec<Key> {
         let (mut keys, mut found) = (Keys::default(), Vec::new());
         for bytes in reads {

@@ -38,7 +38,7 @@ impl Style {
     }
 }
 
-/// A line: pieces of text, each in a style. No control character stands in it, so that a name from
+/// A line: pieces of text, each in a style. It contains no control characters, so that a name from
 /// outside cannot steer the terminal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line(Vec<(Style, String)>);
@@ -56,7 +56,7 @@ impl Line {
         self
     }
 
-    /// The same with so many cells: cut, or with blanks behind it.
+    /// The same in `width` cells: cut, or padded with blanks.
     pub(super) fn fitted(mut self, width: usize) -> Self {
         let mut left = width;
         for (_, text) in &mut self.0 {
@@ -75,7 +75,7 @@ impl Line {
     }
 }
 
-/// The longest beginning of a text that takes at most so many cells, and how many it takes.
+/// The longest beginning of a text that takes at most `most` cells, and how many it takes.
 pub(super) fn beginning(text: &str, most: usize) -> (&str, usize) {
     let mut taken = 0;
     for (at, c) in text.char_indices() {
@@ -88,7 +88,7 @@ pub(super) fn beginning(text: &str, most: usize) -> (&str, usize) {
     (text, taken)
 }
 
-/// The words of a text in lines of at most so many bytes; a longer word has a line of its own.
+/// The words of a text in lines of at most `most` bytes; a longer word has a line of its own.
 pub(super) fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -100,7 +100,7 @@ pub(super) fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The codes that draw lines from the screen's first one down, over what stands there.
+/// The codes that draw lines from the screen's first one down, over the old content.
 pub(super) fn drawn(lines: &[Line]) -> String {
     let mut codes = String::new();
     for (row, Line(pieces)) in (1..).zip(lines) {

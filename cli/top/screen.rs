@@ -1,5 +1,5 @@
-//! The terminal itself: keys, sizes and the clock in, pictures out. A thread asks the node, so that
-//! a slow one never holds up a key.
+//! The terminal itself: keys, sizes and the clock in, pictures out. A thread sends requests to the
+//! node, so that a slow node never delays a key.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -21,29 +21,30 @@ use super::picture::drawn;
 use super::state::State;
 use super::{TopError, snapshot};
 
-/// Between two questions.
+/// The time between two requests.
 const REQUEST_EVERY: Duration = Duration::from_millis(500);
-/// How long a request to stop, or a new size, may go unseen.
+/// How long a request to stop, or a new size, may go unnoticed.
 const POLL_EVERY: Duration = Duration::from_millis(100);
-/// A second screen, without a cursor and with lines that end at its edge; and the first screen again.
+/// The alternate screen, without a cursor and with lines that end at its edge; and the normal screen
+/// again.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 type Answer = Result<NodeSnapshot, TopError>;
 
-/// Shows the node until a key or `stop` ends it. The terminal is as before then, however it ends.
+/// Shows the node until a key or `stop` ends it. Afterwards the terminal is as before, however it ends.
 pub(super) fn watch(client: Client, stop: &AtomicBool) -> Result<(), TopError> {
     if !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
     }
     let state = State::new(client.address());
     let (answers, answered) = mpsc::sync_channel(1);
-    // Dropped on the way out, it ends the thread: at once while it pauses, otherwise when the
-    // question that it waits for is answered or given up.
+    // When dropped, it ends the thread: at once while it pauses, otherwise when its pending request is
+    // answered or times out.
     let (_leave, left) = mpsc::channel();
     thread::Builder::new().name("top-ask".into()).spawn(move || ask(&client, &answers, &left))?;
     let terminal = Arc::new(Terminal::open()?);
-    // A panic's message stands on the first screen, in lines.
+    // A panic's message goes to the normal screen, in lines.
     let (earlier, at_panic) = (panic::take_hook(), Arc::clone(&terminal));
     panic::set_hook(Box::new(move |what| {
         at_panic.restore();
@@ -76,7 +77,7 @@ fn show(
         }
         let size = terminal.size()?;
         if changed || drawn_at != Some(size) {
-            // A shell that stopped this program in between has set its own mode.
+            // A shell that stopped this program in between may have changed the mode.
             terminal.set_raw()?;
             write(&drawn(&draw(&state, size.0, size.1)))?;
             (changed, drawn_at) = (false, Some(size));
@@ -111,7 +112,7 @@ fn ask(client: &Client, answers: &SyncSender<Answer>, left: &Receiver<()>) {
     }
 }
 
-/// The terminal that keys come from, and how it was.
+/// The terminal that keys come from, and its former mode.
 struct Terminal {
     keyboard: File,
     before: Termios,
@@ -129,14 +130,14 @@ impl Terminal {
         Ok(Self { keyboard, before, is_restored: AtomicBool::new(false) })
     }
 
-    /// Keys come one by one from now on, and unseen.
+    /// From now on keys arrive one by one, without echo.
     fn set_raw(&self) -> io::Result<()> {
         let mut raw = self.before.clone();
         raw.make_raw();
         Ok(tcsetattr(&self.keyboard, OptionalActions::Now, &raw)?)
     }
 
-    /// The terminal is as it was; a second time this does nothing.
+    /// Restores the terminal's mode; a second call does nothing.
     fn restore(&self) {
         if self.is_restored.swap(true, Ordering::Relaxed) {
             return;
@@ -149,7 +150,7 @@ impl Terminal {
     /// Its width and its height in cells.
     fn size(&self) -> io::Result<(usize, usize)> {
         let size = tcgetwinsize(&self.keyboard)?;
-        // A serial line knows no size.
+        // A serial line does not know its size.
         let or = |cells, usual| if cells == 0 { usual } else { usize::from(cells) };
         Ok((or(size.ws_col, 80), or(size.ws_row, 24)))
     }

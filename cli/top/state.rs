@@ -1,4 +1,4 @@
-//! What the view knows: the last snapshot, each stream's recent past, and what keys have chosen.
+//! The state of the view: the last snapshot, each stream's recent past, and the choices made by keys.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -8,7 +8,7 @@ use selvedge_control_config::view::{NodeSnapshot, StreamSnapshot};
 use super::keys::Key;
 use super::{TopError, figures};
 
-/// Snapshots that a stream's bars go back.
+/// The number of snapshots that a stream's bars show.
 pub(super) const PAST: usize = 60;
 const PAGE: isize = 10;
 
@@ -40,8 +40,7 @@ impl Order {
         ('w', Self::Wait, "wait"),
     ];
 
-    /// The row that wants to be seen first is less: names from A, shares from the worst, all else
-    /// from the largest.
+    /// Less is shown first: names from A, shares from the worst, all else from the largest.
     fn compare(self, a: &StreamSnapshot, b: &StreamSnapshot) -> Ordering {
         match self {
             Self::File => Ordering::Equal,
@@ -72,15 +71,15 @@ fn known_first(
 /// The state of the view.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Where the node is.
+    /// The node's address.
     pub(super) address: String,
-    /// The last snapshot, if any has come.
+    /// The last snapshot, if any has arrived.
     pub(super) snapshot: Option<NodeSnapshot>,
     /// Why there is no newer one.
     pub(super) problem: Option<String>,
     pub(super) order: Order,
     pub(super) reversed: bool,
-    /// Whether what keys and columns mean is shown.
+    /// Whether the meanings of keys and columns are shown.
     pub(super) explains: bool,
     /// The chosen stream's name.
     selected: Option<String>,
@@ -94,7 +93,7 @@ impl State {
         Self { address: address.to_owned(), ..Self::default() }
     }
 
-    /// Takes what the node answered, or why it did not. The last snapshot stays in view then.
+    /// Takes the node's answer, or the error. With an error the last snapshot stays in view.
     pub(super) fn take(&mut self, answer: Result<NodeSnapshot, TopError>) {
         let snapshot = match answer {
             Ok(snapshot) => snapshot,
@@ -105,7 +104,7 @@ impl State {
         };
         let mut past = HashMap::with_capacity(snapshot.streams.len());
         for stream in &snapshot.streams {
-            // Streams that are gone are forgotten with the old map.
+            // Streams that are gone are dropped with the old map.
             let mut shares = self.past.remove(&stream.name).unwrap_or_default();
             shares.truncate(PAST);
             if shares.len() == PAST {
@@ -136,14 +135,14 @@ impl State {
         chosen.and_then(|name| rows.iter().position(|row| row.name == *name)).unwrap_or(0)
     }
 
-    /// The last shares of a stream, at most so many, the oldest first.
+    /// The last shares of a stream, at most `most`, the oldest first.
     pub(super) fn shares(&self, stream: &str, most: usize) -> impl Iterator<Item = Option<f64>> {
         let shares = self.past.get(stream);
         let skipped = shares.map_or(0, |shares| shares.len().saturating_sub(most));
         shares.into_iter().flatten().skip(skipped).copied()
     }
 
-    /// Does what a key means. True: leave.
+    /// Executes a key. True: leave.
     pub(super) fn press(&mut self, key: Key) -> bool {
         let explained = std::mem::take(&mut self.explains);
         match key {
@@ -161,7 +160,7 @@ impl State {
         false
     }
 
-    /// A letter for the order in force turns it around.
+    /// A letter for the current order reverses it.
     fn sort(&mut self, letter: char) {
         let order = Order::ALL.iter().find(|&&(key, ..)| key == letter.to_ascii_lowercase());
         if let Some(&(_, order, _)) = order {

@@ -1,8 +1,8 @@
 //! `selvedge trace admit`: whether the streams of a trace fit; the same for the links of a node file, for
 //! `selvedge check`; and an answer's form in JSON.
 //!
-//! A command of its own, because `replay` prints events, one a line, that others compare byte
-//! for byte; and because its exit status is an answer.
+//! It is a separate command because `replay` prints events, one a line, that other programs compare
+//! byte for byte; and because its exit status is an answer.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use selvedge_cli_terminal::trace::read;
 
-/// What a weight earns in a round of `drr`: one frame of the default size of traces.
+/// The bytes that a weight of 1 earns in a round of `drr`: one frame of the default size of traces.
 const QUANTUM: Bytes = Bytes(1000);
 
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ fn refused<'a>(file: &str, error: &RequestError, name: impl Fn(usize) -> &'a str
     Failure::input(format!("{file}: {stream}{error}"))
 }
 
-/// What is known of a stream's media.
+/// The measurements of a stream's media.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Media {
     /// Its frames' mean size, headers included, rounded up.
@@ -121,10 +121,10 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
     config.links.iter().enumerate().filter_map(of_link).collect()
 }
 
-/// Asked twice: at the mean of sizes and distances, which the load must bear in the long run; and,
-/// if it does, at the largest size and the least distance, which a guarantee has to assume. A link
-/// decides for each packet, so frames can be interrupted: of the tests only those of `edf` and
-/// `fifo` hold for that as well, the others' guarantee counts as possible.
+/// Tested twice: at the mean of sizes and distances, for the long-term load; and, if the link bears
+/// that, at the largest size and the least distance, which a guarantee has to assume. A link decides
+/// for each packet, so frames can be interrupted: of the tests only those of `edf` and `fifo` hold for
+/// that as well, the others' guarantee counts as possible.
 fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Option<Response> {
     let policy = Policy::of(link.discipline)?;
     let ask = |of: fn(&Media) -> (Bytes, Duration)| {
@@ -164,7 +164,7 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
 pub(crate) struct Report {
     pub(crate) discipline: &'static str,
     verdict: &'static str,
-    /// What must be served, of the link.
+    /// The load as a share of the link.
     load: Fraction,
     breach: Option<BreachReport>,
     /// All of it as a sentence.
@@ -181,17 +181,17 @@ struct Fraction {
 
 #[derive(Debug, Serialize)]
 struct BreachReport {
-    /// Who can't join.
+    /// The stream that can't join.
     stream: String,
     cause: &'static str,
-    /// Who then suffers, if it is not the link.
+    /// The stream that would then suffer, if it is not the link.
     victim: Option<String>,
     late_by: Option<u64>,
     excess: Fraction,
     fits: Fits,
 }
 
-/// Each by itself would do.
+/// Each of these changes alone would suffice.
 #[derive(Debug, Serialize)]
 struct Fits {
     window: Option<String>,

@@ -10,7 +10,7 @@ use selvedge_units::nearest;
 
 use selvedge_cli_terminal::trace::named;
 
-/// The most arrivals that may be listed, by a rough reckoning of one for each stream and slot.
+/// The most arrivals that may be listed, by a rough estimate of one for each stream and slot.
 const CELLS_MAX: u64 = 50_000_000;
 
 #[derive(Debug, Args)]

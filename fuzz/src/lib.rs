@@ -1,4 +1,4 @@
-//! What the fuzz targets share: reading choices from the fuzzer's bytes.
+//! Shared code of the fuzz targets: reading choices from the fuzzer's bytes.
 //!
 //! Choices are plain fixed-width fields in order, so that seeds can be written by hand and the
 //! fuzzer's changes stay local.
@@ -7,7 +7,7 @@
 
 pub mod secure;
 
-/// The fuzzer's bytes, taken from the front. Behind the end everything is zero.
+/// The fuzzer's bytes, taken from the front. Past the end everything is zero.
 #[derive(Debug)]
 pub struct Choices<'a> {
     rest: &'a [u8],

@@ -1,6 +1,6 @@
-//! What the targets of the secure layer share: two ends that make a connection, of which one kind of
-//! message is changed, cut, made up or sent again on the way. Nothing panics, no answer is longer than what
-//! it answers, and nothing opens that was not made with the keys.
+//! Shared code of the targets of the secure layer: two ends that make a connection, of which one kind
+//! of message is changed, cut, forged or sent again in transit. Nothing panics, no answer is longer
+//! than its request, and nothing opens that was not made with the keys.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 12;
 /// A message of the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It asks how long the way is.
+    /// It measures the round trip.
     Probe = 1,
     /// It answers a probe, with a cookie.
     Echo,
@@ -26,11 +26,11 @@ pub enum Kind {
     Welcome,
     /// It claims that a connection is not known.
     Unknown,
-    /// The sealed packet that confirms a connection, and those behind it.
+    /// The sealed packet that confirms a connection, and those after it.
     Packet,
 }
 
-/// The two ends, and what they share.
+/// The two ends, and their common state.
 struct Ends {
     /// The initiator, then the responder.
     ends: [Handshakes<()>; 2],
@@ -107,7 +107,7 @@ impl Ends {
         Self { ends, seed, is_open: way.is_multiple_of(3), now, session: None }
     }
 
-    /// What both ends have to send now, and which of them does.
+    /// The datagrams that both ends send now, and the sender of each.
     fn sent(&mut self) -> Vec<(usize, Vec<u8>)> {
         let mut sent = Vec::new();
         for (from, end) in self.ends.iter_mut().enumerate() {
@@ -116,12 +116,12 @@ impl Ends {
         sent
     }
 
-    /// Delivers a datagram; what is sent in answer.
+    /// Delivers a datagram; returns the answers.
     fn deliver(&mut self, from: usize, datagram: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let (seed, now) = (self.seed.clone(), self.now);
         self.ends[1 - from].handle_datagram(address(from), datagram, &seed, now);
         let answers = self.sent();
-        // The initiator sends its hello when a cookie has come.
+        // The initiator sends its hello when a cookie has arrived.
         let is_short = |answer: &Vec<u8>| from == 1 || answer.len() <= datagram.len();
         let all_short = answers.iter().all(|(_, answer)| is_short(answer));
         assert!(all_short, "an answer is longer than what it answers");
@@ -154,7 +154,7 @@ impl Ends {
         }
     }
 
-    /// The connection is made: sealed packets to the responder, changed on the way or sent again.
+    /// The connection is made: sealed packets to the responder, changed in transit or sent again.
     fn packets(mut self, mut session: Session, choices: &mut Choices<'_>, is_changed: bool) {
         if self.is_open {
             return;
@@ -166,7 +166,7 @@ impl Ends {
             let mut datagram = session.sealer.packet(&text, self.now).expect("the cipher seals");
             sent.insert(datagram.clone(), false);
             if is_changed && choices.byte().is_multiple_of(4) {
-                // One of before again.
+                // One of the earlier packets again.
                 let which = usize::from(choices.byte()) % sent.len();
                 datagram = sent.keys().nth(which).expect("it is below the count").clone();
             } else if is_changed {

@@ -1,6 +1,6 @@
 //! Prints the frames of an H.264 byte stream whose access units begin with delimiters, one a line:
-//! kind, `r` if others may refer to it, bytes, and how far back its references are.
-//! Frame lists of experiments are made with it: `cargo run --example frames -- FILE`.
+//! kind, `r` if others may refer to it, bytes, and how far back its references are. It makes the frame
+//! lists of experiments: `cargo run --example frames -- FILE`.
 
 use std::io::Write;
 

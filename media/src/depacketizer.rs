@@ -1,7 +1,7 @@
-//! RTP packets of whole frames in, access units out: what a page's decoder or GStreamer's can take.
+//! RTP packets of whole frames in, access units out, in a form for a page's decoder or GStreamer's.
 //!
 //! Packets come from a receiver that knows which frames are whole, or from a source; the payload
-//! formats are GStreamer's. Nothing waits: what comes while the input is full is left out.
+//! formats are GStreamer's. Nothing waits: packets that arrive while the input is full are left out.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -26,13 +26,13 @@ pub struct Depacketizer {
     input: gst_app::AppSrc,
     clock_rate: u32,
     sequence: u16,
-    /// The last timestamp and the same made whole.
+    /// The last timestamp, and its extension beyond wraps.
     last: Option<(u32, u64)>,
 }
 
 impl Depacketizer {
-    /// A depacketizer for this codec; `None` for sound. `give` gets each unit with its time of
-    /// presentation, from a thread of GStreamer's.
+    /// A depacketizer for this codec; `None` for sound. `give` receives each unit with its time of
+    /// presentation, from a GStreamer thread.
     ///
     /// # Errors
     /// [`SourceError::CodecAbsent`] if an element is not installed.
@@ -67,8 +67,8 @@ impl Depacketizer {
         Ok(Some(Self { pipeline, input, clock_rate: clock_rate.max(1), sequence: 0, last: None }))
     }
 
-    /// Takes all packets of a frame, and returns its time of presentation; `None` if they are
-    /// malformed or there is no room. Whole frames may be left out, numbers are given anew.
+    /// Takes all packets of a frame, and returns its time of presentation; `None` if they are malformed
+    /// or there is no room. Whole frames may be left out; numbers are assigned anew.
     pub fn push(&mut self, packets: &[Vec<u8>]) -> Option<Duration> {
         let stamp = packets.first()?.get(4..8)?;
         let stamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
@@ -89,7 +89,7 @@ impl Depacketizer {
         Some(at)
     }
 
-    /// A timestamp as time, over its wraps; pictures need not be in order.
+    /// Converts a timestamp to a time, across wraps; pictures need not be in order.
     fn presentation(&mut self, stamp: u32) -> Duration {
         let whole = match self.last {
             None => LEAD_TICKS,

@@ -1,9 +1,9 @@
-//! The dependency descriptor, a header extension of RTP packets (RTP Payload Format For AV1, appendix A):
-//! which frames a frame refers to, whatever its encoding, without a look into its payload.
+//! The dependency descriptor, a header extension of RTP packets (RTP Payload Format For AV1, appendix
+//! A): which frames a frame refers to, whatever its encoding, without parsing its payload.
 //!
-//! Descriptors come from the packets of an RTP input; references go with the units that the packets make.
-//! A structure of templates, which a key frame brings, says what the short ones in other packets mean.
-//! Pure; memory is bounded by the 255 bytes that an extension has at most.
+//! Descriptors come from the packets of an RTP input; references go with the units that the packets
+//! make. A structure of templates, which a key frame brings, defines the meaning of the short ones in
+//! other packets. Pure; memory is bounded by the 255 bytes that an extension has at most.
 
 use std::collections::VecDeque;
 
@@ -15,16 +15,16 @@ use crate::picture::bits::Bits;
 pub const DEPENDENCY_URI: &str =
     "https://aomediacodec.github.io/av1-rtp-spec/#dependency-descriptor-rtp-header-extension";
 
-/// A descriptor of so many bytes has no fields but the mandatory ones.
+/// A descriptor of this many bytes has only the mandatory fields.
 const MANDATORY_LEN: usize = 3;
 /// Templates, as their numbers have six bits.
 const TEMPLATES_MAX: usize = 64;
-/// No frame of a codec refers to more; one that says so is not read.
+/// No frame of a codec refers to more; a descriptor with more is not read.
 const DIFFERENCES_MAX: usize = 32;
 /// Frames that are remembered; one farther back counts as lost.
 const FRAMES_MAX: usize = 512;
 
-/// What a packet says of its frame.
+/// A packet's description of its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Whether it is the frame's first packet.
@@ -37,7 +37,7 @@ pub struct Descriptor {
     pub temporal_layer: u8,
     /// Its spatial layer.
     pub spatial_layer: u8,
-    /// How far before its own are the numbers of the frames that it refers to.
+    /// The distances of the frames that it refers to, by frame numbers.
     pub differences: Vec<u16>,
 }
 
@@ -47,7 +47,7 @@ pub struct DescriptorReader {
     structure: Option<Structure>,
 }
 
-/// What templates there are.
+/// The templates.
 #[derive(Clone, Debug)]
 struct Structure {
     /// The number of the first one.
@@ -64,8 +64,8 @@ struct Template {
 }
 
 impl DescriptorReader {
-    /// Reads the descriptor of the next packet; `None` for one that makes no sense, or no sense without a
-    /// structure that has not come.
+    /// Reads the descriptor of the next packet; `None` for an invalid one, or one whose structure has
+    /// not arrived.
     pub fn read(&mut self, descriptor: &[u8]) -> Option<Descriptor> {
         let mut bits = Bits::new(descriptor);
         let bits = &mut bits;
@@ -75,7 +75,7 @@ impl DescriptorReader {
         if descriptor.len() > MANDATORY_LEN {
             let (has_structure, has_active_targets) = (bits.flag()?, bits.flag()?);
             own = [bits.flag()?, bits.flag()?];
-            // Chains of its own come last, and are not read.
+            // Custom chains come last, and are not read.
             bits.skip(1)?;
             if has_structure {
                 self.structure = Some(Structure::read(bits)?);
@@ -107,7 +107,7 @@ impl DescriptorReader {
     }
 }
 
-/// `frame_fdiffs()`: each behind its length in groups of four bits, up to a length of none.
+/// `frame_fdiffs()`: each after its length in groups of four bits, up to a length of zero.
 fn own_differences(bits: &mut Bits<'_>) -> Option<Vec<u16>> {
     let mut differences = Vec::new();
     loop {
@@ -168,7 +168,7 @@ fn layers(bits: &mut Bits<'_>) -> Option<Vec<Template>> {
     None
 }
 
-/// Follows which frames came in which unit of one stream.
+/// Tracks which frames arrived in which unit of one stream.
 #[derive(Debug, Default)]
 pub struct DependencyTracker {
     /// Numbers of frames and of their units, the oldest first.
@@ -179,8 +179,8 @@ pub struct DependencyTracker {
 
 impl DependencyTracker {
     /// The references of the next unit, which these frames make, counted in units; `None` without
-    /// frames. One to a frame that never came makes them [`References::UNKNOWN`]. To be called for every
-    /// unit.
+    /// frames. A reference to a frame that never arrived makes them [`References::UNKNOWN`]. Must be
+    /// called for every unit.
     pub fn push(&mut self, frames: &[Descriptor]) -> Option<References> {
         let number = self.next;
         self.next += 1;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Fields of so many bits, one behind the other.
+    /// Fields of these widths, one after the other.
     fn written(fields: &[(u32, u32)]) -> Vec<u8> {
         let bits = fields
             .iter()
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((read.differences, read.temporal_layer, read.spatial_layer), (vec![1], 1, 0));
         let read = reader.read(&written(&head(63, 11))).unwrap();
         assert_eq!((read.differences, read.temporal_layer), (vec![2], 0));
-        // Of its own: 1 back in four bits, 300 back in twelve.
+        // Custom: 1 back in four bits, 300 back in twelve.
         let own = [(2, 1), (4, 0), (2, 3), (12, 299), (2, 0)];
         let read = reader.read(&key(12, &own)).unwrap();
         assert_eq!(read.differences, [1, 300]);

@@ -1,4 +1,4 @@
-//! Why a source gives nothing: each text says what was found and what to do.
+//! Why a source delivers nothing: each text states what was found and what to do.
 
 use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ pub enum SourceError {
     /// No such file, or it can't be read.
     #[error("can't read \"{path}\": {reason}; paths are relative to the node file's folder")]
     NotFound {
-        /// The file as it was looked for.
+        /// The path that was tried.
         path: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The file is there but holds neither video nor sound.
+    /// The file exists but holds neither video nor sound.
     #[error(
         "\"{what}\" is not a video or audio file ({found}); give an MP4, MPEG, Matroska, AVI or \
          WAV file, or MJPEG"
@@ -25,7 +25,7 @@ pub enum SourceError {
     NotMedia {
         /// The source.
         what: String,
-        /// What it is instead.
+        /// What it contains instead.
         found: String,
     },
     /// A file that ends before its container does.
@@ -36,20 +36,20 @@ pub enum SourceError {
     CutOff {
         /// The source.
         what: String,
-        /// The bytes that it would have at least.
+        /// The bytes that it should have at least.
         declared: Bytes,
         /// The bytes that it has.
         found: Bytes,
     },
-    /// A part that is needed to read or make this encoding is not installed.
+    /// A plug-in that is needed to read or make this encoding is not installed.
     #[error("nothing here handles {codec}; install it with: apt-get install {package}")]
     CodecAbsent {
         /// The encoding, or the GStreamer element.
         codec: String,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// A launch line names an element that is not installed, and of which no more is known.
+    /// A launch line names an unknown element that is not installed.
     #[error(
         "GStreamer has no element \"{element}\" here; install the package that has it, or see what \
          there is: gst-inspect-1.0"
@@ -58,7 +58,7 @@ pub enum SourceError {
         /// The element.
         element: String,
     },
-    /// The encoding is known and is none of those that are carried.
+    /// The encoding is known, but is not carried.
     #[error(
         "\"{what}\" is {codec}, which is not carried; convert it to H.264: \
          ffmpeg -i IN -c:v libx264 -bf 2 OUT.mp4"
@@ -89,10 +89,10 @@ pub enum SourceError {
     Jpeg {
         /// The source.
         what: String,
-        /// What is wrong with them.
+        /// The error in them.
         reason: JpegError,
     },
-    /// An option of a `test:` or `rtp:` source that makes no sense.
+    /// An invalid option of a `test:` or `rtp:` source.
     #[error("{option} in \"{what}\" is not understood; {remedy}")]
     Option {
         /// The source.
@@ -110,7 +110,7 @@ pub enum SourceError {
     Launch {
         /// The line.
         line: String,
-        /// What is wrong with it.
+        /// The error in it.
         message: String,
     },
     /// A camera or port that can't be opened.
@@ -118,7 +118,7 @@ pub enum SourceError {
     Device {
         /// The camera's file, or the address.
         device: String,
-        /// What the system says.
+        /// The system's error.
         message: String,
         /// What to do.
         remedy: &'static str,
@@ -130,7 +130,7 @@ pub enum SourceError {
     Unreachable {
         /// The source, without its login.
         what: String,
-        /// What GStreamer says.
+        /// GStreamer's error.
         message: String,
     },
     /// A session description that describes nothing to receive.
@@ -138,10 +138,10 @@ pub enum SourceError {
     Description {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error in it.
         message: String,
     },
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     #[error("\"{what}\" gave nothing for {waited}; see that it can be read and is not stuck")]
     Stalled {
         /// The source.
@@ -154,23 +154,23 @@ pub enum SourceError {
     Pipeline {
         /// The element.
         element: String,
-        /// What it says.
+        /// Its error.
         message: String,
     },
-    /// What the process of a source says, or that it died.
+    /// An error reported by the process of a source, or its death.
     #[error("{message}")]
     Isolated {
-        /// What kind of trouble that is.
+        /// The kind of trouble.
         trouble: Trouble,
-        /// In words.
+        /// The text.
         message: String,
     },
 }
 
-/// What an error means for who waits for the source.
+/// The meaning of an error for a user of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
-    /// Nothing answers, or comes.
+    /// Nothing answers, or nothing arrives.
     Silent,
     /// This machine lacks what the source needs.
     Lacking,
@@ -181,7 +181,7 @@ pub enum Trouble {
 }
 
 impl SourceError {
-    /// What it means for who waits for the source.
+    /// The meaning of the error for a user of the source.
     #[must_use]
     pub const fn trouble(&self) -> Trouble {
         match self {

@@ -1,4 +1,4 @@
-//! What a file would put on the wire, read as fast as it can be.
+//! The frames that a file would put on the wire, read as fast as possible.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::source::Source;
 
 /// Bytes of an IPv4 and a UDP header, which every packet has.
 const IP_UDP_LEN: usize = 20 + 8;
-/// What a packet may carry behind its fixed RTP header if IPv4 packets of 1500 bytes are the
+/// The room for a packet's payload after its fixed RTP header if IPv4 packets of 1500 bytes are the
 /// largest, and each carries the frame's tag.
 pub const PAYLOAD_MAX: usize = 1500 - IP_UDP_LEN - 12 - EXTENSION_LEN;
 
@@ -27,7 +27,7 @@ pub struct WireFrame {
     pub decode_time: Duration,
     /// When it is to be shown, since the first was decoded.
     pub media_time: Duration,
-    /// What it is to others.
+    /// Its relation to other frames.
     pub picture: Picture,
     /// All its packets with the headers of its destination; for RTP that is RTP, tag, UDP and IPv4.
     pub size: Bytes,
@@ -44,7 +44,7 @@ pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
     first_frames(path, usize::MAX)
 }
 
-/// The same, so many frames at most: the first ones.
+/// The same, but at most this number of frames: the first ones.
 ///
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
@@ -57,8 +57,8 @@ pub fn first_frames(path: &Path, most: usize) -> Result<Vec<WireFrame>, SourceEr
     frames_to(&uri, Path::new(""), None, most)
 }
 
-/// The same for any part of a file, in the packets of an output with their headers, where IP packets may be so
-/// large; `None`: of RTP. A file that loops is read once.
+/// The same for any part of a file, in the packets of an output with their headers, where IP packets
+/// may be this large; `None`: for RTP. A file that loops is read once.
 ///
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
@@ -98,9 +98,9 @@ pub fn version() -> Result<String, SourceError> {
     crate::source::version(&["qtdemux", "tsdemux", "h264parse", "rtph264pay", "avdec_h264"])
 }
 
-/// Finds what is wrong with the description of a source, as far as that can be told without
-/// starting it: options, elements that are not installed, a launch line or a session description
-/// that makes no sense. Media files, devices and hosts are not looked for.
+/// Finds mistakes in the description of a source, as far as that is possible without starting it:
+/// options, elements that are not installed, an invalid launch line or session description. Does not
+/// look for media files, devices and hosts.
 ///
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
@@ -108,8 +108,8 @@ pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> 
     crate::source::check(uri, base_dir)
 }
 
-/// The mean rate that a source's description states, headers not included, and its period: what the
-/// encoder of a test signal or a launch line is set to. `None` where it does not say.
+/// The mean rate that a source's description states, headers not included, and its period: the settings
+/// of the encoder of a test signal or a launch line. `None` where it does not state them.
 #[must_use]
 pub fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     crate::source::nominal(uri)
@@ -118,9 +118,9 @@ pub fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
 struct List<'a> {
     frames: Vec<WireFrame>,
     most: usize,
-    /// Set once there are so many.
+    /// Set once there are this many.
     enough: &'a AtomicBool,
-    /// What makes packets where they are not RTP's, and the headers on each.
+    /// Makes the packets where they are not RTP's; and the headers on each.
     packets: Option<TransportStream>,
     headers: usize,
 }

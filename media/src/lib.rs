@@ -1,4 +1,4 @@
-//! Media: where frames come from, what their pictures are to each other, small pictures of them.
+//! Media: sources of frames, the relations between their pictures, and small pictures of them.
 //!
 //! Data comes from files, cameras, the network and test patterns through GStreamer (feature
 //! `gstreamer`), and goes as whole frames of RTP packets to a [`FrameSink`]. Reading pictures,

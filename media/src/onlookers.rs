@@ -1,8 +1,8 @@
-//! Those who look at a source, pages above all: what they want of it, and what they get beside frames.
+//! The onlookers of a source, above all pages: their wishes, and the data that they get beside frames.
 
 use selvedge_units::Duration;
 
-/// What pages look at.
+/// What pages watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Watched {
     /// Access units of all frames.
@@ -11,17 +11,17 @@ pub struct Watched {
     pub images: bool,
 }
 
-/// Takes a source's images for pages, as JPEG, and what went wrong, from any thread; should not wait long.
+/// Takes a source's images for pages, as JPEG, and its failures, from any thread; should not wait long.
 pub trait Onlookers: std::fmt::Debug + Send + Sync + 'static {
-    /// What is looked at now. Asked for each frame.
+    /// What is watched now. Called for each frame.
     fn watched(&self) -> Watched;
 
     /// A small picture, of which there are two a second at most.
     fn small(&self, jpeg: &[u8]);
 
-    /// So many more packets were not authentic.
+    /// This number of further packets were not authentic.
     fn refused(&self, packets: u64);
 
-    /// The image of the frame with this time of presentation, while images of all are looked at.
+    /// The image of the frame with this time of presentation, while images of all frames are watched.
     fn image(&self, present: Duration, jpeg: &[u8]);
 }

@@ -4,9 +4,9 @@ use selvedge_units::{Duration, Instant};
 
 /// Keeps a source at media speed without drift.
 ///
-/// Frames are due at fixed distances from the first. A source that is late by less than the
-/// slack catches up; one that is later (the machine slept) goes on from now, so that it does not
-/// pour out all that it missed.
+/// Frames are due at fixed distances from the first. A source that is late by less than the slack
+/// catches up; one that is later (the machine slept) continues from now, so that it does not send all
+/// missed frames at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     start: Option<Instant>,

@@ -1,9 +1,9 @@
-//! What pages can be shown of one stream: the last second or two of its access units and images, for however
-//! many pages.
+//! The pictures of one stream that pages can be shown: the last second or two of its access units and
+//! images, for any number of pages.
 //!
-//! `units, images, and when they are due -> rings -> pages`. A page takes from the rings what follows the last
-//! picture that it took; one that is too slow misses pictures up to the next intra picture, and nothing is kept
-//! for any. Nothing here reads what is in a picture.
+//! `units, images, and when they are due -> rings -> pages`. A page takes from the rings the pictures
+//! that follow the last one that it took. A page that is too slow misses pictures up to the next intra
+//! picture; no state is kept for any page. Nothing here parses pictures.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use selvedge_units::{Duration, Instant};
 use crate::onlookers::{Onlookers, Watched};
 use crate::picture::{Codec, Picture};
 
-/// Pictures and bytes that a ring keeps, and pictures that are given out at once.
+/// Pictures and bytes that a ring keeps, and pictures that are returned at once.
 const PICTURES_MAX: usize = 64;
 const BYTES_MAX: usize = 1 << 20;
 const TAKEN_MAX: usize = 4;
-/// Pictures and bytes of images that came before it was known when they are due.
+/// Pictures and bytes of images that arrived before it was known when they are due.
 const EARLY_MAX: (usize, usize) = (512, 4 << 20);
 /// Times of frames that are due.
 const TIMES_MAX: usize = 128;
-/// Pictures are wanted for this long after somebody asked.
+/// Pictures are wanted for this long after a request.
 const ASKED: Duration = Duration::from_secs(3);
 
-/// Keeps what can be shown of a stream.
+/// Keeps the pictures of a stream that can be shown.
 #[derive(Debug)]
 pub struct PictureRings {
     codec: Codec,
@@ -40,16 +40,16 @@ pub struct PictureRings {
 struct Kept {
     units: Ring,
     images: Ring,
-    /// Images that no frame is known for.
+    /// Images without a known frame.
     early: Ring,
     /// When frames are due, by their times of presentation.
     due: VecDeque<(Duration, Instant)>,
-    /// When units and images were asked for last.
+    /// When units and images were last requested.
     asked: [Option<Instant>; 2],
 }
 
 impl PictureRings {
-    /// Of a stream of this codec.
+    /// For a stream of this codec.
     #[must_use]
     pub fn new(codec: Codec) -> Self {
         let ring = || Ring::new(PICTURES_MAX, BYTES_MAX);
@@ -65,8 +65,8 @@ impl PictureRings {
         self.push_unit(picture, present, unit);
     }
 
-    /// Notes that a frame whose time of presentation `push` says is due after `left`. No unit or image comes
-    /// in meanwhile.
+    /// Records that a frame, whose time of presentation `push` returns, is due after `left`. No unit or
+    /// image is taken meanwhile.
     pub(crate) fn note_due(&self, left: Duration, push: impl FnOnce() -> Option<Duration>) {
         let due = self.now() + left;
         let mut kept = self.kept.lock();
@@ -87,13 +87,13 @@ impl PictureRings {
         kept.units.push(stands_alone(picture), present, due, unit.into());
     }
 
-    /// Pictures behind the one with this number, a few at most.
+    /// Pictures after the one with this number, a few at most.
     #[must_use]
     pub fn pictures(&self, form: PictureForm, after: Option<u64>) -> Pictures {
         let now = self.now();
         let mut kept = self.kept.lock();
         kept.asked[usize::from(form == PictureForm::Images)] = Some(now);
-        // What are images from the beginning need no imager.
+        // Pictures that are images from the beginning need no imager.
         let is_units = form == PictureForm::Coded || self.codec == Codec::Jpeg;
         let ring = if is_units { &kept.units } else { &kept.images };
         Pictures { now, list: ring.after(after) }
@@ -105,7 +105,7 @@ impl PictureRings {
 }
 
 impl Onlookers for PictureRings {
-    /// What pages have asked for lately. What are images from the beginning need not be made images.
+    /// The recent requests of pages. Pictures that are images from the beginning need no conversion.
     fn watched(&self) -> Watched {
         let now = self.now();
         let asked = self.kept.lock().asked;
@@ -113,7 +113,7 @@ impl Onlookers for PictureRings {
         Watched { units: units || images, images: images && self.codec != Codec::Jpeg }
     }
 
-    /// Small pictures are kept by others.
+    /// Small pictures are kept elsewhere.
     fn small(&self, _jpeg: &[u8]) {}
 
     fn refused(&self, _packets: u64) {}
@@ -186,7 +186,7 @@ impl Ring {
         let begin = at.filter(follows).or_else(|| {
             if is_newest { None } else { self.pictures.iter().rposition(|each| each.intra) }
         });
-        // A viewer who is ahead of the last intra picture has had it.
+        // A viewer that is ahead of the last intra picture has already received it.
         let begin = begin.filter(|&at| next.is_none_or(|next| self.pictures[at].number >= next));
         begin.map_or_else(Vec::new, |at| {
             self.pictures.range(at..).take(TAKEN_MAX).cloned().collect()

@@ -1,6 +1,6 @@
-//! The moving pictures of one stream that is received, for pages: whole frames in, access units and images out.
+//! The moving pictures of one received stream, for pages: whole frames in, access units and images out.
 //!
-//! `packets -> Depacketizer -> rings of units (-> Thumbnailer -> ring of images, while asked for)`.
+//! `packets -> Depacketizer -> rings of units (-> Thumbnailer -> ring of images, while requested)`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::picture::{Codec, h264};
 use crate::picture_rings::{PictureRings, stands_alone};
 use crate::thumbnail::Imager;
 
-/// Keeps what can be shown of a stream.
+/// Keeps the pictures of a stream that can be shown.
 #[derive(Debug)]
 pub struct Preview {
     depacketizer: Mutex<Depacketizer>,
@@ -59,7 +59,7 @@ impl Preview {
         self.shared.written.lock().clone()
     }
 
-    /// Pictures behind the one with this number, a few at most.
+    /// Pictures after the one with this number, a few at most.
     #[must_use]
     pub fn pictures(&self, form: PictureForm, after: Option<u64>) -> Pictures {
         self.shared.rings.pictures(form, after)

@@ -4,12 +4,12 @@ use selvedge_units::Duration;
 
 use crate::timeline::FrameTimes;
 
-/// The longest block: what is lost with one packet.
+/// The longest block: the loss of one packet.
 const BLOCK_MAX: Duration = Duration::from_millis(20);
 /// Bytes of a sample of one channel (L16).
 const SAMPLE_LEN: usize = 2;
 
-/// Collects samples as they come and gives them back in blocks.
+/// Collects samples as they arrive and returns them in blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleBlocks {
     rate: u32,
@@ -18,7 +18,7 @@ pub(crate) struct SampleBlocks {
     /// Bytes of a block.
     block: usize,
     waiting: Vec<u8>,
-    /// Samples given back so far.
+    /// Samples returned so far.
     given: u64,
 }
 
@@ -42,12 +42,12 @@ impl SampleBlocks {
         self.at(self.given)
     }
 
-    /// Takes samples in.
+    /// Takes samples.
     pub(crate) fn push(&mut self, samples: &[u8]) {
         self.waiting.extend_from_slice(samples);
     }
 
-    /// The whole blocks that have come together, in order.
+    /// The blocks that are complete, in order.
     pub(crate) fn blocks(&mut self) -> Vec<(Vec<u8>, FrameTimes)> {
         let whole = self.waiting.len() / self.block * self.block;
         let rest = self.waiting.split_off(whole);
@@ -55,7 +55,7 @@ impl SampleBlocks {
         full.chunks(self.block).map(|block| (block.to_vec(), self.count(block.len()))).collect()
     }
 
-    /// What is left at the very end, shorter than a block.
+    /// The rest at the very end, shorter than a block.
     pub(crate) fn drain_rest(&mut self) -> Option<(Vec<u8>, FrameTimes)> {
         let whole = self.waiting.len() / self.sample * self.sample;
         let mut rest = std::mem::take(&mut self.waiting);

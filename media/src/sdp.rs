@@ -1,7 +1,7 @@
-//! SDP (RFC 8866): what a player needs to know of streams, written, and read back as far as this
-//! system's own receiver needs it.
+//! SDP (RFC 8866): the description of streams that a player needs. It is written, and read back as far
+//! as this system's own receiver needs it.
 //!
-//! Text comes from files that users hand over: reading is bounded, and an error names its line.
+//! Texts come from files of users: reading is bounded, and an error names its line.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,7 +33,7 @@ pub struct Session {
 pub struct Described {
     /// Whether it is sound.
     pub audio: bool,
-    /// Where its packets go.
+    /// The destination of its packets.
     pub to: SocketAddr,
     /// RTP payload type, 0 ..= 127.
     pub payload_type: u8,
@@ -75,14 +75,14 @@ impl Described {
 /// Why a text is not a session that can be played.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SdpError {
-    /// A line that makes no sense.
+    /// An invalid line.
     #[error("line {line}, \"{text}\": {problem}")]
     Line {
         /// Its number, from 1.
         line: usize,
-        /// How it begins.
+        /// Its beginning.
         text: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         problem: &'static str,
     },
     /// Not SDP at all.
@@ -122,7 +122,7 @@ impl fmt::Display for Described {
         }
         if let Some(id) = self.extension {
             write!(f, "a=extmap:{id} {EXTENSION_URI}\r\n")?;
-            // What is sent has both; only foreign files number them otherwise.
+            // Our own texts have both; only foreign files number them otherwise.
             if id == EXTENSION_ID {
                 write!(f, "a=extmap:{DEADLINE_ID} {DEADLINE_URI}\r\n")?;
             }
@@ -134,7 +134,7 @@ impl fmt::Display for Described {
     }
 }
 
-/// An address as `c=` and `o=` write it; `c=` tells how far multicast may go.
+/// An address as `c=` and `o=` write it; `c=` states the multicast scope.
 struct Address(IpAddr, bool);
 
 impl fmt::Display for Address {
@@ -147,14 +147,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// Nothing that goes into a line may end it.
+/// No text in a line may end it.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }
 
 impl Session {
-    /// Reads a session. Lines that say nothing about where and what the streams are, are skipped;
-    /// so are streams other than sound and video, and streams whose port is 0.
+    /// Reads a session. Skips lines that do not describe where and what the streams are, streams other
+    /// than sound and video, and streams whose port is 0.
     ///
     /// # Errors
     /// [`SdpError`].
@@ -178,13 +178,13 @@ impl Session {
     }
 }
 
-/// How a line begins, without a key that may stand in it.
+/// The beginning of a line, without a key that may stand in it.
 fn beginning(line: &str) -> String {
     let shown = line.find("inline:").map_or(line, |at| &line[..at]);
     shown.chars().take(60).collect()
 }
 
-/// What has been read so far.
+/// The state of reading.
 #[derive(Default)]
 struct Reader {
     name: String,
@@ -197,7 +197,7 @@ struct Reader {
 
 /// One `m=` with what follows it.
 struct Section {
-    /// The number of the line, and the line, for errors that show at the end.
+    /// The number of the line, and the line, for errors that are found at the end.
     at: (usize, String),
     audio: bool,
     port: u16,
@@ -207,7 +207,7 @@ struct Section {
     fmtp: Option<String>,
     extension: Option<u8>,
     dependency: Option<u8>,
-    /// Whether packets are sealed, and the first key that is understood.
+    /// Whether packets are sealed, and the first key that is supported.
     is_sealed: bool,
     key: Option<SrtpKey>,
 }
@@ -310,14 +310,14 @@ impl Section {
                     self.fmtp = Some(parameters.into());
                 }
             }
-            // Some write keys and leave the profile at RTP/AVP.
+            // Some senders write keys and leave the profile at RTP/AVP.
             "crypto" => {
                 self.is_sealed = true;
                 self.key = self.key.take().or_else(|| SrtpKey::parse(value));
             }
             "extmap" => {
                 let (id, uri) = value.split_once(' ').unwrap_or((value, ""));
-                // The direction behind a stroke is of no matter.
+                // The direction after a slash does not matter.
                 let id = id.split('/').next().and_then(|id| id.parse::<u8>().ok());
                 match uri.split_ascii_whitespace().next() {
                     Some(EXTENSION_URI) => {
@@ -336,7 +336,7 @@ impl Section {
         Ok(())
     }
 
-    /// What stands behind our payload type; `None` if it is about another.
+    /// The text after our payload type; `None` if it is about another.
     fn own<'a>(&self, value: &'a str) -> Result<Option<&'a str>, &'static str> {
         let (pt, rest) = value.trim().split_once(' ').ok_or("nothing behind the payload type")?;
         let pt = pt.parse::<u8>().map_err(|_| "the payload type is not a number up to 127")?;
@@ -344,7 +344,7 @@ impl Section {
     }
 }
 
-/// `IN IP4 127.0.0.1`, with or without how far multicast goes.
+/// `IN IP4 127.0.0.1`, with or without the multicast scope.
 fn connection(value: &str) -> Result<IpAddr, &'static str> {
     const FORM: &str = "write c=IN IP4 ADDRESS or c=IN IP6 ADDRESS, in numbers";
     let mut words = value.split_ascii_whitespace();

@@ -25,14 +25,15 @@ pub struct SrtpKey {
 }
 
 impl SrtpKey {
-    /// Reads what stands behind `a=crypto:`; `None` for a suite or parameters that are not understood.
+    /// Reads the text after `a=crypto:`; `None` for a suite or parameters that are not supported.
     pub(crate) fn parse(value: &str) -> Option<Self> {
         let mut words = value.split_ascii_whitespace().skip(1);
         let (name, key) = (words.next()?, words.next()?);
         let (_, cipher, auth, length) = SUITES.into_iter().find(|suite| suite.0 == name)?;
         let mut parts = key.strip_prefix("inline:")?.split('|');
         let bytes = BASE64_STANDARD.decode(parts.next()?).ok()?;
-        // A part with a colon says that packets name their key. Other parameters change how packets are sealed.
+        // A part with a colon means that packets name their key. Other parameters change how packets
+        // are sealed.
         let is_plain = parts.all(|part| !part.contains(':'));
         let is_alone = words.all(|parameter| parameter.starts_with("WSH="));
         (bytes.len() == length && is_plain && is_alone).then_some(Self { cipher, auth, bytes })

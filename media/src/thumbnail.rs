@@ -1,8 +1,8 @@
 //! Small pictures of a stream, for pages: encoded access units in, small JPEG images out: two a
 //! second of any stream, or all of one that is watched.
 //!
-//! For two a second only pictures that others refer to are decoded, in GStreamer's threads. Feeding never waits: a
-//! thumbnailer that can't keep up skips to the next intra picture.
+//! For two a second only referenced pictures are decoded, in GStreamer's threads. Feeding never waits:
+//! a thumbnailer that can't keep up skips to the next intra picture.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ pub struct Thumbnailer {
 }
 
 impl Thumbnailer {
-    /// A thumbnailer for this codec; `None` for sound. `give` gets JPEG images 192 pixels wide,
-    /// each with its media time, from a thread of GStreamer's; it should not wait long.
+    /// A thumbnailer for this codec; `None` for sound. `give` receives JPEG images 192 pixels wide,
+    /// each with its media time, from a GStreamer thread; it should not wait long.
     ///
     /// # Errors
     /// [`SourceError::CodecAbsent`] if an element is not installed.
@@ -140,7 +140,7 @@ impl Thumbnailer {
     }
 
     fn push(&mut self, mut unit: gst::Buffer, media_time: Duration) {
-        // Without it, what follows can't be decoded.
+        // Without it, later pictures can't be decoded.
         self.needs_intra = self.input.current_level_buffers() >= WAITING;
         if self.needs_intra {
             return;
@@ -152,7 +152,7 @@ impl Thumbnailer {
         }
     }
 
-    /// Whether the pipeline has failed, which is told once.
+    /// Whether the pipeline has failed; true only once.
     fn broke(&mut self) -> bool {
         while let Some(message) = self.bus.pop() {
             if let gst::MessageView::Error(error) = message.view() {
@@ -168,7 +168,7 @@ impl Thumbnailer {
     }
 }
 
-/// Makes images of all pictures of a stream, while pages look at them.
+/// Makes images of all pictures of a stream, while pages watch them.
 #[derive(Debug)]
 pub(crate) struct Imager {
     codec: Codec,
@@ -181,7 +181,7 @@ impl Imager {
         Self { codec, onlookers, thumbnailer: None }
     }
 
-    /// What takes the next picture, if images are looked at now.
+    /// The thumbnailer for the next picture, if images are watched now.
     pub(crate) fn made(&mut self) -> Option<&mut Thumbnailer> {
         if !self.onlookers.watched().images {
             self.thumbnailer = None;
@@ -197,7 +197,7 @@ impl Imager {
     }
 }
 
-/// Where pictures come out, each with its time; so many may wait.
+/// The output of pictures, each with its time; `most` may wait.
 pub(crate) fn collector(
     most: Option<u32>,
     mut give: impl FnMut(&[u8], Duration) + Send + 'static,
@@ -217,7 +217,7 @@ pub(crate) fn collector(
     output
 }
 
-/// Lets pass only as many decoded pictures as are wanted.
+/// Passes only as many decoded pictures as are wanted.
 fn limit_rate(entry: &gst::Pad, interval: Duration) {
     let last = Arc::new(Mutex::new(None::<gst::ClockTime>));
     let interval = gst::ClockTime::from_nseconds(interval.0);
@@ -234,8 +234,8 @@ fn limit_rate(entry: &gst::Pad, interval: Duration) {
     });
 }
 
-/// Links what the decoder gives, and keeps the decoder to one thread: more would hold pictures
-/// back, and compete with what matters.
+/// Links the decoder's output, and keeps the decoder to one thread: more would hold pictures back, and
+/// compete with more important work.
 fn connect(decode: &gst::Element, entry: &gst::Pad) {
     let entry = entry.downgrade();
     decode.connect_pad_added(move |_, decoded| {

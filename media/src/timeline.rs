@@ -1,19 +1,19 @@
-//! One unbroken timeline out of the timestamps that media come with.
+//! One unbroken timeline from the timestamps of media.
 //!
-//! Clips begin anywhere, lack timestamps, jump where they were cut, and begin again when they
-//! loop; decoding may begin before zero. What comes out begins at zero, never goes back in
-//! decoding order, and keeps the distance between decoding and display.
+//! Clips begin anywhere, lack timestamps, jump where they were cut, and begin again when they loop;
+//! decoding may begin before zero. The result begins at zero, never goes back in decoding order, and
+//! keeps the distance between decoding and display.
 
 use selvedge_units::Duration;
 
 /// A step of more than this between successive frames is a break, not a pause.
 const BREAK_NS: u64 = 10_000_000_000;
-/// How far display may lie behind decoding.
+/// The largest distance of display from decoding.
 const LAG_MAX_NS: i64 = 2_000_000_000;
-/// How far decoding times that are counted for want of better may run from display times.
+/// How far decoding times that are only counted may drift from display times.
 const DRIFT_MAX_NS: u64 = 1_000_000_000;
 
-/// The two moments of a frame, since the start of the stream.
+/// The two times of a frame, since the start of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTimes {
     /// When it is to be decoded; never goes back.
@@ -22,16 +22,16 @@ pub struct FrameTimes {
     pub present: Duration,
 }
 
-/// Places frames. Times that come in are nanoseconds on the medium's own clock, of any sign.
+/// Places frames. Input times are nanoseconds on the medium's own clock, of any sign.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     period: i64,
-    /// Where the medium's clock stands on ours, and the last decoding time on the medium's.
+    /// The offset of the medium's clock from ours, and the last decoding time on the medium's.
     pass: Option<(i64, i64)>,
-    /// When the next frame would be decoded if all went evenly.
+    /// When the next frame would be decoded if all frames were evenly spaced.
     next: i64,
     last: i64,
-    /// Where our zero lies on the medium's clock in the pass that is to begin, if that is given.
+    /// The place of our zero on the medium's clock in the next pass, if that is set.
     aligned: Option<i64>,
 }
 
@@ -42,7 +42,7 @@ impl Timeline {
         Self { period: nanos(period).max(1), pass: None, next: 0, last: 0, aligned: None }
     }
 
-    /// Another period, from the next frame on.
+    /// Sets another period, from the next frame on.
     pub fn set_period(&mut self, period: Duration) {
         self.period = nanos(period).max(1);
     }
@@ -53,21 +53,21 @@ impl Timeline {
     }
 
     /// The medium begins, or begins again, with our zero at this moment of its clock: streams that are
-    /// aligned alike stay together. Such a pass begins where its first frame stands, not where the last
-    /// one ended.
+    /// aligned equally stay synchronous. Such a pass begins at its first frame, not where the last pass
+    /// ended.
     pub fn align(&mut self, zero: i64) {
         self.pass = None;
         self.aligned = Some(zero);
     }
 
-    /// When the frame after the last would be decoded if all went evenly.
+    /// When the frame after the last would be decoded if all frames were evenly spaced.
     #[must_use]
     pub fn next_decode(&self) -> Duration {
         span(self.next)
     }
 
-    /// The moments of the next frame in decoding order. `lag` stands in for the distance from
-    /// decoding to display where there is no `pts`.
+    /// The times of the next frame in decoding order. `lag` replaces the distance from decoding to
+    /// display where there is no `pts`.
     pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Duration) -> FrameTimes {
         let counted = self.pass.map(|(_, last)| last.saturating_add(self.period));
         let raw = match (dts, counted, pts) {
@@ -81,7 +81,7 @@ impl Timeline {
         let origin = match (self.pass, step) {
             (Some((origin, _)), Some(step)) if step.unsigned_abs() <= BREAK_NS => origin,
             (None, _) if self.aligned.is_some() => {
-                // What reordering takes is added to display times below.
+                // The time for reordering is added to display times below.
                 let reorder = if dts.is_none() && pts.is_some() { self.period } else { 0 };
                 self.aligned.take().unwrap_or_default().saturating_add(reorder)
             }
@@ -91,7 +91,7 @@ impl Timeline {
         let decode = raw.saturating_sub(origin).max(self.last);
         let reorder = match (pts, dts) {
             (Some(pts), Some(dts)) => pts.saturating_sub(dts),
-            // Without decoding times, one period is what reordering takes.
+            // Without decoding times, reordering takes one period.
             (Some(pts), None) => pts.saturating_sub(raw).saturating_add(self.period),
             (None, _) => nanos(lag),
         };

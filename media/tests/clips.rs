@@ -116,7 +116,7 @@ fn time_begins_at_zero_and_goes_on_evenly() {
         let mut shown = frames.iter().map(|f| f.media_time).collect::<Vec<_>>();
         shown.sort_unstable();
         let even = |w: &[Duration]| (w[1] - w[0]).0.abs_diff(period.0) <= 100_000;
-        // The last pictures of a clip may be cut off: then one is shown that has none before it.
+        // The last pictures of a clip may be cut off: then a picture is shown without its predecessor.
         let whole = &shown[..shown.len() - 1];
         assert!(whole.windows(2).all(even), "{name}: pictures overlap or leave gaps: {shown:?}");
     }

@@ -1,5 +1,5 @@
-//! Encodings that are carried as they are: from files that FFmpeg makes, by our packets, to FFmpeg and
-//! GStreamer as receivers that know nothing of us.
+//! Encodings that are carried as they are: from files that FFmpeg makes, through our packets, to FFmpeg
+//! and GStreamer as receivers that know nothing of our extensions.
 
 #![cfg(feature = "gstreamer")]
 
@@ -17,7 +17,7 @@ use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, End, MediaFrame, Source};
 use support::{open, take};
 
-/// Files by FFmpeg: name, how it encodes, what is carried, how many units of it.
+/// Files by FFmpeg: name, encoder options, codec that is carried, number of units.
 const MADE: [(&str, &[&str], Codec, usize); 8] = [
     ("h265.mp4", &["-c:v", "libx265", "-preset", "ultrafast", "-g", "25", "-an"], Codec::H265, 50),
     ("h265.ts", &["-c:v", "libx265", "-preset", "ultrafast", "-bf", "0", "-an"], Codec::H265, 50),
@@ -58,7 +58,7 @@ fn encodings_are_carried_as_they_are() {
         assert_eq!(end, Ok(End::Eos { note: None }), "{name}");
         assert!(frames.len().abs_diff(units) <= 4, "{name}: {} units", frames.len());
         let last = |bytes: &Vec<u8>| bytes[1] & 0x80 != 0;
-        // Each packet of Opus stands for itself.
+        // Each packet of Opus stands alone.
         let marked = frames.iter().all(|f| last(f.packets.last().unwrap()));
         assert!(marked || codec == Codec::Opus, "{name}: no marker");
         let kinds: Vec<Kind> = frames.iter().map(|frame| frame.picture.kind).collect();
@@ -77,7 +77,7 @@ fn encodings_are_carried_as_they_are() {
     }
 }
 
-/// Has FFmpeg receive by the SDP, and gives back what it decoded, as lines of `framemd5`.
+/// Lets FFmpeg receive by the SDP, and returns its decoded frames, as lines of `framemd5`.
 fn received_by_ffmpeg(folder: &Path, uri: &SourceUri) -> Vec<String> {
     let to = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut source = Source::open(uri, Path::new(""), PAYLOAD_MAX).unwrap();
@@ -107,7 +107,7 @@ fn received_by_ffmpeg(folder: &Path, uri: &SourceUri) -> Vec<String> {
             packet[2..4].copy_from_slice(&number.to_be_bytes());
             packet[8..12].copy_from_slice(&7_u32.to_be_bytes());
             number = number.wrapping_add(1);
-            // Refused once it has seen enough.
+            // Refused once FFmpeg has received enough.
             let _ = socket.send_to(&packet, to);
         }
     };
@@ -132,7 +132,7 @@ fn received_by_ffmpeg(folder: &Path, uri: &SourceUri) -> Vec<String> {
 fn ffmpeg_decodes_what_is_carried() {
     let folder = tempfile::tempdir().unwrap();
     for (name, encode, codec, units) in MADE {
-        // FFmpeg of Debian 12 takes no AV1 out of packets.
+        // FFmpeg of Debian 12 can't depacketize AV1.
         if codec == Codec::Av1 {
             continue;
         }
@@ -143,7 +143,7 @@ fn ffmpeg_decodes_what_is_carried() {
     }
 }
 
-/// The temporal unit that a receiver makes of packets, in the low-overhead format.
+/// The temporal unit that a receiver assembles from packets, in the low-overhead format.
 fn unpacked(packets: &[Vec<u8>]) -> Vec<u8> {
     fn number(bytes: &[u8]) -> (usize, usize) {
         let len = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;

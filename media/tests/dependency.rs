@@ -1,4 +1,4 @@
-//! References that dependency descriptors state, through depayloaders and parsers of GStreamer.
+//! References stated by dependency descriptors, through depayloaders and parsers of GStreamer.
 
 #![cfg(feature = "gstreamer")]
 
@@ -14,7 +14,7 @@ use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{End, MediaFrame};
 use support::{file, open, take};
 
-/// The extension's local identifier, and the frame that is lost on the way.
+/// The extension's local identifier, and the frame that is lost in transit.
 const ID: u8 = 5;
 const LOST: usize = 7;
 const FRAMES: usize = 30;
@@ -24,7 +24,7 @@ fn differences(frame: usize) -> Vec<usize> {
     [2, 5].into_iter().filter(|back| *back <= frame).collect()
 }
 
-/// A descriptor with differences of its own; the first brings a structure of one template.
+/// A descriptor with custom differences; the first brings a structure of one template.
 fn descriptor(frame: usize) -> Vec<u8> {
     let mut fields = vec![(2, 0b11), (6, 0), (16, frame)];
     if frame == 0 {
@@ -53,13 +53,13 @@ fn extended(packet: &[u8], descriptor: &[u8]) -> Vec<u8> {
     [&[packet[0] | 0x10], &packet[1..12], &extension, &packet[12..]].concat()
 }
 
-/// The same framed as RFC 4571 has it.
+/// The same framed by RFC 4571.
 fn framed(packet: &[u8], descriptor: &[u8]) -> Vec<u8> {
     let packet = extended(packet, descriptor);
     [&(packet.len() as u16).to_be_bytes()[..], &packet].concat()
 }
 
-/// The references of all frames that come out of such a file through these elements.
+/// The references of all frames of such a file after these elements.
 fn received(stream: &[u8], elements: &str, caps: &str) -> Vec<Option<References>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stream");
@@ -98,7 +98,7 @@ fn descriptors_state_the_references_of_received_frames() {
     for elements in ["rtph264depay ! h264parse", "rtph264depay"] {
         assert_eq!(received(&stream, elements, &extension), expected, "{elements}");
     }
-    // Without a line in the SDP nothing is known of it: the pictures' own headers count.
+    // Without a line in the SDP the extension is unknown: the pictures' own headers count.
     let others = received(&stream, "rtph264depay", "");
     assert_eq!(others.len(), expected.len());
     assert_ne!(others, expected);

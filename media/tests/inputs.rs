@@ -1,4 +1,4 @@
-//! Inputs whose streams show up later: demultiplexers in launch lines, and the network by name.
+//! Inputs whose streams appear later: demultiplexers in launch lines, and the network by name.
 
 #![cfg(feature = "gstreamer")]
 
@@ -85,7 +85,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Opens a source to which somebody may come a little later.
+/// Opens a source to which a peer may connect a little later.
 fn open_soon(text: &str) -> Source {
     let limit = Duration::from_secs(5);
     selvedge_tests_wait::until_some(text, || {
@@ -160,7 +160,7 @@ fn a_source_of_rare_pictures_is_not_given_up_between_two() {
     let sender = Sender::looped(&made.shown("both.ts"), "mpegts", &to);
     let mut source = open_soon(&format!("udp://127.0.0.1:{port}"));
     source.expect_period(Duration::from_secs(4));
-    // Longer than others may be silent.
+    // Longer than other sources may be silent.
     let signal = |name| {
         let id = sender.0.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());

@@ -17,13 +17,13 @@ fn nothing_is_left_behind() {
         assert_eq!(source.thumbnails(|_, _| {}), Ok(true));
         assert_eq!(take(&mut source, 800).1, Ok(End::Stopped));
     };
-    // The first use starts what GStreamer keeps for itself.
+    // The first use starts threads that GStreamer keeps.
     once();
     let kept = threads();
     for _ in 0..10 {
         once();
     }
-    // Idle threads of a pool go a little after their work is done.
+    // Idle threads of a pool end a little after their work is done.
     let deadline = Instant::now() + Duration::from_secs(30);
     while threads() > kept + 2 && Instant::now() < deadline {
         std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! Moving pictures for a page: what a receiver hands over comes out as access units in decoding order
-//! with their times of presentation, or as images.
+//! Moving pictures for a page: packets from a receiver become access units in decoding order with their
+//! times of presentation, or images.
 
 #![cfg(feature = "gstreamer")]
 
@@ -16,8 +16,7 @@ use selvedge_tests_wait::holds_within;
 use selvedge_units::Duration;
 use support::{file, open};
 
-/// Pushes frames of a clip from its first on with which a decoder can begin, until this says that it
-/// is enough.
+/// Pushes frames of a clip, from the first with which a decoder can begin, until `enough` returns true.
 fn push(name: &str, mut enough: impl FnMut(&Preview, &MediaFrame<'_>) -> bool) {
     let mut source = open(&file(name, true)).unwrap();
     let info = source.info().clone();
@@ -36,13 +35,13 @@ fn push(name: &str, mut enough: impl FnMut(&Preview, &MediaFrame<'_>) -> bool) {
     source.run_unpaced(&mut sink, &stop).unwrap();
 }
 
-/// The first access units of a clip, and the times at which they are to be shown.
+/// The first access units of a clip, and their times of presentation.
 fn units(name: &str, count: usize) -> (String, Vec<StreamPicture>, Vec<Duration>) {
     let (mut codec, mut came, mut times) = (String::new(), Vec::<StreamPicture>::new(), Vec::new());
     push(name, |preview, frame| {
         times.push(frame.media_time);
         let last = came.last().map(|last| last.number);
-        // One may come out with the next only; the ring keeps sixty.
+        // A unit may come out only with the next one; the ring keeps sixty.
         let _ = holds_within(StdDuration::from_millis(10), || {
             let list = preview.pictures(PictureForm::Coded, last).list;
             let some = !list.is_empty();
@@ -86,7 +85,7 @@ fn other_pictures_come_as_images_while_somebody_asks() {
         let mut images = Vec::new();
         let mut last = Duration::ZERO;
         push(name, |preview, frame| {
-            // No faster than ten times real time: what the decoder can't take is left out.
+            // No faster than ten times real time: pictures beyond the decoder's capacity are left out.
             let _ = holds_within(StdDuration::from_millis(4), || {
                 images = preview.pictures(PictureForm::Images, None).list;
                 !images.is_empty()

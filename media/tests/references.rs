@@ -1,6 +1,6 @@
-//! What headers say that a picture needs, against what really breaks: FFmpeg decodes a stream once whole,
-//! once without one picture, and once without all that the rule gives up with it. What the rule calls
-//! decodable has to come out as of the whole stream, to the bit.
+//! The references that headers state, against real damage: FFmpeg decodes a stream once whole, once
+//! without one picture, and once without all that the rule gives up with it. Pictures that the rule
+//! calls decodable must equal those of the whole stream, to the bit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,13 +23,13 @@ fn output(program: &str, args: &[&str]) -> String {
     String::from_utf8(run.stdout).unwrap()
 }
 
-/// A stream as FFmpeg made it.
+/// A stream that FFmpeg made.
 struct Encoded {
     encoding: &'static str,
     units: Vec<Vec<u8>>,
     /// For each unit, the place in which its picture is shown; `None` for a hidden one.
     shown: Vec<Option<usize>>,
-    /// What stands in front of the units of a file.
+    /// The bytes in front of the units of a file.
     header: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ fn encoded(folder: &Path, encoding: &'static str, options: &[&str]) -> Encoded {
         return from_ivf(encoding, &fs::read(bare).unwrap());
     };
     output("ffmpeg", &[&encode[..], options, &["-y", whole]].concat());
-    // Delimiters say where each access unit begins; x265 writes its own, the same each time.
+    // Delimiters mark where each access unit begins; x265 writes its own, the same each time.
     let bare_of: &[&[&str]] = match encoding {
         "H264" => {
             &[&["-i", whole, "-c", "copy", "-bsf:v", "h264_mp4toannexb,h264_metadata=aud=insert"]]
@@ -112,7 +112,7 @@ fn from_ivf(encoding: &'static str, bytes: &[u8]) -> Encoded {
 }
 
 impl Encoded {
-    /// A sum of each picture that comes out of these units.
+    /// A sum of each decoded picture of these units.
     fn decoded(&self, folder: &Path, units: &[usize]) -> Vec<String> {
         let path = folder.join(format!("part.{}", file_of(self.encoding).0));
         let mut bytes = self.header.clone();
@@ -140,7 +140,7 @@ impl Encoded {
     }
 }
 
-/// All that can't be decoded without the picture `cut`, itself not counted, by the rule.
+/// All pictures that can't be decoded without the picture `cut`, itself not counted, by the rule.
 fn undecodable(refs: &[References], cut: usize) -> BTreeSet<usize> {
     let mut lost = BTreeSet::from([cut]);
     for (at, refs) in refs.iter().enumerate() {
@@ -166,7 +166,7 @@ fn compared(encoding: &'static str, options: &str) -> (usize, usize, usize) {
     let whole = stream.decoded(folder, &all);
     assert_eq!(whole.len(), PICTURES, "{encoding} {options}");
     let (mut damaged_in_all, mut given_up, mut fewest) = (0, 0, count);
-    // FFmpeg takes pictures of H.264 for others where half the range of their counts is missing.
+    // FFmpeg mistakes pictures of H.264 for others where half the range of their counts is missing.
     let first = if encoding == "H264" { 3 } else { 1 };
     for cut in [first, 10, 11, 22, 35] {
         let expected = undecodable(&refs, cut);
@@ -181,7 +181,7 @@ fn compared(encoding: &'static str, options: &str) -> (usize, usize, usize) {
         let breaks =
             |at: &usize| stream.shown[*at].is_some_and(|place| !sums.contains(&whole[place]));
         let damaged = others.iter().copied().filter(breaks).collect::<BTreeSet<_>>();
-        // To show what a slot of AV1 holds by mistake can overwrite all others.
+        // Showing the wrong content of a slot of AV1 can overwrite all others.
         let expected = if encoding == "AV1" { &damaged | &expected } else { expected };
         let unforeseen = damaged.difference(&expected).collect::<Vec<_>>();
         assert!(unforeseen.is_empty(), "{options}, without {cut}: also {unforeseen:?} broke");
@@ -213,9 +213,9 @@ fn h264_breaks_as_its_headers_say() {
     assert!(damaged * 100 >= given_up * 95, "of {given_up} given up only {damaged} are damaged");
 }
 
-/// In the place of a missing reference FFmpeg puts a copy of the reference before it, as if it were shown
-/// right behind that one. B pictures that weigh their references by distance in time, or take motion over
-/// from another picture, then count with a wrong distance, up to the next P picture but one.
+/// In place of a missing reference FFmpeg puts a copy of the reference before it, as if it were shown
+/// right after that one. B pictures that weigh their references by distance in time, or derive motion
+/// from another picture, then use a wrong distance, up to the next P picture but one.
 #[test]
 fn distances_are_wrong_behind_a_b_picture_that_is_missing() {
     for (options, is_exact) in [
@@ -231,7 +231,7 @@ fn distances_are_wrong_behind_a_b_picture_that_is_missing() {
             encoded(folder.path(), "H264", &options.split_whitespace().collect::<Vec<_>>());
         let all = (0..stream.units.len()).collect::<Vec<_>>();
         let (refs, whole) = (stream.references(), stream.decoded(folder.path(), &all));
-        // I, then P, B that is a reference, and two that are none, again and again.
+        // I, then P, a B that is a reference, and two that are not, again and again.
         let cut = 10;
         let lost = undecodable(&refs, cut);
         assert_eq!(lost, BTreeSet::from([cut + 1, cut + 2]), "{options}");

@@ -1,4 +1,4 @@
-//! Sources other than the clips: test cards, launch lines, the network, and what is broken.
+//! Sources other than the clips: test cards, launch lines, the network, and broken ones.
 
 #![cfg(feature = "gstreamer")]
 
@@ -26,7 +26,7 @@ fn count(frames: &[Seen], kind: Kind) -> usize {
     frames.iter().filter(|frame| frame.picture.kind == kind).count()
 }
 
-/// What an error says.
+/// The error of a source.
 fn refusal(uri: &SourceUri) -> SourceError {
     open(uri).expect_err("this source can't be opened")
 }
@@ -200,7 +200,7 @@ fn options_are_checked_before_anything_starts() {
     assert!(refusal(&camera).to_string().contains("v4l2-ctl"));
 }
 
-/// Bytes without any sense, the same in every run.
+/// Random bytes, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {

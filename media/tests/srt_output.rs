@@ -1,4 +1,4 @@
-//! What an output by SRT says of itself, as GStreamer's receiver hears it; and who is refused.
+//! The identity that an output by SRT sends, as GStreamer's receiver sees it; and refused callers.
 
 #![cfg(feature = "gstreamer")]
 
@@ -59,7 +59,7 @@ fn stream_id_and_passphrase_reach_the_receiver_and_a_wrong_one_is_refused() {
         let options = format!("passphrase={passphrase}&streamid=publish:studio/1");
         destination(&format!("srt://127.0.0.1:{port}?{options}"))
     };
-    // Each try is a new one, as the node makes them.
+    // Each attempt uses a new output, as in the node.
     let mut why = None;
     let wrong = open(&to("not-the-right"));
     until("the receiver refuses", || {

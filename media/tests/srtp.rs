@@ -1,4 +1,5 @@
-//! Sources of SRTP: what a sender of GStreamer's sealed with the key in the SDP is taken, and nothing else.
+//! Sources of SRTP: packets that a GStreamer sender sealed with the key in the SDP are accepted, and no
+//! others.
 
 #![cfg(feature = "gstreamer")]
 
@@ -30,7 +31,7 @@ const SUITES: [(&str, &str, &str, usize); 3] = [
 struct Sender(gst::Pipeline);
 
 impl Sender {
-    /// Sends to this port, by way of an element.
+    /// Sends to this port, through an element.
     fn through(element: &str, port: u16) -> Self {
         gst::init().unwrap();
         let line = format!(
@@ -103,7 +104,7 @@ impl Onlookers for Refused {
     fn image(&self, _present: Duration, _jpeg: &[u8]) {}
 }
 
-/// Runs a source until this many packets were refused, and gives the frames that came.
+/// Runs a source until this many packets were refused, and returns the number of frames that arrived.
 fn frames_while_refusing(sdp: &str, packets: u64) -> u64 {
     let (mut source, refused) = (opened(sdp), Arc::new(Refused::default()));
     source.show(Arc::clone(&refused) as Arc<dyn Onlookers>, false).unwrap();

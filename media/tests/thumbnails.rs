@@ -14,7 +14,7 @@ use selvedge_media::{End, FrameSink, MediaFrame, Picture, THUMBNAIL_WIDTH, Thumb
 use selvedge_units::Duration;
 use support::{clips, file, open};
 
-/// Runs a looping clip at full speed until so many small pictures have come.
+/// Runs a looping clip at full speed until this number of small pictures has arrived.
 fn pictures(name: &str, count: usize) -> Vec<(Vec<u8>, Duration)> {
     let mut source = open(&file(name, true)).unwrap();
     let (give, got) = mpsc::channel();
@@ -22,7 +22,7 @@ fn pictures(name: &str, count: usize) -> Vec<(Vec<u8>, Duration)> {
     assert_eq!(source.thumbnails(send), Ok(true), "{name}");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Faster than any decoder: what it can't take is skipped.
+        // Faster than any decoder: excess pictures are skipped.
         let run = scope.spawn(|| source.run_unpaced(&mut |_: MediaFrame<'_>| {}, &stop));
         let wait = StdDuration::from_secs(20);
         let images = (0..count).map_while(|_| got.recv_timeout(wait).ok()).collect::<Vec<_>>();
@@ -58,7 +58,7 @@ fn sound_has_none() {
     assert_eq!(source.thumbnails(|_, _| {}), Ok(false));
 }
 
-/// Keeps access units apart from packets: an image is one unit.
+/// Passes access units on, not packets: an image is one unit.
 struct Flood<'a>(&'a mut Thumbnailer, usize);
 
 impl FrameSink for Flood<'_> {

@@ -1,4 +1,4 @@
-//! The picture and the sound of one file as two streams: how far they drift apart where they are sent.
+//! The picture and the sound of one file as two streams: how far they drift apart at sending.
 
 #![cfg(feature = "gstreamer")]
 
@@ -15,7 +15,7 @@ use support::open;
 /// How far the streams may be apart, in milliseconds.
 const APART: f64 = 40.0;
 
-/// When each frame was given that can be shown at once, less the time at which it is to be shown.
+/// When each frame that can be shown at once was delivered, less its time of presentation.
 fn delays(source: &mut Source, began: Instant, stop: &AtomicBool) -> Vec<f64> {
     let mut delays = Vec::new();
     let mut sink = |frame: MediaFrame<'_>| {

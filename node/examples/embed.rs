@@ -1,5 +1,5 @@
-//! A node inside a program: started from the text of a node file, given one stream more, whose frames
-//! the program makes itself, read and stopped. Packets go to two ports of the loopback.
+//! A node inside a program: started from the text of a node file, given one more stream, whose frames
+//! the program makes itself, then read and stopped. Packets go to two ports of the loopback.
 
 use std::error::Error;
 

@@ -1,24 +1,24 @@
-//! What a stream's receivers reported of what they got, connection after connection, beside what its sender
-//! believes. From the connections of `stacks.rs` to the node's view. It has no clock: time is an argument.
+//! A stream's receiver reports, connection after connection, beside the sender's own view. From the
+//! connections of `stacks.rs` to the node's view. It has no clock: time is an argument.
 
 use std::collections::VecDeque;
 
 use selvedge_data_stream::ReceiverReport;
 use selvedge_units::{Duration, Instant};
 
-/// Shares are of so long.
+/// Shares cover this time.
 const RECENT: Duration = Duration::from_secs(10);
-/// A receiver that reports nothing for so long is silent: it reports four times a second.
+/// A receiver that sends no report for this long is silent: reports come four times a second.
 pub(crate) const SILENT: Duration = Duration::from_secs(2);
-/// Reports that are kept at most, however fast they come.
+/// The most reports that are kept, however fast they arrive.
 const KEPT: usize = 64;
 
 /// The reports of a stream's receivers.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
-    /// What connections that ended had brought.
+    /// The counts of connections that ended.
     ended: ReceiverReport,
-    /// What the present one has brought.
+    /// The counts of the present connection.
     current: ReceiverReport,
     /// When it began.
     connected: Option<Instant>,
@@ -27,7 +27,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// A connection begins, and its counts at 0; it may take another's place.
+    /// A connection begins, and its counts at 0; it may replace another.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.ended = self.total();
         self.current = ReceiverReport::default();
@@ -43,7 +43,7 @@ impl Acknowledged {
         self.connected = None;
     }
 
-    /// A report of the present connection. Counts never fall, whatever a receiver claims.
+    /// A report of the present connection. Counts never fall, whatever a receiver reports.
     pub(crate) fn handle_report(&mut self, now: Instant, report: ReceiverReport) {
         self.current = self.current.plus(report.since(self.current));
         while self.recent.len() >= KEPT
@@ -54,7 +54,7 @@ impl Acknowledged {
         self.recent.push_back((now, self.total()));
     }
 
-    /// All that receivers have reported.
+    /// The sum of all receivers' reports.
     pub(crate) fn total(&self) -> ReceiverReport {
         self.ended.plus(self.current)
     }

@@ -1,4 +1,5 @@
-//! The event channels that a node sees: it takes part in them, and asks all hosts about once a second.
+//! The event channels that a node sees: it takes part in them, and queries all hosts about once a
+//! second.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use selvedge_units::Duration;
 
 use crate::Channels;
 
-/// How often hosts are asked, and how long their answers may take.
+/// How often hosts are queried, and how long their answers may take.
 const EVERY: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(500);
 
@@ -30,7 +31,7 @@ pub enum ChannelsError {
     Thread(#[from] io::Error),
 }
 
-/// A member of all event channels that asks for their list; dropped, it leaves.
+/// A member of all event channels that requests their list; dropped, it leaves.
 pub struct ChannelWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +43,7 @@ struct Shared {
 }
 
 impl ChannelWatch {
-    /// Takes part, by a settings file if one is named.
+    /// Takes part, with a settings file if one is named.
     ///
     /// # Errors
     /// [`ChannelsError`].

@@ -1,7 +1,8 @@
-//! Looking at the stacks of a process that runs, and tuning them.
+//! Inspection and tuning of the stacks of a running process.
 //!
 //! Each process with stacks keeps a control socket ([`selvedge_os::control`]) in this user's folder,
-//! `stack-PID.sock`. A client sends one request; the answer is one look at all endpoints, in memory of its own.
+//! `stack-PID.sock`. A client sends one request; the answer is a snapshot of all endpoints, in its own
+//! memory.
 
 use std::fmt::Display;
 use std::io;
@@ -20,45 +21,45 @@ use serde::{Deserialize, Serialize};
 
 /// How long either end waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The largest look that is read: that of some ten thousand connections.
+/// The largest snapshot that is read: that of some ten thousand connections.
 const RESPONSE_MAX: Bytes = Bytes(32 << 20);
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum StackRequest {
-    /// A look.
+    /// A snapshot.
     Look,
-    /// One after this is changed at all endpoints.
+    /// A snapshot after this change at all endpoints.
     Tune(Tuning),
 }
 
-/// Why a process can't be looked at.
+/// Why a process can't be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum DeskError {
     /// This user's folder, or the socket there, can't be used.
     #[error(transparent)]
     Folder(#[from] DaemonError),
-    /// It refuses, or gives no answer.
+    /// The process refuses, or does not answer.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
 
-/// One look at a process.
+/// A snapshot of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// What it was started as.
+    /// The command that it was started as.
     pub command: String,
     /// Its endpoints.
     pub endpoints: Vec<EndpointView>,
 }
 
-/// Hands a process's endpoints over, one after the other.
+/// Passes a process's endpoints to the caller, one after the other.
 pub type Each<'a> = &'a mut dyn FnMut(&Endpoint);
 
-/// Answers those who want to look at this process; closed when dropped.
+/// Answers clients that inspect this process; closed when dropped.
 pub struct StackControlServer {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -66,7 +67,7 @@ pub struct StackControlServer {
 }
 
 impl StackControlServer {
-    /// Opens it. If that fails the process goes on, and can't be looked at: the log says why.
+    /// Opens it. If that fails the process continues and can't be inspected: the log states why.
     pub fn open(command: &str, each: impl Fn(Each<'_>) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut control_server =
@@ -82,7 +83,7 @@ impl StackControlServer {
                 let Ok(accepted) = Connection::accept(&listener) else { return };
                 let Some(connection) = accepted else { continue };
                 let process = Process { pid, command: command.clone(), endpoints: Vec::new() };
-                // Who does not read what he asked for has gone.
+                // A client that does not read its answer has gone.
                 let _ = answer(&connection, process, &each);
             }
         };
@@ -102,7 +103,7 @@ impl StackControlServer {
 impl Drop for StackControlServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // To be connected to wakes the thread; if that fails, it is left to the process's end.
+        // A connection wakes the thread; if that fails, it runs until the process ends.
         if let Some(thread) = self.thread.take()
             && Connection::open(&self.path).is_ok()
         {
@@ -143,12 +144,12 @@ fn remove_stale_sockets() {
     for pid in processes().unwrap_or_default() {
         let Ok(path) = path(pid) else { continue };
         let is_gone = !Path::new(&format!("/proc/{pid}")).exists();
-        // A process elsewhere may have the number, in a folder that both see.
+        // A process in another PID namespace may have the number, in a folder that both see.
         let refuses = || {
             Connection::open(&path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
         };
         if is_gone && refuses() {
-            // Another process may have done so.
+            // Another process may already have removed it.
             let _ = std::fs::remove_file(&path);
         }
     }
@@ -158,7 +159,7 @@ fn path(pid: u32) -> Result<PathBuf, DaemonError> {
     Ok(daemon::folder()?.join(format!("stack-{pid}.sock")))
 }
 
-/// All processes that can be looked at, by number.
+/// All processes that can be inspected, by number.
 ///
 /// # Errors
 /// [`DeskError::Folder`].
@@ -174,7 +175,7 @@ pub fn processes() -> Result<Vec<u32>, DeskError> {
     Ok(pids)
 }
 
-/// What a process answers; `None` if it has gone.
+/// The answer of a process; `None` if it has gone.
 ///
 /// # Errors
 /// [`DeskError`].
@@ -184,7 +185,7 @@ pub fn request(pid: u32, asked: &StackRequest) -> Result<Option<Process>, DeskEr
         Ok(connection) => connection,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => {
-            // It was killed: what it left behind is of no use to anyone.
+            // It was killed: its socket is of no use.
             let _ = std::fs::remove_file(&path);
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! How an endpoint of stacks proves who it is, as files say it: a secret that both ends share, or its
-//! own static key beside a list of whose keys may talk to it.
+//! How an endpoint of stacks proves its identity, as configured by files: a secret that both ends
+//! share, or its own static key beside a list of the keys of allowed peers.
 //!
 //! A secret and a static key are 64 hexadecimal digits. The list stands beside the key: `NAME.key.peers`,
 //! a public key and its owner's name in each line. It is read again when it changes.
@@ -16,7 +16,7 @@ use selvedge_units::{Duration, Instant};
 
 /// The longest file with a key, and with a list of them.
 const LONGEST: (u64, u64) = (4096, 1 << 20);
-/// How often a list is looked at.
+/// How often a list is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why there is no secret or key.
@@ -27,35 +27,35 @@ pub enum CredentialError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         why: io::Error,
     },
-    /// It holds something else.
+    /// The file holds something else.
     #[error(
         "{}: not a secret; write 64 hexadecimal digits, as `openssl rand -hex 32` makes them",
         .0.display()
     )]
     Secret(PathBuf),
-    /// It holds something else.
+    /// The file holds something else.
     #[error("{}: not a key; make one with `selvedge key new FILE`", .0.display())]
     Key(PathBuf),
-    /// Others may read a key.
+    /// Other users may read a key.
     #[error("{path}: others can read this key; `chmod 600 {path}`, or make a new one", path = .0.display())]
     Readable(PathBuf),
-    /// A line of a list is none.
+    /// A line of a list is malformed.
     #[error("{}:{line}: write a public key, a blank and a name", .path.display())]
     Peer {
         /// The file.
         path: PathBuf,
-        /// Which line.
+        /// The line.
         line: usize,
     },
-    /// Nobody has this name.
+    /// No peer has this name.
     #[error("{}: no peer \"{name}\"; add it with `selvedge key pair`", .path.display())]
     NoPeer {
         /// The list.
         path: PathBuf,
-        /// Who is wanted.
+        /// The name.
         name: String,
     },
     /// Both are given.
@@ -63,19 +63,19 @@ pub enum CredentialError {
     Both,
 }
 
-/// The files that say how an endpoint proves who it is; none if it does not.
+/// The files with which an endpoint proves its identity; none if it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// A secret that both ends share.
     pub secret: Option<PathBuf>,
     /// A static key.
     pub key: Option<PathBuf>,
-    /// With a key: whom it connects to, by name.
+    /// With a key: the peer that it connects to, by name.
     pub peer: Option<String>,
 }
 
 impl Credentials {
-    /// The options with what the files hold.
+    /// The options with the contents of the files.
     ///
     /// # Errors
     /// [`CredentialError`].
@@ -100,7 +100,7 @@ impl Credentials {
         Ok(Options { identity, peers, peer, ..options })
     }
 
-    /// What follows the list of peers while an endpoint runs.
+    /// Returns a watch on the list of peers, for a running endpoint.
     #[must_use]
     pub fn watch(&self) -> PeersWatch {
         let seen = self.key.as_deref().map(|key| stamp(&peers_path(key)));
@@ -108,7 +108,7 @@ impl Credentials {
     }
 }
 
-/// Looks whether a list of peers has changed.
+/// Checks whether a list of peers has changed.
 #[derive(Debug)]
 pub struct PeersWatch {
     key: Option<PathBuf>,
@@ -117,8 +117,8 @@ pub struct PeersWatch {
 }
 
 impl PeersWatch {
-    /// Whose keys are allowed from now on, if that has changed; looks once a second. A list that can't be
-    /// read changes nothing, and is warned of.
+    /// The keys that are allowed from now on, if the list has changed; checks once a second. A list
+    /// that can't be read changes nothing, and is logged as a warning.
     pub fn poll(&mut self, now: Instant) -> Option<Vec<PublicKey>> {
         let key = self.key.as_ref().filter(|_| now.since(self.looked) >= LOOK_EVERY)?;
         self.looked = now;
@@ -143,7 +143,7 @@ fn peers_path(key: &Path) -> PathBuf {
     path.into()
 }
 
-/// Makes a key in a file that is not there yet and that nobody else may read.
+/// Makes a key in a file that does not exist yet and that no other user may read.
 ///
 /// # Errors
 /// [`CredentialError`].
@@ -169,10 +169,10 @@ pub fn key(path: &Path) -> Result<Key, CredentialError> {
     digits(path)?.ok_or_else(|| CredentialError::Key(path.to_owned()))
 }
 
-/// Whose keys may talk to the owner of the key in this file, with their names.
+/// The allowed peers of the owner of the key in this file: their keys and names.
 ///
 /// # Errors
-/// [`CredentialError`]; no list is an empty one.
+/// [`CredentialError`]; a missing list is an empty one.
 pub fn peers(key: &Path) -> Result<Vec<(PublicKey, String)>, CredentialError> {
     let path = peers_path(key);
     let text = match text(&path, LONGEST.1) {
@@ -197,7 +197,7 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && !name.contains(|c: char| c.is_control())
 }
 
-/// Writes whose keys may talk to the owner of this key, all at once.
+/// Writes the list of allowed peers of the owner of this key, atomically.
 ///
 /// # Errors
 /// [`CredentialError`].
@@ -211,7 +211,7 @@ pub fn set_peers(key: &Path, peers: &[(PublicKey, String)]) -> Result<(), Creden
         .map_err(|why| CredentialError::File { path, why })
 }
 
-/// The key in a file; blanks around the digits don't count. `None` if there is something else in it.
+/// The key in a file; blanks around the digits don't count. `None` if the file holds something else.
 fn digits(path: &Path) -> Result<Option<Key>, CredentialError> {
     Ok(text(path, LONGEST.0)?.trim_ascii().parse().ok())
 }

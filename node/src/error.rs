@@ -1,4 +1,4 @@
-//! Why a node can't start, or take a stream; and which keys of the node file are to be changed.
+//! Why a node can't start, or take a stream; and which keys of the node file must be changed.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::stacks::StackError;
 /// Why a node can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The node file is wrong, or describes what this machine does not have; with its places.
+    /// The node file is wrong, or describes something that this machine does not have; with the places.
     #[error(transparent)]
     File(#[from] ConfigErrors),
     /// Sources that can't be opened: all of them.
@@ -25,10 +25,10 @@ pub enum StartError {
         stream: String,
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: io::Error,
     },
-    /// Stacks that can't be had.
+    /// Stacks that can't be opened.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// A link that can't start.
@@ -36,7 +36,7 @@ pub enum StartError {
     Link {
         /// The link's name.
         link: String,
-        /// What its placement said.
+        /// The error of its placement.
         why: PlacementError,
     },
     /// A source's thread that can't start.
@@ -44,7 +44,7 @@ pub enum StartError {
     Feed(#[from] FeederError),
 }
 
-/// Why a running node can't take a stream; nothing has changed then.
+/// Why a running node can't take a stream; nothing has then changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     /// Another stream has the name.
@@ -61,9 +61,9 @@ pub enum AddError {
     /// There is no such link.
     #[error("the node has {links} links, and none with index {index}")]
     NoLink {
-        /// What the stream names.
+        /// The index that the stream names.
         index: usize,
-        /// How many there are.
+        /// How many links there are.
         links: usize,
     },
     /// Stacks are opened when a node starts.
@@ -77,7 +77,7 @@ pub enum AddError {
     Source {
         /// The stream's name.
         stream: String,
-        /// Why.
+        /// The reason.
         why: OpenError,
     },
     /// Its session description can't be written.
@@ -87,7 +87,7 @@ pub enum AddError {
         stream: String,
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: io::Error,
     },
     /// The link does not take it.
@@ -95,10 +95,10 @@ pub enum AddError {
     Link {
         /// The link's name.
         link: String,
-        /// What its placement said.
+        /// The error of its placement.
         why: PlacementError,
     },
-    /// Its source's thread can't start; the stream is there, without frames.
+    /// Its source's thread can't start; the stream exists, without frames.
     #[error(transparent)]
     Feed(#[from] FeederError),
 }
@@ -108,7 +108,7 @@ fn lines(failed: &[SourceFailure]) -> String {
 }
 
 impl StartError {
-    /// The same, at its places in the file where a key of the file is to be changed.
+    /// The same as mistakes at their places in the file, where a key of the file must be changed.
     #[must_use]
     pub fn located(self, file: &str, map: &SourceMap) -> Self {
         let wrong = self.keys();
@@ -122,7 +122,7 @@ impl StartError {
         Self::File(errors)
     }
 
-    /// The keys that are to be changed, and what is wrong with their values.
+    /// The keys that must be changed, and the errors in their values.
     fn keys(&self) -> Vec<(String, String)> {
         match self {
             Self::Sources(failed) => failed

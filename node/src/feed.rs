@@ -1,5 +1,5 @@
-//! The threads of a node's sources. Each delivers frames to one or more inlets; how it does can be
-//! seen in its status.
+//! The threads of a node's sources. Each delivers frames to one or more inlets and reports its state in
+//! its status.
 
 #[cfg(feature = "gstreamer")]
 mod media;
@@ -26,17 +26,17 @@ use crate::source_spec::SourceSpec;
 /// A stored thumbnail: its number, and a JPEG image.
 type Thumbnail = (u64, Arc<[u8]>);
 
-/// How a source does, for those who watch.
+/// The state of a source, for observers.
 #[derive(Debug, Default)]
 pub(crate) struct FeedStatus {
     state: Mutex<(StreamState, String)>,
-    /// What its medium is, once that is known.
+    /// The description of its medium, once that is known.
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
     followed: OnceLock<Arc<Followed>>,
     /// Packets of its source that were not authentic.
     pub(crate) refused: AtomicU64,
-    /// What its source keeps together with, or would if the other stream of its file came.
+    /// The pair that its source is synchronised by, or would be if the other stream of its file came.
     #[cfg(feature = "gstreamer")]
     pub(crate) pair: OnceLock<Pair>,
 }
@@ -58,7 +58,7 @@ impl FeedStatus {
         self.state.lock().clone()
     }
 
-    /// Its frames are followed to their ends from now on.
+    /// Follows its frames to their fates from now on.
     pub(crate) fn follow(&self, followed: Arc<Followed>) {
         let _ = self.followed.set(followed);
     }
@@ -71,24 +71,24 @@ impl FeedStatus {
         self.thumbnail.lock().clone()
     }
 
-    /// Whether nothing more will come.
+    /// Whether no more frames will come.
     fn is_over(&self) -> bool {
         matches!(self.get().0, StreamState::Ended | StreamState::Failed)
     }
 }
 
-/// What a feed is made of.
+/// The parts from which a feed is made.
 pub(crate) struct Plan {
     pub(crate) source: Medium,
     pub(crate) reopen: SourceSpec,
     pub(crate) status: Arc<FeedStatus>,
     /// Where its frames go: to more than one end where another node sends the same frames.
     pub(crate) ends: Vec<StreamEnd>,
-    /// Is given what the medium is when it is known only now.
+    /// Is called with the description of the medium if that becomes known only now.
     pub(crate) on_info: OnInfo,
 }
 
-/// Takes what a stream's medium is.
+/// Receives the description of a stream's medium.
 pub(crate) type OnInfo = Box<dyn Fn(&StreamInfo) + Send>;
 
 /// The threads of a node's sources; dropped, they stop, all at once.
@@ -100,8 +100,8 @@ pub(crate) struct SourceThreads {
 }
 
 impl SourceThreads {
-    /// Takes out those that feed streams which `which` finds by the status that they write; dropped, they
-    /// stop.
+    /// Takes out the threads that feed streams selected by `which`, which examines their status;
+    /// dropped, they stop.
     pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
         Self {
             #[cfg(feature = "gstreamer")]
@@ -122,11 +122,11 @@ enum Reader {
     Coprocessor { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
 }
 
-/// How often a placement is asked how its readers do.
+/// How often a placement is queried for the state of its readers.
 const ASK: Duration = Duration::from_millis(250);
 
 impl SourceThreads {
-    /// Starts one more.
+    /// Starts one more thread.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
         let Plan { source, reopen, status, ends, on_info } = plan;
         let mut frame_producers = Vec::new();
@@ -152,7 +152,7 @@ impl SourceThreads {
                     on_info,
                 )?);
             }
-            // Without an inlet the placement reads it; nobody feeds two from a recording.
+            // Without an inlet the placement reads it; no recording feeds two inlets.
             Medium::Recording(recording) => {
                 if let Some(frame_producer) = frame_producers.pop() {
                     let reader = Reader::Local(recording.start(frame_producer)?);
@@ -165,7 +165,7 @@ impl SourceThreads {
         Ok(())
     }
 
-    /// Whether nothing more will come of any.
+    /// Whether no more frames will come from any source.
     pub(crate) fn all_ended(&self) -> bool {
         self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
@@ -177,7 +177,7 @@ impl SourceThreads {
 }
 
 impl Recording {
-    /// Notes how its reader does.
+    /// Records its reader's state.
     fn poll_ready(&self) {
         let (problem, ended) = match &self.reader {
             Reader::Local(feeder) => feeder.state().status(),
@@ -201,7 +201,7 @@ impl Recording {
 #[cfg(feature = "gstreamer")]
 impl Drop for SourceThreads {
     fn drop(&mut self) {
-        // Each takes a moment to see it, so all are asked before one is waited for.
+        // Each takes a moment to notice, so all are requested to stop before one is waited for.
         self.source_threads.iter().for_each(SourceThread::request_stop);
     }
 }

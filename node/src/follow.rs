@@ -1,8 +1,8 @@
-//! Follows the frames of inline links to their ends: counts how long those sent had waited and of which
-//! kinds those dropped were, and shows what left the node to the pages that watch a stream.
+//! Follows the frames of inline links to their fates: counts how long sent frames had waited and the
+//! kinds of dropped ones, and shows the frames that left the node to the pages that watch a stream.
 //!
-//! `engine -> NodeTap -> counters`, and while somebody watches: `source -> FramesAwaitingFate`,
-//! `NodeTap -> channel -> thread "pictures" -> PictureRings`. The engine's thread never waits here.
+//! `engine -> NodeTap -> counters`, and while a page watches: `source -> FramesAwaitingFate`, `NodeTap
+//! -> channel -> thread "pictures" -> PictureRings`. The engine's thread never waits here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl QueueingCounters {
     }
 }
 
-/// What follows one stream.
+/// The counters and pictures of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     pub(crate) queueing: QueueingCounters,
@@ -61,8 +61,8 @@ impl Followed {
     }
 }
 
-/// What follows the streams of one link, by their numbers there. A number that a removed stream had is
-/// given again.
+/// The followed streams of one link, by their numbers there. The number of a removed stream is given
+/// again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FollowedStreams(Arc<RwLock<Vec<Arc<Followed>>>>);
 
@@ -82,7 +82,7 @@ impl FollowedStreams {
     }
 }
 
-/// Sees the fates of a link's frames, and hands them on.
+/// Receives the fates of a link's frames, and passes them on.
 pub(crate) struct NodeTap {
     pub(crate) streams: FollowedStreams,
     pub(crate) next: Option<Box<dyn FateTap>>,
@@ -127,7 +127,7 @@ mod pictures {
     /// How often the thread checks which streams are watched.
     const LOOK: Duration = Duration::from_millis(500);
 
-    /// A frame's end.
+    /// A frame that was settled.
     #[derive(Clone, Copy, Debug)]
     struct Settled {
         stream: usize,
@@ -163,15 +163,15 @@ mod pictures {
     }
 
     impl SentPictures {
-        /// Offers a frame to its link by `enqueue`, which gives its number, and keeps its access unit until
-        /// its end is known, if somebody watches. Its source began `since` its stream did.
+        /// Offers a frame to its link by `enqueue`, which returns its number. Keeps its access unit
+        /// until its fate is known, if a page watches. Its source began `since` its stream did.
         pub(crate) fn offer(
             &self,
             frame: &MediaFrame<'_>,
             since: Duration,
             enqueue: impl FnOnce() -> Option<u32>,
         ) {
-            // A source elsewhere takes a moment to send units.
+            // A source in another process takes a moment to begin sending units.
             if !self.watched.load(Ordering::Relaxed) || frame.unit.is_empty() {
                 enqueue();
                 return;
@@ -199,18 +199,18 @@ mod pictures {
                     on_time: matches!(fate, Fate::Sent { on_time: true, .. }),
                     left: frame.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
                 };
-                // A thread that does not follow loses pictures, not the engine its time.
+                // If this thread falls behind, pictures are lost; the engine is not delayed.
                 let _ = self.fates.try_send(settled);
             }
         }
 
-        /// Its pictures, for a page that looks on.
+        /// Its pictures, for a page that watches.
         pub(crate) fn shown(&self) -> &PictureRings {
             self.watched.store(true, Ordering::Relaxed);
             &self.rings
         }
 
-        /// What pages look at.
+        /// The state of being watched by pages.
         pub(crate) fn watched(&self) -> Watched {
             if self.watched.load(Ordering::Relaxed) {
                 self.rings.watched()
@@ -231,7 +231,7 @@ mod pictures {
     }
 
     impl Waiting {
-        /// The frame of this number; what was offered before it is gone then.
+        /// The frame with this number; frames offered before it are discarded.
         fn take(&mut self, seq: u32) -> Option<FrameAwaitingFate> {
             let is_before = |other: u32| other.wrapping_sub(seq).cast_signed() < 0;
             loop {
@@ -248,7 +248,7 @@ mod pictures {
         }
     }
 
-    /// The thread that puts fates and frames together; dropped, it stops.
+    /// The thread that joins fates and frames; dropped, it stops.
     #[derive(Debug)]
     pub(crate) struct Pictures {
         pub(crate) streams: Vec<Option<Arc<SentPictures>>>,
@@ -257,7 +257,7 @@ mod pictures {
     }
 
     impl Pictures {
-        /// Of streams with these media; `None` for those without pictures.
+        /// For streams with these media; `None` for those without pictures.
         pub(crate) fn start(infos: Vec<Option<StreamInfo>>) -> std::io::Result<Self> {
             let (fates, came) = sync_channel(FATES_MAX);
             let sent = |(place, info): (usize, Option<StreamInfo>)| {
@@ -293,12 +293,12 @@ mod pictures {
     }
 
     impl Decodable {
-        /// Whether the next frame can be: it was sent on time, and all that it refers to.
+        /// Whether the next frame can be: it was sent on time, as were all frames that it refers to.
         fn push(&mut self, settled: &Settled) -> bool {
             let step = settled.seq.wrapping_sub(self.last);
             self.history = self.history.checked_shl(step.wrapping_sub(1)).unwrap_or(0);
             self.last = settled.seq;
-            // Farther back than this page's memory reaches counts as lost.
+            // References beyond this page's memory count as lost.
             let decodable = settled.on_time && settled.refs.are_met(self.history, |_| false);
             self.history = self.history << 1 | u64::from(decodable);
             // The bit of this frame is the lowest when the next one comes.

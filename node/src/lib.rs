@@ -1,12 +1,12 @@
 //! A running node as a library: sources, links by placement, stacks, event channels, and one view
 //! over all of it.
 //!
-//! [`Node::start`] makes one of the text of a node file. A program that has more to do before
+//! [`Node::start`] makes one from the text of a node file. A program that has more to do before
 //! anything is sent, such as to serve the page, uses its two halves: [`Node::prepare`] opens the
-//! sources and starts the links, [`Node::start_sources`] lets frames come. A node is watched and
-//! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from
-//! the program itself, through its [`FrameProducer`]. [`Node::reload_text`] applies what changed in
-//! a node file while the node runs.
+//! sources and starts the links, [`Node::start_sources`] starts the frames. A node is watched and
+//! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from the
+//! program itself, through its [`FrameProducer`]. [`Node::reload_text`] applies the changes of a node
+//! file while the node runs.
 //!
 //! ```no_run
 //! use selvedge_node::{Node, NodeOptions};
@@ -60,36 +60,36 @@ pub use placement::PlacementError;
 pub use source::{OpenError, SourceFailure, picture_of};
 pub use stacks::StackError;
 
-/// Makes what follows the frames of a link, given the streams of the link by their places in the node
-/// file. The tap numbers streams as the link does: in that order; those that are
-/// added later get the lowest number that is free.
+/// Makes the tap that follows the frames of a link, given the streams of the link by their places in
+/// the node file. The tap numbers streams as the link does: in that order; a stream that is added later
+/// gets the lowest free number.
 pub type Taps = Box<dyn FnMut(&[usize]) -> Option<Box<dyn FateTap>>>;
 
 /// Knows the event channels of all hosts.
 pub trait Channels: Send + Sync {
-    /// What was listed last, as a list in JSON.
+    /// The last list, in JSON.
     fn listed(&self) -> Arc<str>;
 }
 
-/// What a node is given beside its file.
+/// The options of a node beside its file.
 pub struct NodeOptions {
-    /// What the text is called in errors. Default `node`.
+    /// The name of the text in errors. Default `node`.
     pub file: String,
-    /// The folder that relative paths are relative to. Default: the current one.
+    /// The folder in which relative paths are resolved. Default: the current one.
     pub base: PathBuf,
     /// The node file, which a reload reads again. Default: none.
     pub path: Option<PathBuf>,
-    /// The clock of all instants. Default: the one of every process of this machine, which links in
-    /// other processes or the kernel need.
+    /// The clock of all instants. Default: the one that all processes of this machine share, which
+    /// links in other processes or the kernel need.
     pub clock: Clock,
     /// The event channels that the node shows. Default: none.
     pub channels: Option<Box<dyn Channels>>,
-    /// What carries the packets of the first streams, on inline links. Default: sockets or stacks.
+    /// The carriers of the first streams' packets, on inline links. Default: sockets or stacks.
     pub carriers: Vec<StreamCarrier>,
-    /// The `selvedge` program, by which each source that parses what comes from the network gets a process
-    /// of its own. Default: none, so that this process parses it.
+    /// The `selvedge` program, by which each source that parses network data gets a process of its own.
+    /// Default: none, so that this process parses them.
     pub isolates_by: Option<PathBuf>,
-    /// What follows frames to their ends, on inline links. Default: nothing.
+    /// The taps that follow frames to their fates, on inline links. Default: none.
     pub taps: Taps,
 }
 

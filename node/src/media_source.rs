@@ -1,5 +1,5 @@
-//! An open source of media: read by this process, or by one of its own where it parses what comes from the
-//! network. Frames go from either to the same sink.
+//! An open source of media: read by this process, or by a separate one if the source parses network
+//! data. Frames go from either to the same sink.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,20 +11,20 @@ use selvedge_units::Duration;
 
 use crate::source_spec::SourceSpec;
 
-/// How long a process is asked again to open its source. What it knows of the host, such as who resolves names,
-/// grows old.
+/// How long a process that failed to open its source is reused. Its knowledge of the host, such as the
+/// name servers, becomes outdated.
 const RENEWED: Duration = Duration::from_secs(60);
 
 /// A source that is open.
 pub(crate) enum MediaSource {
-    /// GStreamer runs here.
+    /// GStreamer runs in this process.
     Here(Box<Source>),
-    /// GStreamer runs there.
+    /// GStreamer runs in a separate process.
     Isolated(Box<SourceProcess>, StreamInfo),
 }
 
 impl MediaSource {
-    /// Opens a source, for so long at most. `process` is one that could not open it before, and that may try
+    /// Opens a source within `limit`. `process` is one that could not open it before, and that may try
     /// again; if it fails it is put back there.
     pub(crate) fn open(
         spec: &SourceSpec,
@@ -57,7 +57,7 @@ impl MediaSource {
         }
     }
 
-    /// What the stream is.
+    /// The stream's description.
     pub(crate) const fn info(&self) -> &StreamInfo {
         match self {
             Self::Here(source) => source.info(),
@@ -65,7 +65,7 @@ impl MediaSource {
         }
     }
 
-    /// When its time began: that of a source elsewhere with its first frame, which comes now.
+    /// When its time began: for a source in a separate process with its first frame, which comes now.
     pub(crate) fn began(&self) -> Instant {
         match self {
             Self::Here(source) => source.began(),
@@ -73,7 +73,7 @@ impl MediaSource {
         }
     }
 
-    /// What it keeps together with; only files do, which are read here.
+    /// The pair that synchronises it with another stream; only files have one, and they are read here.
     pub(crate) fn pair(&self) -> Option<Pair> {
         match self {
             Self::Here(source) => source.pair(),
@@ -81,15 +81,15 @@ impl MediaSource {
         }
     }
 
-    /// Keeps together with the other stream of a pair.
+    /// Synchronises it with the other stream of a pair.
     pub(crate) fn join(&mut self, pair: &Pair) {
         if let Self::Here(source) = self {
             source.join(pair);
         }
     }
 
-    /// Delivers frames until the source ends or `stop` is set. `process` gets the process, if that may open the
-    /// source again.
+    /// Delivers frames until the source ends or `stop` is set. Afterwards `process` holds the process,
+    /// if that may open the source again.
     pub(crate) fn run(
         self,
         spec: &SourceSpec,
@@ -101,7 +101,7 @@ impl MediaSource {
         let stream = &spec.stream;
         match self {
             Self::Here(mut source) => {
-                // Pictures on the page are worth no stream: without them it goes on.
+                // Pictures on the page are less important than the stream: it continues without them.
                 if let Err(error) = source.show(onlookers, stream.thumbnail) {
                     tracing::warn!(stream = stream.spec.name, %error, "no thumbnails");
                 }

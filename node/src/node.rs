@@ -1,6 +1,6 @@
-//! The node: it opens sources, starts links where their placements say, and lets frames come.
-//! Streams may be added while it runs. Frames go from the sources' threads to the links; what
-//! becomes of them is read from the links' reports.
+//! The node: it opens sources, starts links where their placements require, and lets frames come.
+//! Streams may be added while it runs. Frames go from the sources' threads to the links; their fates
+//! are read from the links' reports.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -32,24 +32,24 @@ use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
-/// How long sources wait for their stacks to be connected: what is sent before is lost.
+/// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
 
-/// A node whose links run. Dropped, it stops: no thread of it is left.
+/// A node whose links run. Dropped, it stops, and none of its threads is left.
 pub struct Node {
     // Dropped first: sources stop before the links that they feed.
     pub(crate) source_threads: Mutex<SourceThreads>,
     pub(crate) name: String,
     pub(crate) base: PathBuf,
-    /// The program that runs a source in the network in a process of its own.
+    /// The program that runs a network source in a separate process.
     isolates_by: Option<PathBuf>,
     pub(crate) clock: Clock,
     /// When it started, by that clock.
     pub(crate) started: Instant,
     /// Whether sources deliver.
     delivers: AtomicBool,
-    /// What it was told to be: its file, or what it was made of. Held while anything is added, removed or
-    /// reloaded, so that one comes after the other.
+    /// Its configuration: its file, or the values that it was made from. Locked while anything is
+    /// added, removed or reloaded, so that these run one after the other.
     pub(crate) loaded: Mutex<NodeConfig>,
     pub(crate) state: Arc<Mutex<State>>,
     /// Its file, read again by a reload.
@@ -66,12 +66,13 @@ pub struct Node {
 pub(crate) struct State {
     /// In the order of the file.
     pub(crate) links: Vec<NodeLink>,
-    /// Those of the file in its order, and behind them those that were added by the program.
+    /// Those of the file in its order, followed by those that the program added.
     pub(crate) streams: Vec<Stream>,
 }
 
 impl State {
-    /// Gives a stream, found by its status, the period of its medium, which came after its link was started.
+    /// Sets the period of a stream, found by its status, to that of its medium, which became known
+    /// after its link was started.
     fn take_period(&mut self, status: &Arc<FeedStatus>, info: &StreamInfo) {
         let Self { links, streams } = self;
         let found = streams.iter_mut().find(|stream| Arc::ptr_eq(&stream.status, status));
@@ -85,9 +86,9 @@ impl State {
 
 /// A link of the node.
 pub(crate) struct NodeLink {
-    /// As the file says.
+    /// As in the file.
     pub(crate) config: LinkConfig,
-    /// Its rate now.
+    /// Its present rate.
     pub(crate) rate: Bitrate,
     pub(crate) placed: Box<dyn PlacedLink>,
     pub(crate) followed: FollowedStreams,
@@ -104,28 +105,28 @@ impl NodeLink {
 
 /// A stream of the node.
 pub(crate) struct Stream {
-    /// As the file says.
+    /// As in the file.
     pub(crate) config: StreamConfig,
-    /// Its contract now: its medium's period, and what was set since.
+    /// Its present contract: its medium's period, and the values that were set since.
     pub(crate) terms: Contract,
-    /// Its stack's place, if one carries it.
+    /// Its stack's place, if a stack carries it.
     pub(crate) stack: Option<usize>,
-    /// What carries its packets elsewhere.
+    /// The output that carries its packets elsewhere.
     pub(crate) output: Option<StreamOutput>,
     /// Its number on its link.
     pub(crate) number: usize,
-    /// When it came to the node: its silence begins there.
+    /// When it was added to the node: its silence begins there.
     pub(crate) added: Instant,
     pub(crate) counters: Arc<FrameProducerCounters>,
     pub(crate) status: Arc<FeedStatus>,
-    /// Its source, until that is started or, if it is the program, its inlet is taken.
+    /// Its source, until that is started or, if the program is the source, its inlet is taken.
     waiting: Option<(Medium, Vec<StreamEnd>)>,
 }
 
-/// What a node was when it stopped.
+/// The final state of a node that stopped.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// As it was seen last.
+    /// The last snapshot.
     pub snapshot: NodeSnapshot,
     /// The last report of each link.
     pub links: Vec<LinkReport>,
@@ -135,7 +136,7 @@ impl Node {
     /// Starts a node from the text of a node file. Sources wait up to 1 s for their stacks and outputs.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`StartError`]; then nothing runs.
     pub fn start(text: &str, options: NodeOptions) -> Result<Self, StartError> {
         let file = options.file.clone();
         let Parsed { config, map } = parse(text, &file)?;
@@ -148,7 +149,7 @@ impl Node {
     /// Opens the sources and starts the links of a node; nothing is sent yet.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`StartError`]; then nothing runs.
     pub fn prepare(config: &NodeConfig, options: NodeOptions) -> Result<Self, StartError> {
         let NodeOptions { base, path, clock, channels, carriers, isolates_by, mut taps, .. } =
             options;
@@ -243,16 +244,16 @@ impl Node {
         })
     }
 
-    /// What a stream's source is opened by.
+    /// The parameters by which a stream's source is opened.
     pub(crate) fn source_spec(&self, stream: &StreamConfig, link: &LinkConfig) -> SourceSpec {
         SourceSpec::new(stream, link, &self.base, self.isolates_by.as_deref())
     }
 
-    /// Starts the sources that were opened: from now on frames come. A node that was prepared calls
-    /// this once.
+    /// Starts the sources that were opened: from now on frames come. Must be called once on a node that
+    /// was prepared.
     ///
     /// # Errors
-    /// If a thread can't be had; what was started before stays.
+    /// If a thread can't be started; those started before stay.
     pub fn start_sources(&self) -> Result<(), FeederError> {
         self.delivers.store(true, Ordering::Release);
         let mut source_threads = self.source_threads.lock();
@@ -281,10 +282,10 @@ impl Node {
         Ok(())
     }
 
-    /// Stops the sources. What they offered stays with the links.
+    /// Stops the sources. Frames that they offered stay with the links.
     pub fn stop_sources(&self) {
         self.delivers.store(false, Ordering::Release);
-        // Not under the lock: the threads are waited for.
+        // Not under the lock: this waits for the threads.
         let source_threads = std::mem::take(&mut *self.source_threads.lock());
         drop(source_threads);
     }
@@ -339,7 +340,8 @@ impl Node {
         Ok(())
     }
 
-    /// The program's end of a stream whose source it is; `None` for others, and once it was taken.
+    /// The program's end of a stream whose source it is; `None` for other streams, and once it was
+    /// taken.
     #[must_use]
     pub fn frame_producer(&self, stream: &str) -> Option<FrameProducer> {
         let mut streams = self.streams();
@@ -374,13 +376,13 @@ impl Node {
         ends.first_mut().map(StreamEnd::record_arrivals)
     }
 
-    /// What a stream's source says of itself; `None` if there is none, or it is the program.
+    /// The description of a stream's source; `None` if there is none, or if the program is the source.
     #[must_use]
     pub fn info(&self, stream: &str) -> Option<StreamInfo> {
         self.streams().iter().find(|s| s.config.spec.name == stream)?.status.info()
     }
 
-    /// What is counted of a stream, at most 250 ms ago; `None` if there is no such stream.
+    /// The counts of a stream, at most 250 ms old; `None` if there is no such stream.
     #[must_use]
     pub fn counts(&self, stream: &str) -> Option<Counts> {
         let State { links, streams } = &*self.state.lock();
@@ -395,7 +397,7 @@ impl Node {
         self.state.lock().links.iter().map(|link| link.placed.report()).collect()
     }
 
-    /// Whether no source delivers any more; never while one is the program.
+    /// Whether no source delivers any more; never while the program is one.
     #[must_use]
     pub fn is_over(&self) -> bool {
         // One lock after the other, since `start_sources` takes both.
@@ -409,7 +411,7 @@ impl Node {
         self.stacks.all_connected() && self.streams().iter().all(|s| s.output_problem().is_none())
     }
 
-    /// Waits until nothing that was offered before waits any more, or `given_up`; false if that took
+    /// Waits until no frame offered before this call waits any more, or `given_up`; false if that took
     /// longer than `limit`.
     pub fn wait_sent(&self, limit: Duration, given_up: impl Fn() -> bool) -> bool {
         let since = self.clock.now();
@@ -419,7 +421,7 @@ impl Node {
         wait_until(limit, || given_up() || self.reports().iter().all(is_idle))
     }
 
-    /// Stops sources and links; what still waits is not sent.
+    /// Stops sources and links; waiting frames are not sent.
     #[must_use]
     pub fn stop(self) -> Ended {
         self.stop_sources();
@@ -431,7 +433,7 @@ impl Node {
         Ended { snapshot: self.snapshot_of(&names, &state.streams, &links), links }
     }
 
-    /// The longest delay of its streams: how long what was offered may still be sent.
+    /// The longest delay of its streams: how long offered frames may still be sent.
     #[must_use]
     pub fn longest_delay(&self) -> Duration {
         self.streams().iter().filter_map(|stream| stream.terms.delay).max().unwrap_or_default()
@@ -470,7 +472,7 @@ impl Stream {
         }
     }
 
-    /// Why its output carries nothing.
+    /// Why its output carries no packets.
     pub(crate) fn output_problem(&self) -> Option<String> {
         self.output.as_ref()?.problem()
     }

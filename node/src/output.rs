@@ -1,8 +1,9 @@
-//! Outputs of streams that the engine's own sockets don't send: opened in a thread each, and again whenever
-//! one breaks off. A picture and a sound that go to the same destination share one.
+//! Outputs of streams that the engine's own sockets don't send: each is opened in a thread, and again
+//! whenever it breaks off. A picture and a sound that go to the same destination share an output.
 //!
-//! The link's engine hands a packet over when it may leave, and pays for what the output reports beyond that.
-//! While an output is not open its stream's frames are dropped as `send-failed`; other streams go on.
+//! The link's engine passes a packet on when it may leave, and is charged for the bytes that the output
+//! reports beyond that. While an output is not open its stream's frames are dropped as `send-failed`;
+//! other streams continue.
 
 use std::io;
 use std::path::Path;
@@ -19,9 +20,9 @@ use selvedge_units::{Bytes, Duration};
 
 /// The first wait before an output is opened again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
-/// How often an output is looked at.
+/// How often an output is polled.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// What is wrong before anything was tried.
+/// The problem before the first attempt.
 const NOT_YET: &str = "not open yet";
 
 /// A stream's output. Once all that share it are dropped, it is closed.
@@ -37,27 +38,27 @@ struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the engine's thread and the output's share.
+/// The state that the engine's thread and the output's share.
 #[derive(Debug)]
 struct Line {
     stream: String,
     to: Destination,
     kind: &'static OutputKind,
-    /// How many streams share it, and what they have in common.
+    /// How many streams share it, and their common program.
     streams: usize,
     #[cfg_attr(not(feature = "gstreamer"), allow(dead_code, reason = "recordings are RTP"))]
     program: Arc<Program>,
     open: Mutex<Option<Arc<dyn Output>>>,
-    /// Why nothing is carried.
+    /// Why no packets are carried.
     problem: Mutex<Option<String>>,
-    /// Bytes that the link has yet to pay for.
+    /// Bytes that the link has yet to be charged for.
     extra: AtomicU64,
     stop: AtomicBool,
 }
 
 impl StreamOutput {
-    /// Begins to open what a stream's destination needs, for those `others` as well; `None` if the engine sends
-    /// it.
+    /// Begins to open the output that a stream's destination needs, for those `others` as well; `None`
+    /// if the engine sends it.
     pub(crate) fn start(
         stream: &StreamConfig,
         others: &[&StreamConfig],
@@ -68,7 +69,7 @@ impl StreamOutput {
         let to = to.in_folder(&std::path::absolute(base.join("."))?);
         let kind = kind(&to).map_err(io::Error::other)?;
         let (overhead, packet_max) = kind.fit(&to, link.mtu);
-        // One time for both, however long each may wait.
+        // One delay for both streams, however long each may wait.
         let delays = others.iter().chain([&stream]).filter_map(|s| s.spec.contract.delay);
         let line = Arc::new(Line {
             stream: stream.spec.name.clone(),
@@ -91,7 +92,7 @@ impl StreamOutput {
         Ok(Some(Self { keeper: Arc::new(Keeper { line, thread }), carrier }))
     }
 
-    /// What the engine hands packets to.
+    /// The carrier to which the engine passes packets.
     pub(crate) fn carrier(&self) -> StreamCarrier {
         self.carrier.clone()
     }
@@ -101,7 +102,7 @@ impl StreamOutput {
         self.keeper.line.problem.lock().clone()
     }
 
-    /// What the streams that share it have in common.
+    /// The common program of the streams that share it.
     #[cfg(feature = "gstreamer")]
     pub(crate) fn program(&self) -> Arc<Program> {
         Arc::clone(&self.keeper.line.program)
@@ -131,7 +132,7 @@ impl Carrier for Line {
 }
 
 impl Line {
-    /// Opens the output, and opens it again, until it is time to stop.
+    /// Opens the output, and opens it again, until requested to stop.
     fn maintain(self: &Arc<Self>) {
         let mut wait = RETRY.0;
         while !self.stopped() {
@@ -153,8 +154,8 @@ impl Line {
         }
     }
 
-    /// The output, or why there is none; `None` when it is time to stop. A name may take longer to look up
-    /// than anybody waits for the node to stop, so a thread does it that is left alone then.
+    /// The output, or the error; `None` when requested to stop. A name look-up may take longer than a
+    /// stopping node should wait, so a separate thread does it, which is then abandoned.
     fn open(self: &Arc<Self>) -> Option<Result<Box<dyn Output>, OutputError>> {
         let (sender, opened) = mpsc::channel();
         let line = Arc::clone(self);
@@ -173,7 +174,7 @@ impl Line {
         None
     }
 
-    /// Lends the output to the engine until it breaks off, or until it is time to stop.
+    /// Lends the output to the engine until it breaks off, or until requested to stop.
     fn watch(&self, open: Arc<dyn Output>, wait: &mut Duration) -> Result<(), OutputError> {
         *self.open.lock() = Some(Arc::clone(&open));
         let mut ended = Ok(());
@@ -181,7 +182,7 @@ impl Line {
         while ended.is_ok() && !self.stopped() {
             let waits = open.waits();
             let mut problem = self.problem.lock();
-            // Why it broke off the last time says more than that it waits again.
+            // The reason of the last failure is more useful than the fact that the output waits again.
             if waits.is_none() || problem.as_deref() == Some(NOT_YET) {
                 *problem = waits.map(str::to_owned);
             }
@@ -197,7 +198,8 @@ impl Line {
             }
         }
         *self.open.lock() = None;
-        // Closing may wait, so it is not for the engine's thread, which may hold the last one for a moment.
+        // Closing may block, so it must not happen in the engine's thread, which may hold the last
+        // reference for a moment.
         while Arc::strong_count(&open) > 1 {
             thread::yield_now();
         }

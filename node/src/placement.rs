@@ -1,6 +1,6 @@
 //! Where links are scheduled and sent from. A placement is one file here and one line in
-//! [`PLACEMENTS`]: given a link and its streams it starts, and returns the link at work and the
-//! end of each stream into which frames go. Seen from outside all are alike.
+//! [`PLACEMENTS`]: it starts with a link and its streams, and returns the running link and the end of
+//! each stream that takes frames. All placements have the same interface.
 
 mod coprocessor;
 mod inline;
@@ -31,31 +31,33 @@ const PLACEMENTS: &[(Placement, Starter)] = &[
 /// Starts a link; the streams' ends are in the order of its members.
 type Starter = fn(Start<'_>) -> Result<Started, PlacementError>;
 
-/// A link that was started, and the ends of its streams.
+/// A started link, and the ends of its streams.
 type Started = (Box<dyn PlacedLink>, Vec<StreamEnd>);
 
-/// A link at work. The streams have numbers in the order in which they came to the link.
+/// A running link. Its streams are numbered in the order in which they were added.
 pub(crate) trait PlacedLink: Send + Sync {
     /// The newest report.
     fn report(&self) -> LinkReport;
-    /// Changes a stream's windows; false if that can't be.
+    /// Changes a stream's windows; false if that is not possible.
     fn set_windows(&self, stream: usize, windows: Windows) -> bool;
-    /// Changes a stream's priority; false if that can't be.
+    /// Changes a stream's priority; false if that is not possible.
     fn set_priority(&self, stream: usize, priority: i32) -> bool;
-    /// Changes the link's rate; false if that can't be.
+    /// Changes the link's rate; false if that is not possible.
     fn set_rate(&self, rate: Bitrate) -> bool;
-    /// Changes those of windows, priority, weight, period and delay of a stream in which the two differ;
-    /// false if that can't be. Configurations that a reload accepts ask only for what is possible.
+    /// Changes those of windows, priority, weight, period and delay of a stream in which the two
+    /// differ; false if that is not possible. Configurations that a reload accepts require only
+    /// possible changes.
     fn set_terms(&self, stream: usize, before: &Contract, terms: &Contract) -> bool {
         (before.windows == terms.windows || self.set_windows(stream, terms.windows))
             && (before.priority == terms.priority || self.set_priority(stream, terms.priority))
     }
-    /// Changes the link's rate, queue and catching up to those of a configuration; false if that can't
-    /// be.
+    /// Changes the link's rate, queue and catch-up to those of a configuration; false if that is not
+    /// possible.
     fn reconfigure(&self, link: &LinkConfig) -> bool {
         self.set_rate(link.rate)
     }
-    /// Removes a stream while the link runs; its number is free then. Only where that can be.
+    /// Removes a stream while the link runs; its number is then free. Only for placements that support
+    /// it.
     fn remove(&self, _stream: usize) {}
     /// Adds a stream while the link runs: its number and its end.
     fn add(&self, _member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
@@ -65,7 +67,7 @@ pub(crate) trait PlacedLink: Send + Sync {
     fn stop(self: Box<Self>) -> LinkReport;
 }
 
-/// What a placement is given to start a link.
+/// The parameters with which a placement starts a link.
 pub(crate) struct Start<'a> {
     pub(crate) clock: Clock,
     /// The node's name.
@@ -79,28 +81,28 @@ pub(crate) struct Start<'a> {
 pub(crate) struct Member<'a> {
     pub(crate) config: &'a StreamConfig,
     pub(crate) params: StreamParams,
-    /// What carries its packets in place of plain UDP.
+    /// The carrier of its packets in place of plain UDP.
     pub(crate) carried: Option<StreamCarrier>,
     /// Relative paths of recordings are relative to it.
     pub(crate) base: &'a Path,
 }
 
-/// Where a stream's frames go in.
+/// The end of a stream that takes its frames.
 pub(crate) enum StreamEnd {
-    /// Here.
+    /// In this process.
     FrameProducer(FrameProducer),
-    /// Nowhere: the placement reads them itself.
+    /// In no process of ours: the placement reads them itself.
     Elsewhere(Box<dyn RemoteSource>),
 }
 
 /// A source that the placement reads itself.
 pub(crate) trait RemoteSource: Send + Sync {
-    /// What is wrong with it, and whether it has ended.
+    /// Its error, if any, and whether it has ended.
     fn state(&self) -> (Option<String>, bool);
 }
 
 impl StreamEnd {
-    /// Records from now on when each frame arrives, as far as frames go in here.
+    /// Records from now on when each frame arrives, if frames pass through this process.
     pub(crate) fn record_arrivals(&mut self) -> Arc<Arrivals> {
         match self {
             Self::FrameProducer(frame_producer) => frame_producer.record_arrivals(),
@@ -108,7 +110,7 @@ impl StreamEnd {
         }
     }
 
-    /// What the inlet counts; of frames that are read elsewhere, that nothing is late.
+    /// The inlet's counters; for frames that are read elsewhere, zero late frames.
     pub(crate) fn counters(&self) -> Arc<FrameProducerCounters> {
         match self {
             Self::FrameProducer(frame_producer) => frame_producer.counters(),
@@ -130,15 +132,15 @@ pub enum PlacementError {
         name = .0.name()
     )]
     NotBuilt(Placement),
-    /// It refused.
+    /// The placement refused.
     #[error("{why}")]
     Refused {
-        /// The link's key in the node file that is to be changed, if it is one.
+        /// The link's key in the node file that must be changed, if it is one.
         key: Option<&'static str>,
         /// The placement's own error.
         why: Box<dyn Error + Send + Sync>,
     },
-    /// Its streams are those that it was started with.
+    /// The placement's streams are fixed when it starts.
     #[error("its placement takes no streams while it runs; add the stream before the node starts")]
     Fixed,
     /// There is no room for another stream, or the link has stopped.
@@ -153,7 +155,7 @@ impl PlacementError {
     }
 }
 
-/// Starts a link where its configuration says.
+/// Starts a link in the placement that its configuration names.
 pub(crate) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let placement = start.link.placement;
     let found = PLACEMENTS.iter().find(|(of, _)| *of == placement);

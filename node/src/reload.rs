@@ -1,6 +1,7 @@
-//! Changes of a running node by its file: the difference between the file that was loaded and the new
-//! one is applied whole, or nothing of it. All that may fail comes first: the sources of new streams are
-//! opened, new links are started, links take their new streams. What goes on is not touched by that.
+//! Changes of a running node by its file: the difference between the loaded file and the new one is
+//! applied whole, or nothing of it. All steps that may fail come first: the sources of new streams are
+//! opened, new links are started, links take their new streams. Streams and links that continue are not
+//! affected by that.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::source::{self, Kept, Opened, contract_of, params, write_sdp};
 /// Events that a node remembers.
 const EVENTS_MAX: usize = 64;
 
-/// What a reload has made ready, by the places in the new file.
+/// The parts that a reload has prepared, by the places in the new file.
 struct Ready {
     opened: Vec<Option<Opened>>,
     /// New links.
@@ -30,11 +31,11 @@ struct Ready {
 }
 
 impl Node {
-    /// Applies what changed in the text of its node file: whole, or not at all. Streams that are added by
-    /// [`add_stream`](Self::add_stream) are of no file and stay.
+    /// Applies the changes in the text of its node file: whole, or not at all. Streams that were added
+    /// by [`add_stream`](Self::add_stream) belong to no file and stay.
     ///
     /// # Errors
-    /// [`ReloadError`]; nothing has changed then.
+    /// [`ReloadError`]; nothing has then changed.
     pub fn reload_text(&self, text: &str, file: &str) -> Result<Applied, ReloadError> {
         let parsed = parse(text, file).map_err(ReloadError::File);
         self.noted(parsed.and_then(|Parsed { config, map }| {
@@ -46,7 +47,7 @@ impl Node {
     /// files have.
     ///
     /// # Errors
-    /// [`ReloadError`]; nothing has changed then.
+    /// [`ReloadError`]; nothing has then changed.
     pub fn reload_config(&self, new: &NodeConfig) -> Result<Applied, ReloadError> {
         self.noted(self.reconfigure(new, |error| error))
     }
@@ -59,7 +60,7 @@ impl Node {
         done
     }
 
-    /// Applies what changed in its node file.
+    /// Applies the changes in its node file.
     pub(crate) fn reload_file(&self) -> Result<Applied, ReloadError> {
         let path = self.path.as_ref().ok_or(ReloadError::NoFile)?;
         let file = path.display().to_string();
@@ -69,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Remembers that something happened, and logs it.
+    /// Records an event of the node, and logs it.
     pub(crate) fn note(&self, kind: &str, text: String) {
         let level = |line: &str| match kind {
             "refused" => tracing::warn!("{line}"),
@@ -107,7 +108,7 @@ impl Node {
         Ok(applied)
     }
 
-    /// Streams of the program that the new file leaves no link, name or receiver.
+    /// Streams of the program to which the new file leaves no link, name or receiver.
     fn in_the_way(&self, loaded: &NodeConfig, new: &NodeConfig) -> Vec<String> {
         let State { links, streams } = &*self.state.lock();
         let own = streams.iter().skip(loaded.streams.len());
@@ -121,7 +122,7 @@ impl Node {
         own.filter(clash).map(|own| format!("stream.{}", own.config.spec.name)).collect()
     }
 
-    /// Opens, starts and adds all that is new; if anything fails, all of it ends again.
+    /// Opens, starts and adds all new parts; if anything fails, all of them end again.
     fn made_ready(&self, difference: &Difference, new: &NodeConfig) -> Result<Ready, StartError> {
         let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
         let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
@@ -202,7 +203,7 @@ impl Node {
         Ok(())
     }
 
-    /// Adds new streams to links that go on.
+    /// Adds new streams to links that continue.
     fn add_streams(
         &self,
         ready: &mut Ready,
@@ -237,7 +238,7 @@ impl Node {
         Member { config, params: params(config, info, self.clock), carried, base: &self.base }
     }
 
-    /// Takes new streams from links that go on; new links end by themselves.
+    /// Removes the new streams from links that continue; new links end by themselves.
     fn give_back(&self, ready: &Ready, difference: &Difference, new: &NodeConfig) {
         let state = self.state.lock();
         for (stream, end) in new.streams.iter().zip(&ready.ends) {
@@ -249,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Makes the new state of what is ready and what goes on. Nothing here fails.
+    /// Builds the new state from the prepared parts and those that continue. Nothing here fails.
     fn apply(&self, difference: &Difference, new: &NodeConfig, mut ready: Ready) {
         let mut state = self.state.lock();
         let mut old_links: Vec<Option<NodeLink>> = state.links.drain(..).map(Some).collect();
@@ -283,7 +284,7 @@ impl Node {
             };
             state.streams.push(stream);
         }
-        // Behind those of the old file stand the program's own.
+        // The program's own streams follow those of the old file.
         let own = difference.removed_streams.len()
             + difference.streams.iter().filter(|step| **step != Step::Added).count();
         for mut stream in old_streams.drain(own..).flatten() {
@@ -299,7 +300,7 @@ impl Node {
             }
         }
         drop(state);
-        // Threads are waited for without the lock.
+        // Waits for the threads without the lock.
         let is_gone = |status: &_| gone.iter().any(|stream| Arc::ptr_eq(&stream.status, status));
         let sources = self.source_threads.lock().taken(is_gone);
         drop(sources);
@@ -311,7 +312,7 @@ impl Node {
         }
     }
 
-    /// Writes what was set while the node ran into its file.
+    /// Writes the values that were set while the node ran into its file.
     pub(crate) fn save_file(&self) -> Result<Vec<Change>, ReloadError> {
         let path = self.path.as_ref().ok_or(ReloadError::NoFile)?;
         let file = path.display().to_string();
@@ -341,7 +342,8 @@ impl Node {
         Ok(changes)
     }
 
-    /// What was set since the file was loaded, of its so many streams and its links.
+    /// The values that were set since the file was loaded, of the file's first `streams_of_file`
+    /// streams and its links.
     fn changes(&self, streams_of_file: usize) -> Vec<Change> {
         let State { links, streams } = &*self.state.lock();
         let faster = links.iter().filter(|link| link.rate != link.config.rate);
@@ -364,10 +366,10 @@ impl Node {
 }
 
 impl NodeLink {
-    /// The same link at work, with these keys as the new file has them.
+    /// The same running link, with these keys from the new file.
     fn changed(mut self, new: &LinkConfig, keys: &[&str]) -> Self {
         if !keys.is_empty() {
-            // What was set while it ran goes on, unless the file changes just that.
+            // A value that was set at run time stays, unless the file changes this very key.
             self.rate = if keys.contains(&"rate") { new.rate } else { self.rate };
             let now = LinkConfig { rate: self.rate, ..new.clone() };
             self.placed.reconfigure(&now);
@@ -377,7 +379,7 @@ impl NodeLink {
 }
 
 impl Stream {
-    /// The same stream, with these keys as the new file has them.
+    /// The same stream, with these keys from the new file.
     fn changed(mut self, config: StreamConfig, keys: &[&str], links: &[NodeLink]) -> Self {
         let (new, mut terms) = (contract_of(&config, self.status.info().as_ref()), self.terms);
         for key in keys {
@@ -399,7 +401,7 @@ impl Stream {
     }
 }
 
-/// Puts a text in a file's place at once: no reader sees half of it.
+/// Replaces a file's text atomically: no reader sees half of it.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let path = path.canonicalize()?;
     let mode = std::fs::metadata(&path)?.permissions();

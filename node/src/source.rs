@@ -1,5 +1,5 @@
 //! The sources of a node, opened before anything is started: GStreamer, a recording, or the program
-//! itself. What they say of themselves becomes the streams' contracts.
+//! itself. Their descriptions become the streams' contracts.
 
 use std::path::Path;
 #[cfg(feature = "gstreamer")]
@@ -26,22 +26,22 @@ use crate::source_spec::SourceSpec;
 /// How long a node waits at its start for a source that may be absent; later it has longer.
 #[cfg(feature = "gstreamer")]
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// How long a file, or what waits for packets, may take to open.
+/// How long a file, or a source that waits for packets, may take to open.
 #[cfg(feature = "gstreamer")]
 pub(crate) const OPENING_LOCAL: Duration = Duration::from_secs(10);
 
 /// A source that is open.
 pub(crate) struct Opened {
     pub(crate) source: Medium,
-    /// What it says of itself; `None` of the program's own frames.
+    /// Its description; `None` for the program's own frames.
     pub(crate) info: Option<StreamInfo>,
-    /// What carries its packets, if not the engine's sockets.
+    /// The output that carries its packets, if not the engine's sockets.
     pub(crate) output: Option<StreamOutput>,
 }
 
-/// Where a stream's frames come from, open.
+/// The open source of a stream's frames.
 pub(crate) enum Medium {
-    /// GStreamer; `None` while what it comes from is not there yet.
+    /// GStreamer; `None` while its origin is absent.
     #[cfg(feature = "gstreamer")]
     Media(Option<Box<MediaSource>>),
     /// A recording.
@@ -53,7 +53,7 @@ pub(crate) enum Medium {
 /// Why a source can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A file, a device or a launch line that gives nothing.
+    /// A file, a device or a launch line that delivers nothing.
     #[error(transparent)]
     Media(#[from] SourceError),
     /// A recording that can't be read.
@@ -65,10 +65,10 @@ pub enum OpenError {
          give a recording (record:)"
     )]
     NoGstreamer(String),
-    /// What its source gives can't go where it is to go.
+    /// The media of its source can't go to its destination.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// Its output's thread can't be had.
+    /// Its output's thread can't be started.
     #[error("can't start an output: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -79,12 +79,12 @@ pub enum OpenError {
 pub struct SourceFailure {
     /// The stream's name.
     pub stream: String,
-    /// Why.
+    /// The reason.
     pub error: OpenError,
 }
 
 impl Opened {
-    /// The source of a stream of this link, and an output that it has alone.
+    /// The source of a stream of this link, and an output that it does not share.
     pub(crate) fn new(spec: &SourceSpec, link: &LinkConfig) -> Result<Self, OpenError> {
         let output = StreamOutput::start(&spec.stream, &[], link, &spec.base)?;
         Ok(Self { output, ..Self::without_output(spec)? })
@@ -107,7 +107,7 @@ impl Opened {
         Ok(Self { source, info, output: None })
     }
 
-    /// What carries its packets.
+    /// The carrier of its packets.
     pub(crate) fn carrier(&self) -> Option<StreamCarrier> {
         self.output.as_ref().map(StreamOutput::carrier)
     }
@@ -135,14 +135,14 @@ impl Opened {
     }
 }
 
-/// Whether a source may come and go while the node runs: a camera, or what is in the network.
+/// Whether a source may come and go while the node runs: a camera, or a network source.
 #[cfg(feature = "gstreamer")]
 pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
     matches!(uri, SourceUri::Camera { .. } | SourceUri::Network { .. } | SourceUri::Launch { .. })
 }
 
-/// Whether a source is only absent, so that it is tried again: of a launch line, what does not answer;
-/// of a camera, all but what this machine lacks.
+/// Whether a source is only absent, so that it is tried again: for a launch line, if it does not
+/// answer; for other sources, unless this machine lacks something.
 #[cfg(feature = "gstreamer")]
 fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
     let trouble = error.trouble();
@@ -152,7 +152,7 @@ fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
     }
 }
 
-/// What a recording's packets and the node file say of its medium.
+/// The medium of a recording, as derived from its packets and the node file.
 fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     let named = |codec: &Codec| codec.encoding() == encoding;
     let codec = Codec::ALL.into_iter().find(named).unwrap_or(Codec::H264);
@@ -168,7 +168,7 @@ fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     }
 }
 
-/// What a stream that goes on has: its output, what it is, and what it keeps together with.
+/// The parts of a stream that continues: its output, its description, and its pair.
 pub(crate) struct Kept {
     pub(crate) output: Option<StreamOutput>,
     pub(crate) info: Option<StreamInfo>,
@@ -176,8 +176,8 @@ pub(crate) struct Kept {
     pub(crate) pair: Option<Pair>,
 }
 
-/// Opens the sources and outputs of some streams of a node, several at a time; reports all that fail. `kept` has
-/// those of the other streams, by their index.
+/// Opens the sources and outputs of some streams of a node, several at a time; reports all failures.
+/// `kept` returns the parts of the other streams, by their index.
 pub(crate) fn open(
     config: &NodeConfig,
     which: &[usize],
@@ -255,8 +255,8 @@ fn output(
     Ok(StreamOutput::start(stream, &others, &config.links[stream.link], base)?)
 }
 
-/// Lets the sound of each file keep with its picture, where both are streams: those that begin now by a pair of their
-/// own, one that comes later by what the other, by its index, keeps together with.
+/// Synchronises the sound of each file with its picture, where both are streams. Streams that begin now
+/// share a new pair; one that comes later joins the pair of the other, which is found by its index.
 #[cfg(feature = "gstreamer")]
 fn join_pairs(
     config: &NodeConfig,
@@ -278,7 +278,7 @@ fn join_pairs(
     }
 }
 
-/// The stream that sends the picture of the file whose sound this one sends, by its index.
+/// The index of the stream that sends the picture of the file whose sound this one sends.
 #[must_use]
 pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
     let SourceUri::File { path, repeat, part: FilePart::Sound | FilePart::L16 } = &sound.source
@@ -289,7 +289,7 @@ pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
     config.streams.iter().position(|stream| stream.source == picture)
 }
 
-/// A stream as its link needs it, once its medium is known.
+/// A stream with the parameters that its link needs, once its medium is known.
 pub(crate) fn params(
     stream: &StreamConfig,
     info: Option<&StreamInfo>,
@@ -307,8 +307,8 @@ pub(crate) fn contract_of(stream: &StreamConfig, info: Option<&StreamInfo>) -> C
     Contract { period: media.unwrap_or(contract.period), ..*contract }
 }
 
-/// An RTP source identifier: of the name, so that streams differ, and of the moment, so that a
-/// restarted node is seen to be another source (RFC 3550 section 8).
+/// An RTP source identifier: derived from the name, so that streams differ, and from the present time,
+/// so that receivers see a restarted node as another source (RFC 3550 section 8).
 fn ssrc(name: &str, clock: Clock) -> u32 {
     let now = (clock.origin_nanos() + clock.now().0) ^ u64::from(std::process::id());
     let seed = 0xcbf2_9ce4_8422_2325 ^ now;
@@ -318,7 +318,7 @@ fn ssrc(name: &str, clock: Clock) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
-/// Writes a stream's session description, if it is to have one and its medium is known.
+/// Writes a stream's session description, if one is configured and its medium is known.
 pub(crate) fn write_sdp(
     stream: &StreamConfig,
     info: Option<&StreamInfo>,

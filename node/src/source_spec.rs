@@ -1,4 +1,5 @@
-//! What a stream's source is opened by, again and again: from the node file to the threads of sources.
+//! The parameters by which a stream's source is opened, again and again: from the node file to the
+//! threads of sources.
 
 use std::path::{Path, PathBuf};
 #[cfg(feature = "gstreamer")]
@@ -11,7 +12,7 @@ use selvedge_media::output::kind;
 use selvedge_place_engine::engine::payload_max;
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 
-/// What a source is opened by.
+/// The parameters by which a source is opened.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "recordings are opened once"))]
 pub(crate) struct SourceSpec {
@@ -20,15 +21,15 @@ pub(crate) struct SourceSpec {
     pub(crate) base: PathBuf,
     /// The largest RTP payload of its packets.
     pub(crate) payload_max: usize,
-    /// The program that runs a source in the network in a process of its own.
+    /// The program that runs a network source in a separate process.
     pub(crate) isolates_by: Option<PathBuf>,
-    /// What its transport stream consists of, once its output is there.
+    /// The contents of its transport stream, once its output exists.
     #[cfg(feature = "gstreamer")]
     pub(crate) program: Option<Arc<Program>>,
 }
 
 impl SourceSpec {
-    /// Of a stream of this link.
+    /// For a stream of this link.
     pub(crate) fn new(
         stream: &StreamConfig,
         link: &LinkConfig,

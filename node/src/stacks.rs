@@ -1,9 +1,8 @@
-//! What carries a node's streams in place of plain UDP: connections through protocol stacks, made
-//! when the node starts, and again whenever one breaks off.
+//! The connections through protocol stacks that carry a node's streams in place of plain UDP. They are
+//! made when the node starts, and again whenever one breaks off.
 //!
-//! The link's engine hands a packet over when it may leave; here it becomes a message of the
-//! stream's connection. While there is none, packets are lost, as they are on a network without
-//! receiver.
+//! The link's engine passes a packet on when it may leave; here it becomes a message of the stream's
+//! connection. Without a connection packets are lost, as they are on a network without receiver.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -31,34 +30,34 @@ use crate::credentials::{CredentialError, Credentials, PeersWatch};
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The shortest time between two new connections after `unknown` messages.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How often a connection is looked at.
+/// How often a connection is polled.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Elements of an endpoint.
+/// Processing elements of an endpoint.
 const ELEMENTS: u8 = 2;
 
-/// Why a node's stacks can't be had.
+/// Why a node's stacks can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// No endpoint.
+    /// An endpoint can't be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The secret or the key of a link can't be had.
+    /// The secret or the key of a link can't be read.
     #[error("link \"{link}\": {why}")]
     Credentials {
         /// The link.
         link: String,
-        /// Why.
+        /// The reason.
         why: CredentialError,
-        /// Which key of the node file says where it is.
+        /// The key of the node file that names its file.
         key: &'static str,
     },
-    /// No thread.
+    /// A thread can't be started.
     #[error("can't start the thread of a stack: {0}")]
     Thread(#[from] std::io::Error),
 }
 
 impl StackError {
-    /// The key of the node file that is to be changed, if it is one.
+    /// The key of the node file that must be changed, if it is one.
     pub(crate) fn key(&self) -> Option<String> {
         match self {
             Self::Credentials { link, key, .. } => Some(format!("link.{link}.{key}")),
@@ -87,9 +86,9 @@ struct StreamConnection {
     contracts: [Contract; 2],
     endpoint: Arc<Endpoint>,
     connection: Mutex<Option<Arc<Connection>>>,
-    /// Why there is none.
+    /// Why there is no connection.
     problem: Mutex<Option<String>>,
-    /// What receivers report.
+    /// The reports of its receivers.
     acknowledged: Mutex<Acknowledged>,
     clock: Clock,
 }
@@ -159,7 +158,7 @@ impl NodeStacks {
         Ok(stacks)
     }
 
-    /// What carries a stream, if not the engine's sockets; streams are numbered as in the node file.
+    /// The carrier of a stream, if not the engine's sockets; streams are numbered as in the node file.
     pub(crate) fn carried(&self, stream: usize) -> Option<StreamCarrier> {
         let (line, overhead, packet_max) = self.carriers.get(stream)?.as_ref()?;
         let by = Arc::clone(line) as Arc<dyn Carrier>;
@@ -181,7 +180,7 @@ impl NodeStacks {
         line.problem.lock().clone()
     }
 
-    /// What a stream's receivers have reported; `None` if no stack carries it.
+    /// The reports of a stream's receivers; `None` if no stack carries it.
     pub(crate) fn acknowledged<T>(
         &self,
         stream: usize,
@@ -230,7 +229,7 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatc
     Ok((Endpoint::bind(at, options)?, credentials.watch()))
 }
 
-/// Has endpoints allow whose keys their lists have at the moment.
+/// Makes endpoints allow the keys that their lists contain at present.
 fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &AtomicBool) {
     let clock = Clock::new();
     while !stop.load(Ordering::Acquire) {
@@ -243,8 +242,9 @@ fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &AtomicBool) 
     }
 }
 
-/// What is asked of hosts for a stream: its even share of the link in packets of full size. If it
-/// sends more, elements are assigned anew; nothing is refused before hosts are out of power.
+/// The contracts that are requested from hosts for a stream: its even share of the link in packets of
+/// full size. If it sends more, processing elements are assigned anew; nothing is refused unless hosts
+/// lack processing power.
 fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> [Contract; 2] {
     let share = selvedge_units::Bitrate((link.rate.0 / beside.max(1)).max(1));
     let every = (packet / share).clamp(Duration::from_micros(1), Duration::from_secs(10));
@@ -262,7 +262,7 @@ impl Carrier for StreamConnection {
 }
 
 impl StreamConnection {
-    /// Connects, and connects again, until it is time to stop.
+    /// Connects, and connects again, until requested to stop.
     fn maintain(&self, stop: &AtomicBool) {
         let stopped = || stop.load(Ordering::Acquire);
         let mut wait = RETRY.0;
@@ -290,7 +290,7 @@ impl StreamConnection {
         }
     }
 
-    /// A connection, or why there is none; `None` when it is time to stop.
+    /// A connection, or the error; `None` when requested to stop.
     fn connect(&self, stopped: &impl Fn() -> bool) -> Option<Result<Connection, ConnectError>> {
         let [out, back] = self.contracts;
         let mut connecting = self.endpoint.connect_async(self.to, &self.stack, out, back);
@@ -302,7 +302,8 @@ impl StreamConnection {
         None
     }
 
-    /// Lends the connection to the engine until it ends: why; `None` when it is time to stop.
+    /// Lends the connection to the engine until it ends, and returns the reason; `None` when requested
+    /// to stop.
     fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
         let mut connection = Arc::new(connection);
         *self.connection.lock() = Some(Arc::clone(&connection));
@@ -323,14 +324,14 @@ impl StreamConnection {
                 Err(RecvError::Timeout) => {}
                 Err(why) => ended = Some(why),
             }
-            // The receiver may have been killed and started again. Anybody can claim that, so packets go by this
-            // connection until there is another.
+            // The receiver may have been killed and started again. Any sender can forge such a message,
+            // so packets use this connection until there is another.
             if self.clock.now() >= again_at && connection.take_unknown() {
                 if let Some(Ok(other)) = self.connect(stopped) {
                     let before = std::mem::replace(&mut connection, Arc::new(other));
                     *self.connection.lock() = Some(Arc::clone(&connection));
                     self.acknowledged.lock().handle_connected(self.clock.now());
-                    // Closing waits for an end that may be gone.
+                    // Closing waits for the peer, which may be gone.
                     let closing = thread::Builder::new().name("stack close".to_owned());
                     let _ = closing.spawn(move || drop(before));
                     ended = None;

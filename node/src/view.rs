@@ -1,4 +1,4 @@
-//! A running node as the page, the API, the metrics and the terminal see it.
+//! The state of a running node, for the page, the API, the metrics and the terminal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::follow::Followed;
 use crate::node::{Node, State, Stream};
 
 impl Node {
-    /// All of it, as these reports of its links tell.
+    /// The whole state, according to these reports of its links.
     pub(crate) fn snapshot_of(
         &self,
         links: &[&str],
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// What a stream's receivers reported, and the share of it that is decodable, if a stack carries it.
+    /// The reports of a stream's receivers, and their decodable share, if a stack carries it.
     fn received(
         &self,
         stack: usize,
@@ -114,7 +114,7 @@ impl Node {
                 packets: total.packets,
                 frames: total.frames,
                 complete: total.complete,
-                // None is decodable there that did not leave so.
+                // A frame is decodable there only if it was when it left.
                 decodable: total.decodable.min(totals.decodable),
                 sent_decodable: totals.decodable,
                 silent_ms: seen.silence(now).map(|silence| silence.0 / 1_000_000),
@@ -123,7 +123,7 @@ impl Node {
         })
     }
 
-    /// The source's state; a running one from which nothing comes is stalled.
+    /// The source's state; a running source that delivers nothing is stalled.
     fn state_of(
         &self,
         stream: &Stream,
@@ -263,7 +263,7 @@ impl NodeView for Node {
 }
 
 impl Node {
-    /// Changes the contract of a stream where its link takes that; false if it does not.
+    /// Changes the contract of a stream if its link accepts that; false if it does not.
     fn set_terms(&self, name: &str, change: impl Fn(&mut Contract)) -> Result<bool, KnobError> {
         let State { links, streams } = &mut *self.state.lock();
         let found = streams.iter_mut().find(|stream| stream.config.spec.name == name);

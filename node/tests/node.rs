@@ -10,7 +10,7 @@ use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wai
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Duration};
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
 /// The name of the link; a thread's name shows 15 letters.
 const LINK: &str = "embedded";
@@ -57,7 +57,7 @@ fn enqueue(frame_producer: &mut FrameProducer, frames: u32) {
     }
 }
 
-/// Threads of this process that are a link of this name.
+/// The number of this process's threads that run a link of this name.
 fn threads(link: &str) -> usize {
     let name = format!("link {link}\n");
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -177,6 +177,6 @@ fn a_node_that_is_dropped_leaves_no_thread() {
         refs: None,
         timestamp: 0,
     };
-    // Its end may outlive it: frames go nowhere, and nothing waits or panics.
+    // Its end may outlive it: frames are discarded, and nothing waits or panics.
     let _ = own.enqueue(frame, &[&[0x80; 20]]);
 }

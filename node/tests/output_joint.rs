@@ -12,7 +12,7 @@ use selvedge_control_config::view::NodeView;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_units::Duration;
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A folder with a clip by FFmpeg, 25 pictures a second and sound for four seconds; and one second of each alone.
@@ -93,7 +93,7 @@ fn steps(file: &str) -> Vec<f64> {
     let nearest = |dark: &f64| {
         silent.iter().map(|at| (dark - at) * 1e3).min_by(|a, b| a.abs().total_cmp(&b.abs()))
     };
-    // It may have begun in the dark.
+    // The first picture may be dark already.
     dark.iter().filter(|at| **at > dark[0] || dark.len() == 1).filter_map(nearest).collect()
 }
 
@@ -134,7 +134,7 @@ fn a_recording_has_both_in_step() {
     }
 }
 
-/// What comes over UDP, up to a datagram that is too short for a transport packet.
+/// The data that arrive over UDP, up to a datagram that is too short for a transport packet.
 struct Received {
     at: SocketAddr,
     reading: JoinHandle<Vec<u8>>,
@@ -154,7 +154,7 @@ impl Received {
         Self { at, reading }
     }
 
-    /// Writes all that came into a file.
+    /// Writes all received data into a file.
     fn end(self, file: &str) -> Vec<u8> {
         UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0], self.at).unwrap();
         let all = self.reading.join().unwrap();
@@ -163,7 +163,8 @@ impl Received {
     }
 }
 
-/// The steps of a transport stream's clock, in milliseconds; the clock is of the stream that the program names last.
+/// The steps of a transport stream's clock, in milliseconds; the clock belongs to the stream that the
+/// program names last.
 fn clock_steps(stream: &[u8]) -> Vec<f64> {
     let mut of = 0;
     let mut moments = Vec::new();
@@ -180,7 +181,8 @@ fn clock_steps(stream: &[u8]) -> Vec<f64> {
     moments.windows(2).map(|pair| (pair[1] - pair[0]) / 90.0).collect()
 }
 
-/// Asserts that the clock goes on for so long, never back and never silent for more than 100 ms and a block of sound.
+/// Asserts that the clock continues for this many seconds, never goes back and is never missing for
+/// more than 100 ms and a block of sound.
 fn assert_clock_goes(stream: &[u8], seconds: f64) {
     let steps = clock_steps(stream);
     let (sum, longest) = (steps.iter().sum::<f64>(), steps.iter().copied().fold(0.0, f64::max));

@@ -1,5 +1,5 @@
-//! Outputs that GStreamer muxes: recordings of nodes that are killed at any moment, and RTMP to FFmpeg as
-//! the server, with what goes over the loopback counted.
+//! Outputs that GStreamer muxes: recordings of nodes that are killed at any moment, and RTMP to FFmpeg
+//! as the server, with the bytes over the loopback counted.
 
 #![cfg(feature = "gstreamer")]
 
@@ -14,9 +14,9 @@ use selvedge_control_config::view::NodeView;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_units::{Bytes, Duration};
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Where a node that is to be killed writes to.
+/// Where a node that will be killed writes to.
 const RECORDS_TO: &str = "SELVEDGE_TEST_RECORDS_TO";
 
 /// A folder with a clip by FFmpeg: moving noise, 25 pictures a second, two seconds a group, and sound.
@@ -53,17 +53,18 @@ impl Made {
     }
 }
 
-/// How many frames FFmpeg decodes of the first track of a kind (`v` or `a`) in a file.
+/// How many frames FFmpeg decodes from the first track of a kind (`v` or `a`) in a file.
 fn decoded(file: &str, kind: &str) -> u64 {
     let args = ["-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames"];
     let mut probe = Command::new("ffprobe");
     probe.args(args).args(["-select_streams", &format!("{kind}:0"), "-of", "csv=p=0", file]);
-    // Of a transport stream FFmpeg says it twice.
+    // FFmpeg prints it twice for a transport stream.
     let text = String::from_utf8(probe.output().unwrap().stdout).unwrap();
     text.lines().next().and_then(|line| line.trim_matches(',').parse().ok()).unwrap_or(0)
 }
 
-/// Records until it is killed, and prints how many frames have been sent; if that is what this process is for.
+/// Records until it is killed, and prints how many frames have been sent; only if this process was
+/// started for that.
 fn records_until_killed() -> bool {
     let Some(folder) = std::env::var_os(RECORDS_TO) else { return false };
     let folder = std::path::PathBuf::from(folder);
@@ -82,8 +83,8 @@ fn records_until_killed() -> bool {
     true
 }
 
-/// Of each track of a recording, in a process of its own that is killed so long after its first frame was sent: what
-/// was sent a second before, and what is read.
+/// For each track of a recording, in a process of its own that is killed `after` its first frame was
+/// sent: the frames sent a second before, and the frames that can be read.
 fn killed(made: &Made, name: &str, kinds: &str, after: Duration) -> Vec<(u64, u64)> {
     let folder = made.0.path().join(format!("of-{name}"));
     std::fs::create_dir(&folder).unwrap();
@@ -188,7 +189,7 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Passes one connection on as soon as there is a server, and counts what goes to it.
+/// Passes one connection on as soon as there is a server, and counts the bytes to it.
 fn counted(server: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, count) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));

@@ -1,4 +1,5 @@
-//! RTMP with TLS to nginx behind its own TLS proxy, and over a way that loses segments, which TCP sends again.
+//! RTMP with TLS to nginx behind its own TLS proxy, and over a path that loses segments, which TCP
+//! retransmits.
 
 #![cfg(feature = "gstreamer")]
 
@@ -14,7 +15,7 @@ use selvedge_control_config::view::NodeView;
 use selvedge_node::{Node, NodeOptions, wait_until};
 use selvedge_units::Duration;
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
 /// The folder of a node in a process of its own.
 const RUNS: &str = "SELVEDGE_TEST_RUNS";
@@ -57,7 +58,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Writes the file of a node that sends both of the clip to one server.
+/// Writes the file of a node that sends both streams of the clip to one server.
 fn write_node(folder: &Path, rate: &str, to: &str) -> String {
     let streams = ["picture", "sound"].map(|name| {
         let of = if name == "sound" { "sound&" } else { "" };
@@ -68,7 +69,7 @@ fn write_node(folder: &Path, rate: &str, to: &str) -> String {
     text
 }
 
-/// Runs a node until it is killed, and prints what becomes of it; if that is what this process is for.
+/// Runs a node until it is killed, and prints its counts; only if this process was started for that.
 fn runs_until_killed() -> bool {
     let Some(folder) = std::env::var_os(RUNS).map(PathBuf::from) else { return false };
     let text = std::fs::read_to_string(folder.join("node.toml")).unwrap();
@@ -88,7 +89,8 @@ fn runs_until_killed() -> bool {
     true
 }
 
-/// Reads what a node prints until it has sent so many pictures; the bytes that its link counts then.
+/// Reads a node's output until it has sent this number of pictures; returns the bytes that its link
+/// counts then.
 fn until_sent(node: &mut BufReader<ChildStdout>, pictures: u64) -> u64 {
     let mut last = String::new();
     for line in node.lines().map_while(Result::ok) {
@@ -105,12 +107,13 @@ fn until_sent(node: &mut BufReader<ChildStdout>, pictures: u64) -> u64 {
     panic!("it ended: {last}");
 }
 
-/// What a process prints.
+/// The output lines of a process.
 fn lines(process: &mut Running) -> BufReader<ChildStdout> {
     BufReader::new(process.0.stdout.take().unwrap())
 }
 
-/// nginx with RTMP at one port and TLS in front of it at another; it records what it gets.
+/// nginx with RTMP at one port and TLS in front of it at another; it records the streams that it
+/// receives.
 fn server(folder: &Path, at: &str, [plain, tls]: [u16; 2]) -> String {
     let shown = folder.display();
     let key =
@@ -210,9 +213,9 @@ fn what_tcp_sends_again_counts_against_the_rate() {
     let folder = folder();
     let config = server(folder.path(), "10.77.0.2", [1935, 1936]);
     let _server = nginx(folder.path(), &mut hosts.on(2, "nginx"), &config);
-    // What comes at once beyond this has no room.
+    // Bytes beyond this that arrive at once have no room.
     hosts.lose(2, "rate 8mbit burst 2kb limit 3kb");
-    // The device counts each segment's headers where it gets them one by one.
+    // The device counts each segment's headers only if it receives segments one by one.
     done(hosts.on(1, "ip").args(["link", "set", "eth0", "gso_max_segs", "1"]));
     write_node(folder.path(), "700 kbit/s", "rtmp://10.77.0.2/live/hush");
     let test = "what_tcp_sends_again_counts_against_the_rate";
@@ -236,8 +239,8 @@ fn what_tcp_sends_again_counts_against_the_rate() {
         (until_sent(node, 260) - paid_before, wire() - wire_before, again() - again_before);
     println!("{wire} B went, {paid} B were paid for; {again} segments were sent again");
     assert!(again > 40, "{again} segments were sent again");
-    // Both counts are read within a report of the link, 250 ms. Segments that were sent again are 8 % at least, all
-    // headers 3 %: without either it would be paid for less than went.
+    // Both counts are read within a report of the link, 250 ms. Retransmitted segments are 8 % at
+    // least, all headers 3 %: without either the link would be charged for less than was sent.
     assert!(paid as f64 > wire as f64 * 0.98, "{paid} B were paid for, and {wire} B went");
     assert!((paid as f64) < wire as f64 * 1.1, "{paid} B were paid for, and {wire} B went");
 }

@@ -16,9 +16,9 @@ use selvedge_os::batch::{BATCH, Batch};
 use selvedge_os::socket::{Buffer, open_bound, set_buffer, set_int};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
-/// What the link carries, and what may leave at once: a burst of one packet, and `catch_up`.
+/// The link's rate, and the bytes that may leave at once: a burst of one packet, and `catch_up`.
 const RATE: Bitrate = Bitrate::from_kbps(800);
 const AT_ONCE: Bytes = Bytes(1500 + 3000);
 /// How long the wire is watched.
@@ -28,11 +28,11 @@ const HEADERS: u64 = 28;
 
 /// A datagram on the wire: when, in nanoseconds, and how large with its headers.
 type Seen = (u64, u64);
-/// All of them, and what was in them.
+/// All datagrams, and their contents.
 type Noted = Arc<Mutex<(Vec<Seen>, Vec<u8>)>>;
 
-/// A socket on the loopback that notes what comes, and passes it on to another as from itself. Of what comes
-/// from the node, each datagram whose number `loses` names is lost.
+/// A socket on the loopback that records arriving datagrams, and forwards them from its own address. Of
+/// those from the node, each datagram whose number `loses` selects is lost.
 struct Wire {
     at: SocketAddr,
     noted: Noted,
@@ -61,7 +61,7 @@ impl Wire {
         self.noted.lock().unwrap().0.clone()
     }
 
-    /// Waits until it has seen so long a time of traffic, from one datagram on, and returns all.
+    /// Waits until it has seen traffic for this long, from one datagram on, and returns all.
     fn watched(&self, from: usize) -> Vec<Seen> {
         let seen = || self.seen().split_off(from);
         let span = |seen: &[Seen]| Duration(seen.last().map_or(0, |last| last.0 - seen[0].0));
@@ -111,7 +111,8 @@ fn pass_on(
     }
 }
 
-/// The most by which any span exceeds what the rate allows for it, in bytes; and the rate of the whole.
+/// The most by which any interval exceeds the bytes that the rate allows for it; and the rate of the
+/// whole.
 fn measure(seen: &[Seen]) -> (u64, Bitrate) {
     let (mut level, mut most, mut last) = (0.0, 0.0_f64, seen[0].0);
     for &(at, size) in seen {
@@ -161,7 +162,7 @@ fn ffmpeg(args: &[&str]) {
     assert!(done.as_ref().is_ok_and(|done| done.success()), "{args:?}: {done:?}");
 }
 
-/// How many frames FFmpeg decodes of a file, and what it warns of.
+/// How many frames FFmpeg decodes from a file, and its warnings.
 fn decoded(file: &str) -> (usize, String) {
     let args = ["-nostdin", "-v", "warning", "-i", file, "-f", "framecrc", "-"];
     let done = Command::new("ffmpeg").args(args).output().unwrap();
@@ -234,7 +235,7 @@ fn free() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// FFmpeg, which writes what it receives into a file, and ends with the test.
+/// FFmpeg, which writes the received data into a file, and ends with the test.
 struct Receiver(Child);
 
 impl Receiver {
@@ -254,7 +255,8 @@ impl Drop for Receiver {
     }
 }
 
-/// Watches a stream that calls by SRT over a wire that loses datagrams; by how much it is above the rate.
+/// Watches a stream that calls by SRT over a wire that loses datagrams; returns by how much it exceeds
+/// the rate.
 fn called(loses: fn(usize) -> bool) -> u64 {
     let (made, receiver) = (Made::new("10", X264), free());
     let wire = Wire::to(receiver, loses);
@@ -278,7 +280,7 @@ fn srt_keeps_the_rate_with_all_that_it_sends() {
     let late = RATE * Duration::from_millis(100);
     let most = called(|_| false);
     assert!(most <= (AT_ONCE + late).0, "{most} B beyond {RATE}");
-    // What is sent again leaves at once, and is paid for afterwards.
+    // Retransmitted packets leave at once, and the link is charged for them afterwards.
     let most = called(|n| n > 50 && n % 20 == 0);
     assert!(most <= (AT_ONCE + late).0 + 8 * 1500, "{most} B beyond {RATE}");
 }

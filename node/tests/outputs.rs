@@ -1,4 +1,4 @@
-//! Outputs of a node: names and groups over the loopback, and a name that nobody knows.
+//! Outputs of a node: names and groups over the loopback, and a name that does not resolve.
 
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
@@ -10,7 +10,7 @@ use selvedge_node::{Node, NodeOptions, wait_until};
 use selvedge_place_engine::frame_producer::FrameMetadata;
 use selvedge_units::Duration;
 
-/// No slowness of the machine takes so long.
+/// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A node whose program feeds one stream to each of these.
@@ -31,7 +31,7 @@ fn detail(node: &Node, stream: usize) -> String {
     node.snapshot().streams[stream].detail.clone()
 }
 
-/// Sends frames of a stream until one arrives; its packet.
+/// Sends frames of a stream until one arrives; returns its packet.
 fn arrives(node: &Node, stream: usize, socket: &UdpSocket) -> Vec<u8> {
     socket.set_nonblocking(true).unwrap();
     let mut producer = node.frame_producer(&format!("s{stream}")).expect("it is the program's");
@@ -57,7 +57,7 @@ fn a_name_that_nobody_knows_keeps_no_other_from_being_sent() {
     let why = || detail(&node, 0);
     let is_named = || why().contains("\"nobody.invalid\" does not resolve: ");
     assert!(wait_until(SOON, is_named), "{}", why());
-    // It waits for an answer of the network's, and nobody for it.
+    // Its thread waits for an answer from the network, and the drop must not wait for that.
     drop(node);
 }
 

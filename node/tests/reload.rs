@@ -1,5 +1,5 @@
-//! Reloads of a running node, over the loopback: what goes on loses nothing, whatever comes and goes
-//! beside it; what can't be done changes nothing.
+//! Reloads of a running node, over the loopback: streams that continue lose nothing, whatever is added
+//! and removed beside them; impossible changes change nothing.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -76,15 +76,15 @@ fn enqueue(producer: &mut FrameProducer, frames: usize) {
     }
 }
 
-/// What tells packets apart.
+/// The fields that distinguish packets.
 #[derive(Clone, Copy)]
 struct Packet {
     number: u16,
     source: [u8; 4],
 }
 
-/// What came of one stream, in order. A thread reads it, since a
-/// socket's buffer holds few.
+/// The packets of one stream that arrived, in order. A thread reads them, since a socket's buffer holds
+/// few.
 struct Received {
     packets: Arc<Mutex<Vec<Packet>>>,
     stop: Arc<AtomicBool>,
@@ -114,7 +114,7 @@ impl Received {
         self.packets.lock().unwrap().len()
     }
 
-    /// All packets are of one source, without a gap in their numbers.
+    /// Asserts that all packets are from one source, without a gap in their numbers.
     fn has_no_gap(&self) {
         for pair in self.packets.lock().unwrap().windows(2) {
             let next = (pair[0].number.wrapping_add(1), pair[0].source);
@@ -172,7 +172,7 @@ fn changed(random: &mut Seeded, config: &NodeConfig, ports: &[SocketAddr]) -> No
     new
 }
 
-/// What is counted only ever grows.
+/// Asserts that counters only grow.
 fn grown(
     before: &BTreeMap<String, StreamSnapshot>,
     node: &Node,
@@ -206,7 +206,7 @@ fn what_goes_on_loses_nothing_over_200_random_reloads_under_load() {
     let (mut random, mut seen, mut sent) = (Seeded(7), BTreeMap::new(), 0);
     let mut in_flight = 0;
     for round in 0..RELOADS {
-        // Half of them wait when the reload comes, half are offered right behind it.
+        // Half of them wait when the reload comes, half are offered right after it.
         enqueue(&mut producer, FRAMES);
         producers.values_mut().for_each(|producer| enqueue(producer, 2));
         let new = changed(&mut random, &config, &ports);
@@ -233,7 +233,7 @@ fn what_goes_on_loses_nothing_over_200_random_reloads_under_load() {
         let expected = expected.map(|s| (s.spec.name.clone(), new.links[s.link].name.clone()));
         assert_eq!(names, expected.collect::<Vec<_>>(), "the order of the file");
         config = new;
-        // With what the next round adds, the socket's buffer holds all that is on its way.
+        // With the packets that the next round adds, the socket's buffer holds everything in transit.
         assert!(wait_until(SOON, || received.count() + FRAMES * PACKETS >= sent), "{round}");
     }
     let came = wait_until(SOON, || received.count() == sent);
@@ -301,7 +301,7 @@ fn streams_of_a_coprocessor_come_go_and_change() {
     let mut steady = node.frame_producer("b").unwrap();
     let received = Received::from(b);
     enqueue(&mut steady, FRAMES);
-    // One goes, one is added in its place; then that one begins anew, and the other changes.
+    // One is removed, one is added in its place; then that one begins anew, and the other changes.
     let (_c, third) = receiver();
     let mut new = before.clone();
     new.streams[0] = stream("c", third);
@@ -318,7 +318,7 @@ fn streams_of_a_coprocessor_come_go_and_change() {
     enqueue(&mut steady, FRAMES);
     assert!(wait_until(SOON, || received.count() == 2 * FRAMES * PACKETS));
     received.has_no_gap();
-    // What is refused leaves nothing behind there.
+    // A refused reload leaves nothing in it.
     let mut refused = new.clone();
     refused.streams.push(stream("d", to));
     refused.streams.extend((0..20).map(|n| {
@@ -374,7 +374,7 @@ fn a_source_that_can_not_be_opened_changes_nothing() {
     );
     let now = node.snapshot();
     assert_eq!((now.streams.len(), now.links.len(), now.streams[0].weight), (1, 1, 1));
-    // A full link does not keep a part of them.
+    // A full link does not keep some of them.
     let ports = (0..70).map(|n| SocketAddr::from(([127, 0, 0, 1], 41_000 + n)));
     let many = ports.enumerate().map(|(n, to)| stream(&format!("s{n}"), to));
     new = before.clone();

@@ -1,4 +1,4 @@
-//! A node that only pretends: plausible numbers and pictures to build and test the page with.
+//! A simulated node: plausible numbers and pictures to build and test the page with.
 //!
 //! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T]`
 //! prints the page's address and runs until it is killed.
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Time goes on in steps of this length, whenever somebody looks.
+/// Time advances in steps of this length, whenever a snapshot is taken.
 const STEP: Duration = Duration::from_millis(20);
 /// Pictures a second.
 const PICTURES: u128 = 5;
@@ -177,7 +177,7 @@ impl Inner {
         (self.dice >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// One step: what does not fit is taken from the streams that tolerate it.
+    /// One step: the excess is taken from the streams that tolerate it.
     fn step(&mut self) {
         self.steps += 1;
         let seconds = STEP.as_secs_f64() * self.steps as f64;
@@ -313,7 +313,7 @@ impl NodeView for FakeNode {
     fn snapshot(&self) -> NodeSnapshot {
         let now = self.began.elapsed();
         let mut inner = self.inner();
-        // Nobody may have looked for hours: what was then is of no interest.
+        // The last snapshot may be hours old: steps from then are of no interest.
         let target = (now.as_millis() / STEP.as_millis()) as u64;
         inner.steps = inner.steps.max(target.saturating_sub(3000));
         while inner.steps < target {
@@ -381,7 +381,7 @@ impl Inner {
     }
 }
 
-/// A room with a lit wall and somebody who walks through it.
+/// A room with a lit wall and a person who walks through it.
 fn picture(index: usize, number: u64) -> Arc<[u8]> {
     const WIDE: usize = 160;
     const HIGH: usize = 90;

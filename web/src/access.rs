@@ -1,8 +1,9 @@
-//! Who may come in, and as what: Host (against DNS rebinding), Origin (against other sites' scripts), tokens.
+//! Which clients are admitted, and in which role: Host (against DNS rebinding), Origin (against other
+//! sites' scripts), tokens.
 //!
-//! Pure: decides from a request's head and the time. A browser has the token from `/?token=` once
-//! and gets a session for it, a cookie that scripts can't read and other sites can't make it send;
-//! programs send `Authorization: Bearer`.
+//! Pure: decides from a request's head and the time. A browser sends the token in `/?token=` once and
+//! gets a session for it: a cookie that scripts can't read and that it never sends for other sites.
+//! Programs send `Authorization: Bearer`.
 
 use std::net::IpAddr;
 
@@ -16,31 +17,31 @@ use subtle::ConstantTimeEq;
 use crate::problem::Problem;
 use crate::session::{Role, SESSION, SessionKey};
 
-/// What is asked of every request.
+/// The checks of every request.
 #[derive(Debug)]
 pub(crate) struct AccessGate {
     loopback: bool,
     encrypted: bool,
-    /// Empty: all may do all.
+    /// If empty, every client may do everything.
     tokens: Vec<(Token, Role)>,
     cookie: String,
     sessions: SessionKey,
 }
 
-/// A request that may go on.
+/// A request that was admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AdmittedRequest {
     pub(crate) role: Role,
-    /// It brought a token in the page's address: give it this cookie.
+    /// Set this cookie: the request had a token in the page's address.
     pub(crate) cookie: Option<String>,
 }
 
 impl AccessGate {
-    /// `page.listen` is where the server is, with its port.
+    /// `page.listen` is the server's address, with its port.
     pub(crate) fn new(page: &PageConfig, sessions: SessionKey) -> Self {
         let encrypted = page.tls != Tls::Off;
-        // Cookies are shared by all ports of a host, so the port tells two nodes apart. The prefix
-        // keeps those out that an unencrypted page sets (RFC 6265bis, 4.1.3.2).
+        // All ports of a host share cookies, so the port in the name distinguishes two nodes. The
+        // prefix excludes cookies that an unencrypted page sets (RFC 6265bis, 4.1.3.2).
         let prefix = if encrypted { "__Host-" } else { "" };
         let cookie = format!("{prefix}selvedge_{}", page.listen.port());
         let tokens = [(&page.token, Role::Control), (&page.view_token, Role::View)];
@@ -49,7 +50,7 @@ impl AccessGate {
         Self { loopback, encrypted, tokens: tokens.collect(), cookie, sessions }
     }
 
-    /// Whether this request may go on.
+    /// Whether this request is admitted.
     pub(crate) fn admit(&self, head: &Parts, now: Instant) -> Result<AdmittedRequest, Problem> {
         let host = self.host(&head.headers)?;
         if head.headers.contains_key(header::TRANSFER_ENCODING) {
@@ -129,11 +130,11 @@ impl AccessGate {
             .at("Authorization"))
     }
 
-    /// Browsers name the site whose script asks; programs send no Origin.
+    /// Browsers send the origin of the requesting script; programs send no Origin.
     fn same_origin(&self, headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let text = origin.to_str().unwrap_or_default();
-        // A node that does not encrypt may stand behind a proxy that does.
+        // An unencrypted node may run behind a proxy that encrypts.
         let plain = text.strip_prefix("http://").filter(|_| !self.encrypted);
         let site = plain.or_else(|| text.strip_prefix("https://"));
         if site.is_some_and(|site| site.eq_ignore_ascii_case(host.as_str())) {
@@ -145,27 +146,27 @@ impl AccessGate {
     }
 }
 
-/// A change that was asked for with the token that only shows.
+/// A change that was requested with the view token.
 pub(crate) fn view_only() -> Problem {
     let message = "the token lets you see the node and change nothing";
     let remedy = "use the one that the node file has as [node] token";
     Problem::new(StatusCode::FORBIDDEN, "view-only", message, remedy)
 }
 
-/// The HTTP library takes a Content-Length away where there is a Transfer-Encoding too, so both
-/// together, which smuggles requests past proxies, can't be told from the latter alone.
+/// The HTTP library removes Content-Length where there is a Transfer-Encoding too. So both together,
+/// which can smuggle requests past proxies, can't be distinguished from the latter alone.
 fn no_length() -> Problem {
     let message = "the body comes with a Transfer-Encoding";
     let remedy = "send its length as Content-Length, and no Transfer-Encoding";
     Problem::bad("bad-framing", "Transfer-Encoding", message, remedy)
 }
 
-/// The two files that the page asking for the token needs; they say nothing about the node.
+/// The two files that the token page needs; they contain nothing about the node.
 fn is_open(path: &str) -> bool {
     matches!(path, "/style.css" | "/favicon.svg")
 }
 
-/// Only literal addresses and the one name that no resolver is asked for.
+/// Only literal addresses and the one name that no resolver handles.
 fn is_local(host: &str) -> bool {
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")
@@ -208,7 +209,7 @@ mod tests {
         builder.body(()).unwrap().into_parts().0
     }
 
-    /// As what a request comes in, or why not.
+    /// The role of a request, or the reason for its refusal.
     fn ask(gate: &AccessGate, request: &str, headers: &[(&str, &str)]) -> &'static str {
         let code = |problem: Problem| problem.code;
         gate.admit(&head(request, headers), NOW).map_or_else(code, |admitted| match admitted.role {

@@ -1,4 +1,4 @@
-//! The JSON API and `/metrics`: each request reads one snapshot or turns one knob.
+//! The JSON API and `/metrics`: each request reads one snapshot or changes one knob.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ pub(crate) async fn save(State(app): State<Arc<App>>) -> Result<Response, Proble
     Ok(json_of(&json!({ "changes": changes })))
 }
 
-/// Does what takes its time on a thread of its own; it goes on if the client leaves.
+/// Runs a slow operation on a thread of its own; it continues if the client leaves.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ReloadError> + Send + 'static,
 ) -> Result<T, Problem> {

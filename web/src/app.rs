@@ -1,4 +1,5 @@
-//! What the server hands to each connection and request: the node's view, limits, and the sign to stop.
+//! The state that the server passes to each connection and request: the node's view, limits, and the
+//! stop signal.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,24 +11,24 @@ use crate::access::AccessGate;
 use crate::history::History;
 use crate::publish::Published;
 
-/// What clients may take.
+/// The resources that clients may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// TCP connections at a time, 1 or more; a further one takes the place of the oldest whose request
-    /// is not whole, or is refused. So many of them as the node file has it come of one address. Default 128.
+    /// TCP connections at a time, 1 or more; a further one replaces the oldest whose request is
+    /// incomplete, or is refused. The node file limits how many of them one address may have. Default
+    /// 128.
     pub connections: usize,
     /// WebSockets at a time; a further one is refused. Default 32.
     pub sockets: usize,
     /// Time between the snapshots that WebSockets send, more than zero. Default 250 ms.
     pub snapshot_every: Duration,
-    /// A request's header takes at most this long to arrive, with the TLS handshake before it.
-    /// Default 2 s.
+    /// A request's header must arrive within this time, with the TLS handshake before it. Default 2 s.
     pub header: Duration,
-    /// A request takes at most this long from then on to be whole and answered. Default 10 s.
+    /// A request must then be complete and answered within this time. Default 10 s.
     pub request: Duration,
     /// A client that reads nothing for this long is cut off. Default 20 s.
     pub stall: Duration,
-    /// A WebSocket that says nothing for this long, not even a pong, is closed; more than zero.
+    /// A WebSocket that sends nothing for this long, not even a pong, is closed; more than zero.
     /// Default 20 s.
     pub silence: Duration,
 }
@@ -46,11 +47,11 @@ impl Default for Limits {
     }
 }
 
-/// All that a request can reach.
+/// The state that requests can reach.
 pub(crate) struct App {
     pub(crate) view: Arc<dyn NodeView>,
     pub(crate) gate: AccessGate,
-    /// What sessions' time counts from.
+    /// The zero of sessions' times.
     pub(crate) began: std::time::Instant,
     pub(crate) limits: Limits,
     pub(crate) history: Arc<Mutex<History>>,
@@ -59,7 +60,7 @@ pub(crate) struct App {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// Returns once the server is to stop.
+/// Returns once the server must stop.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -1,9 +1,9 @@
-//! The page's files, built into the program, with the headers that keep the page to itself.
+//! The page's files, built into the program, with the headers that isolate the page from other sites.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-/// Nothing from elsewhere, no inline script or style, no frame around the page.
+/// No content from other sites, no inline script or style, no frame around the page.
 pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
      frame-ancestors 'none'";
@@ -58,7 +58,7 @@ const ASSETS: &[Asset] = assets! {
     TEXT "vendor/uplot-1.6.32/LICENSE"
 };
 
-/// Asks for the token; a form, so that it works without a script.
+/// Requests the token; a form, so that it works without a script.
 const TOKEN_PAGE: &str = include_str!("../static/token.html");
 
 /// The file at this path, if there is one; `None`: not a file of the page.
@@ -85,13 +85,13 @@ pub(crate) fn serve(uri: &Uri, headers: &HeaderMap) -> Option<Response> {
     })
 }
 
-/// The page that asks for the token, for a browser that came without.
+/// The page that requests the token, for a browser that sent none.
 pub(crate) fn token_page() -> Response {
     let headers = [(header::CONTENT_TYPE, HTML), (header::CACHE_CONTROL, "no-store")];
     (StatusCode::UNAUTHORIZED, headers, TOKEN_PAGE).into_response()
 }
 
-/// Headers for every answer.
+/// Headers for every response.
 pub(crate) fn guard(headers: &mut HeaderMap) {
     let fixed = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -105,7 +105,7 @@ pub(crate) fn guard(headers: &mut HeaderMap) {
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
 }
 
-/// FNV-1a: tells versions of a file apart, nothing more.
+/// FNV-1a: only distinguishes versions of a file.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

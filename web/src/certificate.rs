@@ -1,5 +1,5 @@
-//! The certificate by which a node's page is known: read from files, or made at the first start and
-//! kept in the user's state folder. Clients know it by its fingerprint.
+//! The certificate that identifies a node's page: read from files, or made at the first start and kept
+//! in the user's state folder. Clients recognise it by its fingerprint.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -20,7 +20,7 @@ use selvedge_control_config::Tls;
 /// Where it is kept, below the state folder: certificate and key, as PEM.
 const FILE: &str = "selvedge/page.pem";
 
-/// Why there is no certificate to show.
+/// Why no certificate can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// It can't be kept.
@@ -38,12 +38,12 @@ pub enum CertificateError {
     /// The two do not belong together, or the key is of an unknown kind.
     #[error("{0}: can't be used as a certificate with its key: {1}")]
     Unusable(PathBuf, #[source] rustls::Error),
-    /// The system has no randomness, say.
+    /// It can't be made, for example without randomness.
     #[error("can't make a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// The SHA-256 of a certificate, by which a client knows it again. Written as browsers and OpenSSL do.
+/// The SHA-256 of a certificate, by which a client recognises it. Written as browsers and OpenSSL do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -87,14 +87,14 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// What TLS needs of the node, and by what its clients know it.
+/// The node's part of TLS, and the fingerprint that clients check.
 pub(crate) struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) fingerprint: Fingerprint,
 }
 
 impl Identity {
-    /// As the node file says; `None`: not encrypted.
+    /// As configured in the node file; `None`: not encrypted.
     pub(crate) fn of(tls: &Tls) -> Result<Option<Self>, CertificateError> {
         match tls {
             Tls::Off => Ok(None),
@@ -140,7 +140,8 @@ pub(crate) fn kept_at() -> Option<PathBuf> {
     Some(state.join(FILE))
 }
 
-/// Makes the certificate and its key, unless they are there. Of two nodes that start at once, one makes them.
+/// Makes the certificate and its key, unless they exist. Of two nodes that start at once, one makes
+/// them.
 fn keep(path: &Path) -> Result<(), CertificateError> {
     if path.exists() {
         return Ok(());
@@ -154,7 +155,7 @@ fn write_once(path: &Path, text: &str) -> io::Result<()> {
     }
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    // As a whole or not at all, and never over another's.
+    // Atomically, and never over another node's.
     let linked = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
@@ -166,7 +167,7 @@ fn write_once(path: &Path, text: &str) -> io::Result<()> {
     })
 }
 
-/// A certificate of its own authority for this machine's names, without an end: who trusts it knows its
+/// A self-signed certificate for this machine's names, without an expiry: clients that trust it know its
 /// fingerprint. Certificate and key (ECDSA, P-256) as PEM.
 fn made() -> Result<String, rcgen::Error> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! One TCP connection: HTTP/1, by TLS where the node has it, over a stream whose stalled writes end it.
+//! One TCP connection: HTTP/1, over TLS where the node has it, over a stream whose stalled writes end
+//! it.
 
 use std::io;
 use std::pin::Pin;
@@ -28,11 +29,11 @@ const HEAD_MAX: usize = 16 * 1024;
 /// The first byte of a TLS handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// What all connections are served with.
+/// The state that serves all connections.
 #[derive(Clone)]
 pub(crate) struct Serving {
     pub(crate) router: Router,
-    /// With TLS: how it is spoken, and what answers those who don't.
+    /// With TLS: its acceptor, and the router that answers plain HTTP.
     pub(crate) tls: Option<(TlsAcceptor, Router)>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -45,13 +46,13 @@ impl Serving {
         let mut stopping = self.stopping.clone();
         let stopped = async {
             stopped(&mut stopping).await;
-            // A request that is whole is answered yet.
+            // A complete request is still answered.
             if !slot.is_waiting() {
                 std::future::pending::<()>().await;
             }
         };
         let until = Instant::now() + self.limits.header.to_std();
-        // Pictures and replies are small and wanted now.
+        // Pictures and replies are small and needed at once.
         let _ = tcp.set_nodelay(true);
         tokio::select! {
             () = stopped => {}
@@ -60,7 +61,7 @@ impl Serving {
         }
     }
 
-    /// A request's head is to be there `until` then.
+    /// A request's head must arrive by `until`.
     async fn converse(&mut self, tcp: TcpStream, slot: &Arc<Slot>, until: Instant) {
         let Some((tls, elsewhere)) = self.tls.take() else {
             let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot));
@@ -120,14 +121,14 @@ impl Serving {
     }
 }
 
-/// A TCP stream that fails once a write has made no progress for `patience`, so that a client
-/// that stops reading gives back its memory.
+/// A TCP stream that fails once a write has made no progress for `patience`, so that the memory of a
+/// client that stops reading is released.
 struct StallGuard {
     tcp: TcpStream,
     patience: Duration,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
-    /// Kept for as long as the connection lasts, whatever is spoken.
+    /// Kept for as long as the connection lasts, under any protocol.
     slot: Arc<Slot>,
 }
 
@@ -162,7 +163,7 @@ impl AsyncRead for StallGuard {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.tcp).poll_read(context, buffer);
-        // All of the answer is with the kernel.
+        // The kernel has the whole response.
         if read.is_pending() && !self.waiting {
             self.slot.waits_if_answered();
         }

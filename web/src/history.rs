@@ -1,5 +1,5 @@
-//! What a node was like since it started, up to an hour back: coarse samples, events, and what is
-//! wrong now. Made of snapshots, one a second; memory is bounded whatever the node does.
+//! The history of a node since it started, up to an hour back: coarse samples, events, and current
+//! problems. Made from snapshots, one a second; memory is bounded whatever the node does.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +16,9 @@ const STEPS_MAX: usize = 360;
 const LINES_MAX: usize = 256;
 /// Events that are kept.
 const EVENTS_MAX: usize = 256;
-/// A stream of which less than this can be decoded is broken; above the second it works again.
+/// A stream is broken below the first decodable share; above the second it works again.
 const BROKEN: (f64, f64) = (0.5, 0.6);
-/// Snapshots in a row that must agree before something is said.
+/// Snapshots in a row that must agree before a change is reported.
 const SURE: u32 = 3;
 /// Snapshots over which a link's load is averaged.
 const LOAD_OF: f64 = 10.0;
@@ -55,7 +55,7 @@ struct Step {
 struct StreamPast {
     steps: VecDeque<Step>,
     last: Option<StreamSnapshot>,
-    /// How many snapshots in a row said otherwise than `alarm`.
+    /// How many snapshots in a row contradicted `alarm`.
     doubts: u32,
     alarm: Option<Alarm>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct History {
     streams: BTreeMap<String, StreamPast>,
     links: BTreeMap<String, LinkPast>,
     events: VecDeque<Event>,
-    /// The newest of the node's own events that is among them.
+    /// The newest of the node's own events that is included.
     newest: Option<NodeEvent>,
 }
 
@@ -117,8 +117,7 @@ impl History {
         }
     }
 
-    /// Takes what the node says of its file: those of its events that are new. What was set shows in the
-    /// snapshots.
+    /// Takes the node's events about its file that are new. Set values show in the snapshots.
     pub(crate) fn push_events(&mut self, events: Vec<NodeEvent>) {
         let seen = events.iter().rposition(|event| Some(event) == self.newest.as_ref());
         for event in events.into_iter().skip(seen.map_or(0, |seen| seen + 1)) {
@@ -132,7 +131,7 @@ impl History {
         }
     }
 
-    /// What is wrong now, in the order of the streams' names.
+    /// The current problems, in the order of the streams' names.
     pub(crate) fn alarms(&self) -> Vec<Alarm> {
         self.streams.values().filter_map(|past| past.alarm.clone()).collect()
     }
@@ -160,7 +159,7 @@ impl History {
 
 impl StreamPast {
     fn sample(&mut self, stream: &StreamSnapshot, steps: usize) {
-        // A stream that came later has nothing before.
+        // A stream that was added later has no earlier samples.
         while self.steps.len() + 1 < steps {
             self.steps.push_front(Step::default());
         }
@@ -219,7 +218,7 @@ impl StreamPast {
     }
 }
 
-/// What is wrong with a stream, if it is broken.
+/// The problem of a stream, if it is broken.
 fn wrong_with(stream: &StreamSnapshot, was: bool) -> Option<String> {
     let limit = if was { BROKEN.1 } else { BROKEN.0 };
     match stream.state {
@@ -228,7 +227,7 @@ fn wrong_with(stream: &StreamSnapshot, was: bool) -> Option<String> {
             let (word, detail) = (stream.state, &stream.detail);
             Some(if detail.is_empty() { word.to_string() } else { format!("{word}: {detail}") })
         }
-        // Its receiver is not there, or silent: the detail names which.
+        // Its receiver is absent or silent: the detail names which.
         StreamState::Running if stream.received.is_some() && stream.decodable_share.is_none() => {
             Some(stream.detail.clone()).filter(|detail| !detail.is_empty())
         }
@@ -312,7 +311,7 @@ mod tests {
         let mut history = History::default();
         history.push_events(vec![first.clone()]);
         history.push_events(vec![first, event(5, "set"), second.clone()]);
-        // The node has forgotten what was the newest.
+        // The node has discarded its former newest event.
         history.push_events(vec![second, event(9, "saved")]);
         assert_eq!(texts(&history), ["reloaded: x", "refused: x", "saved: x"]);
         assert_eq!(history.events[1].tone, "bad");
@@ -322,7 +321,7 @@ mod tests {
     fn a_stream_that_breaks_is_an_alarm_until_it_works_again() {
         let mut history = History::default();
         for second in 0..30 {
-            // One bad second is none.
+            // One bad second is not an alarm.
             let share = if second == 3 || second >= 10 { 0.2 } else { 0.99 };
             history.push(&node(second, share, 500_000));
             assert_eq!(history.alarms().len(), usize::from(second >= 12), "{second}");
@@ -360,7 +359,7 @@ mod tests {
     fn an_hour_is_kept_and_no_more() {
         let mut history = History::default();
         for second in 0..3 * 3600 {
-            // Breaks and heals for ever.
+            // Breaks and recovers for ever.
             history.push(&node(second, if second / 5 % 2 == 0 { 0.1 } else { 0.9 }, 0));
         }
         let json = history.json();

@@ -1,4 +1,4 @@
-//! Reads a change that a client asks for, from JSON to a [`Knob`]; PATCH and the WebSocket share it.
+//! Reads a requested change, from JSON to a [`Knob`]; PATCH and the WebSocket share it.
 
 use selvedge_control_config::view::{Knob, NodeView};
 use selvedge_data_stream::Window;
@@ -11,7 +11,7 @@ const WINDOW_REMEDY: &str = "write \"x/y\" with x at most y, such as \"1/5\"";
 const RATE_REMEDY: &str = "write a rate with its unit, such as \"6 Mbit/s\"";
 const PRIORITY_REMEDY: &str = "write a whole number, such as 3";
 
-/// What a change is for.
+/// The target of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target<'a> {
     Stream(&'a str),
@@ -42,7 +42,7 @@ pub(crate) fn parse(target: Target<'_>, object: &Map<String, Value>) -> Result<C
         let remedy = format!("set one of {}", target.knows());
         return Err(Problem::bad("nothing-to-set", "", "the object sets nothing", remedy));
     };
-    // An unknown key is the better complaint, wherever it stands.
+    // An unknown key is the more useful error, wherever it stands.
     let known = |key: &String| target.knows().split(", ").any(|name| name == key);
     if let Some(stranger) = object.keys().find(|key| !known(key)) {
         let remedy = format!("a {} has {}", target.kind_name(), target.knows());
@@ -127,7 +127,7 @@ pub(crate) fn shorten(text: &str) -> String {
 }
 
 impl Change {
-    /// Turns the knob; the answer is `{"<field>": <value as the node reads it>}`.
+    /// Changes the knob; the answer is `{"<field>": <value as the node reads it>}`.
     pub(crate) fn set_knob(self, view: &dyn NodeView) -> Result<Value, Problem> {
         view.set_knob(self.knob).map_err(|error| Problem::from_knob(&error, self.field))?;
         Ok(json!({ self.field: self.accepted }))

@@ -4,10 +4,10 @@
 //! page, `/api/v1` and `/metrics`; changes go back through its knobs. `docs/api.md` has the
 //! routes and fields.
 //!
-//! `[node] tls` and its tokens say who may come in.
+//! `[node] tls` and its tokens decide which clients are admitted.
 //!
-//! A [`Server`] runs on one thread of its own, so that however many browsers look on, they take
-//! at most one core from the engine. All that a client can make it hold is bounded by [`Limits`].
+//! A [`Server`] runs on one thread of its own, so that any number of browsers takes at most one core
+//! from the engine. [`Limits`] bound all resources that clients can make it hold.
 
 mod access;
 mod api;

@@ -27,12 +27,13 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
     page.text
 }
 
-/// What the process takes of the machine, by the names that Prometheus' own clients use.
+/// The process's use of the machine, by the names that Prometheus' own clients use.
 fn process(page: &mut Page) {
-    // Linux counts a hundred of these ticks a second towards programs, whatever its own clock.
+    // Linux reports a hundred of these ticks a second to programs, whatever its own clock.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the program's name, which may hold anything; user and system time are fields 14 and 15.
+    // The fields follow the program's name, which may hold anything; user and system time are fields 14
+    // and 15.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let ticks: Option<Vec<f64>> = fields.skip(11).take(2).map(|n| n.parse().ok()).collect();
     if let Some([user, system]) = ticks.as_deref() {
@@ -48,7 +49,8 @@ fn process(page: &mut Page) {
     }
 }
 
-/// A number of links or streams: its name behind theirs, what it is, and its value, absent where it is not known.
+/// A metric of links or streams: the suffix of its name, its help text, and its value, absent where it
+/// is not known.
 type Family<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 
 #[rustfmt::skip]
@@ -129,8 +131,8 @@ fn queueing(page: &mut Page, streams: &[StreamSnapshot]) {
     }
 }
 
-/// What is counted of each stream in parts; all parts from the start, so that a rate over one has a first value to
-/// start from.
+/// The counters of each stream that have parts; all parts are present from the start, so that a rate
+/// over one has a first value.
 fn parts(page: &mut Page, streams: &[StreamSnapshot]) {
     let help = "Frames dropped, by reason.";
     page.parts(("selvedge_stream_dropped_total", help, "reason"), streams, |stream| {
@@ -171,7 +173,7 @@ fn seconds(ms: Option<f64>) -> Option<f64> {
 #[derive(Default)]
 struct Page {
     text: String,
-    /// The family that samples are of.
+    /// The family of the samples.
     name: String,
 }
 
@@ -202,7 +204,7 @@ impl Page {
         }
     }
 
-    /// A family that counts the parts of each stream apart, by one more label.
+    /// A family that counts the parts of each stream separately, with one more label.
     fn parts<'s>(
         &mut self,
         (name, help, label): (&str, &str, &str),

@@ -1,7 +1,7 @@
-//! Who may be connected: so many in all, and so many of one address. Where there is no place left, the
-//! client that has let its request be waited for longest makes room.
+//! Which clients may be connected: a limit in all, and a limit for one address. If no place is left,
+//! the client whose request has been awaited longest makes room.
 //!
-//! [`Places`] is pure: it knows an order and no time. A [`Slot`] is one connection's place in it.
+//! [`Places`] is pure: it has an order and no clock. A [`Slot`] is one connection's place in it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::publish::lock;
 
-/// The places, and who has them: `T` is what it takes to reach a client.
+/// The places, and their holders: `T` is the means of reaching a client.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     most: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Places<T> {
 struct Taken<T> {
     number: u64,
     address: IpAddr,
-    /// The turn since which its request is waited for; `None`: it is being answered.
+    /// The turn since which its request is awaited; `None`: it is being answered.
     waiting: Option<u64>,
     client: T,
 }
@@ -34,8 +34,8 @@ impl<T> Places<T> {
         Self { most, per_address, turn: 0, taken: Vec::new() }
     }
 
-    /// Takes a place for a client whose request is waited for, and returns its number, with who has
-    /// lost theirs to it. `None`: all that could be taken from are being answered. O(places).
+    /// Takes a place for a client whose request is awaited, and returns its number and the client that
+    /// lost its place, if any. `None`: all places that could be taken are being answered. O(places).
     pub(crate) fn take(&mut self, address: IpAddr, client: T) -> Option<(u64, Option<T>)> {
         let address = counted(address);
         let same = self.taken.iter().filter(|each| each.address == address).count();
@@ -54,14 +54,14 @@ impl<T> Places<T> {
         Some((number, lost))
     }
 
-    /// A client's request is whole: nobody takes its place until it is answered.
+    /// A client's request is complete: it keeps its place until it is answered.
     pub(crate) fn asks(&mut self, number: u64) {
         self.taken.iter_mut().filter(|each| each.number == number).for_each(|each| {
             each.waiting = None;
         });
     }
 
-    /// A client has its answer, and may ask again.
+    /// A client has its answer, and may send another request.
     pub(crate) fn waits(&mut self, number: u64) {
         self.turn += 1;
         let turn = self.turn;
@@ -70,7 +70,7 @@ impl<T> Places<T> {
         });
     }
 
-    /// A client's request is being waited for.
+    /// A client's request is awaited.
     pub(crate) fn is_waiting(&self, number: u64) -> bool {
         self.taken.iter().any(|each| each.number == number && each.waiting.is_some())
     }
@@ -80,7 +80,7 @@ impl<T> Places<T> {
     }
 }
 
-/// What counts as one address: of IPv6 the network, since a host has all of its addresses.
+/// The unit that counts as one address: for IPv6 the network, since a host has all of its addresses.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -90,7 +90,7 @@ fn counted(address: IpAddr) -> IpAddr {
     }
 }
 
-/// One connection's place. It is given back when this is dropped.
+/// One connection's place. It is released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     places: Arc<Mutex<Places<Arc<Notify>>>>,
@@ -121,17 +121,17 @@ impl Slot {
         })
     }
 
-    /// Returns once another has this place.
+    /// Returns once another client has this place.
     pub(crate) async fn lost(&self) {
         self.taken.notified().await;
     }
 
-    /// The client's request is whole.
+    /// The client's request is complete.
     pub(crate) fn asks(&self) {
         lock(&self.places).asks(self.number);
     }
 
-    /// The answer is there, and still to be sent.
+    /// The answer is ready, but not sent yet.
     pub(crate) fn answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A client in `places`, which have one; who has lost theirs to it.
+    /// Takes a place for a client; returns its number and the client that lost its place.
     fn take(places: &mut Places<u64>, from: &str, client: u64) -> (u64, Option<u64>) {
         places.take(address(from), client).expect("a place")
     }

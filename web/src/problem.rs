@@ -1,23 +1,23 @@
-//! What a client did wrong, as the JSON that it is told: code, text, field and remedy.
+//! A client's error, as the JSON that it receives: code, text, field and remedy.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use selvedge_control_config::view::{KnobError, ReloadError};
 use serde::Serialize;
 
-/// One refusal. The HTTP status goes with it; over the WebSocket only the body is sent.
+/// One refusal. Over HTTP it has a status; over the WebSocket only the body is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
     #[serde(skip)]
     pub(crate) status: StatusCode,
     /// A word for programs: `bad-value`, `unknown-stream`, ...
     pub(crate) code: &'static str,
-    /// What is wrong, with the offending value.
+    /// The error, with the offending value.
     pub(crate) message: String,
     /// The JSON key or header at fault, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) field: Option<String>,
-    /// What to do instead.
+    /// The remedy.
     pub(crate) remedy: String,
 }
 
@@ -31,7 +31,7 @@ impl Problem {
         Self { status, code, message: message.into(), field: None, remedy: remedy.into() }
     }
 
-    /// A request that can't be read or a value that can't be taken: 400.
+    /// A request that can't be read or a value that can't be accepted: 400.
     pub(crate) fn bad(
         code: &'static str,
         field: &str,
@@ -46,7 +46,7 @@ impl Problem {
         self
     }
 
-    /// A refusal by the node itself, met while `field` was set.
+    /// A refusal by the node itself while setting `field`.
     pub(crate) fn from_knob(error: &KnobError, field: &str) -> Self {
         let message = error.to_string();
         let seen = "GET /api/v1/node lists them";
@@ -70,7 +70,7 @@ impl Problem {
         }
     }
 
-    /// A reload or save that the node refuses; nothing has changed then.
+    /// A reload or save that the node refuses; nothing has then changed.
     pub(crate) fn from_reload(error: &ReloadError) -> Self {
         let text = error.to_string();
         let conflict = |code, remedy| Self::new(StatusCode::CONFLICT, code, text.clone(), remedy);

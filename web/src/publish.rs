@@ -1,4 +1,4 @@
-//! Takes the snapshot that all WebSockets send: one call and one serialisation for however many.
+//! Takes the snapshot that all WebSockets send: one call and one serialisation for any number of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,7 +47,7 @@ impl Published {
     }
 }
 
-/// Publishes every `every`, for ever; takes no snapshot while nobody listens.
+/// Publishes every `every`, for ever; takes no snapshot while no client listens.
 pub(crate) async fn publish(
     view: Arc<dyn NodeView>,
     every: Duration,
@@ -68,7 +68,7 @@ pub(crate) async fn publish(
 /// Time between the snapshots that the history is made of.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
-/// Records what the node is like, for ever, whether or not somebody looks on.
+/// Records the node's state, for ever, whether or not a client is connected.
 pub(crate) async fn record(view: Arc<dyn NodeView>, history: Arc<Mutex<History>>) {
     let mut ticks = interval_at(Instant::now() + RECORD_EVERY.to_std(), RECORD_EVERY.to_std());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,7 +81,7 @@ pub(crate) async fn record(view: Arc<dyn NodeView>, history: Arc<Mutex<History>>
     }
 }
 
-/// Nothing that is done under the lock can leave the history half changed.
+/// A panic under the lock can't leave the history half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What is served at which path, and what is around every request: the gate, the limits, the fixed headers.
+//! The routes, and the layers around every request: the gate, the limits, the fixed headers.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ async fn enter(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     response
 }
 
-/// Waits for all of the request, during which another may take its place, then for the answer.
+/// Waits for the complete request, during which another client may take its place, then for the answer.
 async fn answer(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_MAX).await else {
@@ -102,7 +102,7 @@ fn too_slow() -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", message, "send it at once")
 }
 
-/// What a node with TLS says to those who speak plain HTTP.
+/// The answer of a node with TLS to clients that use plain HTTP.
 pub(crate) fn to_tls(app: Arc<App>) -> Router {
     Router::new().fallback(async move |request: Request| {
         let mut response = match app.gate.host(request.headers()) {

@@ -25,15 +25,16 @@ use crate::publish::{publish, record};
 use crate::routes;
 use crate::session::SessionKey;
 
-/// Bytes the kernel may hold for one client: what is in flight to a slow one, and how stale it is.
+/// Bytes that the kernel may hold for one client. They bound the data in flight to a slow one, and its
+/// age.
 const SEND_BUFFER: u32 = 256 * 1024;
-/// How long open requests may take to end once the server is to stop.
+/// How long open requests may take to end once the server must stop.
 const GRACE: Duration = Duration::from_millis(300);
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 4096;
-/// Connections that are accepted before those accepted are looked at.
+/// Connections that are accepted before any of them is handled.
 const BATCH: usize = 16;
-/// What a client gets for which there is no place.
+/// The response to a client for which there is no place.
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\
     Content-Type: text/plain\r\nContent-Length: 64\r\n\r\n\
     this address has too many connections; close some and try again\n";
@@ -56,16 +57,16 @@ pub enum ServerError {
          as 127.0.0.1:7700"
     )]
     NoSuchAddress(SocketAddr),
-    /// Others could reach it, and nothing would keep them out.
+    /// Other machines could reach it, and no token would keep them out.
     #[error(
         "listening on {0} lets other machines in; set [node] token, or listen on a loopback \
          address such as 127.0.0.1:7700"
     )]
     TokenRequired(SocketAddr),
-    /// There is no certificate to show.
+    /// No certificate can be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// No cookie could be made that others can't.
+    /// No unforgeable cookie can be made.
     #[error("the system has no random numbers")]
     NoRandomness,
     /// The system refused a socket or a thread.
@@ -83,12 +84,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `view` as `page` says, with the default [`Limits`]. Once this returns, clients can
-    /// connect. If `page` has tokens, every client must bring one of them.
+    /// Serves `view` as `page` configures it, with the default [`Limits`]. Once this returns, clients
+    /// can connect. If `page` has tokens, every client must send one of them.
     ///
     /// # Errors
     /// [`ServerError`]: the port is taken, or `page.listen` is not a loopback address and there is no
-    /// token, ...; nothing runs then.
+    /// token, ...; then nothing runs.
     pub fn start(view: Arc<dyn NodeView>, page: PageConfig) -> Result<Self, ServerError> {
         Self::start_with(view, page, Limits::default())
     }
@@ -143,13 +144,14 @@ impl Server {
         Ok(Self { page, fingerprint, stop, thread: Some(thread) })
     }
 
-    /// Where it listens: the port that was chosen, if it was to be any.
+    /// Its address, with the actual port if any port was requested.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.page.listen
     }
 
-    /// Where the page is, as a browser takes it; with TLS, by what to know it, and where that is kept.
+    /// The address of the page, as a browser accepts it; with TLS, also the fingerprint, and where the
+    /// certificate is kept.
     #[must_use]
     pub fn announcement(&self) -> String {
         let mut text = format!("page: {}", self.page.url(self.page.listen));
@@ -218,7 +220,8 @@ fn runtime_loop(
             () = accept(listener, serving, per_address, alive) => {}
             () = stopped(&mut stopping) => {}
         }
-        // Whoever ends drops its end of the channel; those that don't end in time are dropped.
+        // Each connection drops its end of the channel when it ends; those that don't end in time are
+        // dropped.
         let _ = timeout(GRACE.into(), ended.recv()).await;
     });
 }
@@ -233,21 +236,21 @@ async fn accept(
     let places = Arc::new(Mutex::new(places));
     let batch = per_address.min(BATCH);
     for accepted in 1_usize.. {
-        // A request that is there already is read before its place can be taken.
+        // A request that has already arrived is read before its place can be taken.
         if accepted.is_multiple_of(batch) {
             yield_now().await;
         }
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: give others time to close theirs.
+                // Mostly a lack of file descriptors: gives other connections time to close theirs.
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(Duration::from_millis(100).into()).await;
                 continue;
             }
         };
         let Some(slot) = Slot::take(&places, from.ip(), alive.clone()) else {
-            // There is room for so much in a new connection, or nobody waits for it.
+            // A new connection has room for this text, or its client is gone.
             let _ = tcp.try_write(REFUSED);
             continue;
         };

@@ -1,15 +1,15 @@
-//! What a browser keeps instead of a token: until when and as what it may come in, sealed by HMAC-SHA256
-//! under a key that ends with the server, so that nothing is remembered for each browser.
+//! The session that a browser keeps instead of a token: its end and its role, sealed by HMAC-SHA256
+//! under a key that ends with the server, so that no state is kept for each browser.
 //!
 //! Pure: the key and the time are arguments.
 
 use ring::hmac;
 use selvedge_units::{Duration, Instant};
 
-/// How long a browser stays in. A page that is open then goes on until it is loaded again.
+/// How long a session lasts. A page that is open then continues until it is loaded again.
 pub(crate) const SESSION: Duration = Duration::from_secs(12 * 3600);
 
-/// What a client may do.
+/// A client's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// See all, and change nothing.
@@ -43,7 +43,7 @@ impl SessionKey {
         seal.as_ref().iter().fold(what + ".", |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// What the session lets in as, unless it is over or was not made here.
+    /// The role of the session, unless it is over or was not made here.
     pub(crate) fn role(&self, session: &[u8], now: Instant) -> Option<Role> {
         let (what, seal) = std::str::from_utf8(session).ok()?.rsplit_once('.')?;
         let digit = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();

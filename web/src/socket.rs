@@ -1,8 +1,9 @@
 //! One WebSocket: snapshots, small and moving pictures out, acknowledgements and changes in.
 //!
-//! A client has at most one snapshot and one picture of each stream under way: a snapshot that
-//! it was too slow for is skipped, the next picture of a stream waits until the client has
-//! acknowledged the last. What it makes the server hold is so bounded, and nobody waits for it.
+//! A client has at most one snapshot and one picture of each stream under way: a client that is too
+//! slow for a snapshot skips it, and the next picture of a stream waits until the client has
+//! acknowledged the last. This bounds the memory that a client can make the server hold, and nothing
+//! waits for a client.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -27,7 +28,7 @@ use crate::video::Watching;
 
 /// The largest message from a client, in bytes.
 const MESSAGE_MAX: usize = 4096;
-/// How often moving pictures are looked for while some are watched.
+/// How often new moving pictures are looked for while some are watched.
 const VIDEO_EVERY: Duration = Duration::from_millis(20);
 /// The most streams a client may have pictures of.
 const SHOWN_MAX: usize = 256;
@@ -126,7 +127,7 @@ struct Session<'a> {
     watching: Watching,
 }
 
-/// How far the pictures of one stream are.
+/// The progress of the pictures of one stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct PictureProgress {
     last: Option<u64>,
@@ -134,7 +135,7 @@ struct PictureProgress {
 }
 
 impl Session<'_> {
-    /// Indices are only good for the list they were given with.
+    /// Indices are only valid for the list they were given with.
     fn reset_for(&mut self, names: Arc<[String]>) {
         if !Arc::ptr_eq(&self.names, &names) {
             self.names = names;
@@ -156,7 +157,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sends what is new of the tracks that are watched.
+    /// Sends the new pictures of the tracks that are watched.
     async fn send_videos(&mut self, socket: &mut WebSocket) -> Result<(), axum::Error> {
         for message in self.watching.take(&*self.app.view) {
             socket.send(Message::Binary(message.into())).await?;
@@ -164,7 +165,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes one message in; breaks at the end of the conversation.
+    /// Handles one message; breaks at the end of the conversation.
     fn handle(&mut self, message: Message) -> ControlFlow<(), Option<Value>> {
         let reply = match message {
             Message::Text(text) => match serde_json::from_str(&text) {
@@ -198,7 +199,7 @@ impl Session<'_> {
 
     fn acknowledge(&mut self, index: &Value) -> Result<(), Problem> {
         let index = index_of(index).ok_or_else(|| bad_index("ack", index))?;
-        // A row that is shown no more is acknowledged all the same: nothing to do.
+        // A row that is no longer shown is acknowledged all the same: nothing to do.
         if let Some(shown) = self.shown.get_mut(&index) {
             shown.unacknowledged = false;
         }
@@ -240,8 +241,8 @@ impl Session<'_> {
     }
 }
 
-/// `[u16 stream index][u32 picture number][JPEG]`, big-endian. The number wraps; it only tells
-/// pictures apart.
+/// `[u16 stream index][u32 picture number][JPEG]`, big-endian. The number wraps; it only distinguishes
+/// pictures.
 fn picture(index: u16, number: u64, jpeg: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(6 + jpeg.len());
     message.extend_from_slice(&index.to_be_bytes());

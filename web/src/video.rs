@@ -1,7 +1,7 @@
-//! The moving pictures of one WebSocket: which tracks it watches, and how far it is in each.
+//! The moving pictures of one WebSocket: the tracks that it watches, and its position in each.
 //!
-//! Pictures are taken from the node's rings a few at a time, when the socket takes more; what a slow
-//! client misses is left out up to the next intra picture, and nothing is kept for it here.
+//! Pictures are taken from the node's rings a few at a time, when the socket takes more. Pictures that
+//! a slow client misses are left out up to the next intra picture; none are kept for it here.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::problem::Problem;
 
 /// The most tracks that a client may watch at a time.
 const TRACKS_MAX: usize = 64;
-/// Takes the place of a stream's index in front of a moving picture.
+/// Replaces a stream's index in front of a moving picture.
 const MARK: u16 = u16::MAX;
 /// Bits of a picture's flags.
 const INTRA: u8 = 1;
 const IMAGE: u8 = 2;
 
-/// What a client watches.
+/// The tracks that a client watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
     tracks: BTreeMap<u16, Progress>,
@@ -35,7 +35,7 @@ impl Watching {
         self.tracks.is_empty()
     }
 
-    /// Takes `[[TRACK, "coded"], [TRACK, "images"], ...]`: what is watched from now on.
+    /// Takes `[[TRACK, "coded"], [TRACK, "images"], ...]`: the tracks that are watched from now on.
     pub(crate) fn set(&mut self, wanted: &Value) -> Result<(), Problem> {
         let track = |each: &Value| {
             let track =
@@ -58,7 +58,7 @@ impl Watching {
         Ok(())
     }
 
-    /// The messages that are to be sent now: of each track the next few pictures.
+    /// The messages that are due now: of each track the next few pictures.
     pub(crate) fn take(&mut self, view: &dyn NodeView) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         for (&track, progress) in &mut self.tracks {

@@ -1,5 +1,5 @@
-//! The file of `stack model`: what elements give, what modules and pipes cost, streams with their
-//! contracts. Read with serde; what is wrong is named with its line or its stream.
+//! The file of `stack model`: processor shares of elements, costs of modules and pipes, streams with
+//! their contracts. Read with serde; errors name their line or their stream.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -110,19 +110,19 @@ struct StreamText {
 /// Why a file describes no machine with streams.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
-    /// It is no TOML, or has other keys and values.
+    /// It is not TOML, or has other keys and values.
     #[error(transparent)]
     Toml(#[from] toml::de::Error),
     /// Too few elements, or too many.
     #[error("available: {0} elements; write 1 to {most}", most = ElementSet::MAX)]
     Elements(usize),
-    /// An element gives more than all of itself.
+    /// An element gives more than 100 %.
     #[error("available: {0}; an element gives 0 to 100 per cent")]
     Available(u8),
     /// Too many streams.
     #[error("{0} streams; at most {STREAMS_MAX} are read")]
     Streams(usize),
-    /// Too many slaves, or parts of nothing.
+    /// Too many slaves, or parts of zero bytes.
     #[error("slaves: {count}, with parts of {part}; write 0 to 64, and a part")]
     Slaves { count: u64, part: Bytes },
     /// A stream is wrong.
@@ -130,22 +130,22 @@ pub(super) enum FileError {
     Stream { number: usize, error: StreamError },
 }
 
-/// Why a stream of the file is none.
+/// Why a stream of the file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// Its modules are given neither way, or both.
+    /// Its modules are given in neither form, or in both.
     #[error("write either modules, at least one, or stack")]
     Modules,
-    /// Its line is no stack.
+    /// Its line is not a stack.
     #[error("stack \"{line}\": {error}")]
     Stack { line: String, error: ComposeError },
-    /// Its contract can't be kept by any machine.
+    /// No machine can keep its contract.
     #[error(transparent)]
     Contract(#[from] ContractError),
     /// Not one entry for each module.
     #[error("assigned has {given} entries for {modules} modules; write one each")]
     Assigned { given: usize, modules: usize },
-    /// No element, or none that there is.
+    /// Not an element, or one that does not exist.
     #[error("assigned \"{text}\": write elements 0 to {last}, such as \"0,1\"")]
     Element { text: String, last: usize },
 }

@@ -1,32 +1,32 @@
-//! Why a command did not do what it was asked: the text for standard error, and the exit status.
+//! Why a command failed: the text for standard error, and the exit status.
 
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was typed, or a file that it names, is wrong: exit status 2.
+    /// The command line, or a file that it names, is wrong: exit status 2.
     Input(String),
-    /// It was right, but could not be done: exit status 1.
+    /// The command was valid, but could not be carried out: exit status 1.
     Failed(String),
     /// The reader of standard output has closed it.
     BrokenPipe,
-    /// A program that was run for the user ended with this status, and has said why.
+    /// A program that was run for the user ended with this status, and has reported why.
     Status(u8),
 }
 
 impl Failure {
-    /// What was right, but could not be done.
+    /// The command was valid, but could not be carried out.
     pub fn failed(why: impl std::fmt::Display) -> Self {
         Self::Failed(why.to_string())
     }
 
-    /// What was typed wrong.
+    /// The command line or input is wrong.
     pub fn input(why: impl std::fmt::Display) -> Self {
         Self::Input(why.to_string())
     }
 
-    /// How a command ends: a failure is reported on standard error, each line after the program's name.
+    /// Ends a command: a failure is reported on standard error, each line after the program's name.
     pub fn end(program: &str, done: Result<(), Self>) -> ExitCode {
         let Err(failure) = done else { return ExitCode::SUCCESS };
         if let Self::Input(text) | Self::Failed(text) = &failure {

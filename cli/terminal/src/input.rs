@@ -1,4 +1,4 @@
-//! Files that a user names: read whole, but no more than a limit, whatever their length is said to be.
+//! Files that a user names: read whole, but no more than a limit, whatever their stated length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,16 +10,16 @@ pub enum InputError {
     /// It can't be opened or read.
     #[error(transparent)]
     File(#[from] io::Error),
-    /// It is longer than what is read.
+    /// It is longer than the limit.
     #[error("the file is too long; at most {0} bytes are read")]
     TooLong(u64),
-    /// It is no text.
+    /// It is not UTF-8 text.
     #[error("byte {0} is not UTF-8; give a text in UTF-8")]
     NotUtf8(usize),
 }
 
-/// The text of a file of at most so many bytes. Pipes and devices have no length that could be
-/// looked at before, and some have no end.
+/// The text of a file of at most `most` bytes. Pipes and devices have no length that could be checked
+/// before, and some have no end.
 pub fn text(path: &Path, most: u64) -> Result<String, InputError> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! What the commands `selvedge` and `selvedge-lab` share at the terminal: why a command failed and its
-//! exit status, tables, signals, files that a user names, logs, and traces as they are printed.
+//! The common code of the commands `selvedge` and `selvedge-lab` at the terminal: why a command failed
+//! and its exit status, tables, signals, files that a user names, logs, and traces as they are printed.
 
 mod failure;
 pub mod input;

@@ -2,9 +2,10 @@
 
 use std::io::IsTerminal;
 
-/// Logs go to standard error: warnings, or more with `-v`, or as `SELVEDGE_LOG` says.
+/// Logs go to standard error: warnings, or more with `-v`, or as `SELVEDGE_LOG` configures.
 pub fn logging(verbose: u8) {
-    // The engine below events warns of what it mends itself, as of a host that it could not reach.
+    // The library under events warns about problems that it repairs itself, such as a host that it
+    // could not reach.
     let level = match verbose {
         0 => "warn,zenoh=error",
         1 => "info,zenoh=warn",

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     titles: Vec<String>,
-    /// Whether the cells of a column stand on its right side.
+    /// Whether the cells of a column are aligned to the right.
     is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }

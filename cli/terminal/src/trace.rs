@@ -1,4 +1,5 @@
-//! A trace from a file that a user names to the lines that its replay prints; whatever replays it.
+//! From a trace file that a user names to the lines that its replay prints, whichever engine replays
+//! it.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::input;
 /// The longest trace that is read: 256 MB.
 const TRACE_MAX: u64 = 256 << 20;
 
-/// Reads a trace; the discipline takes the place of its own.
+/// Reads a trace; the discipline replaces its own.
 ///
 /// # Errors
-/// What is wrong with the file or the name, for the user.
+/// The error in the file or the name, for the user.
 pub fn read(file: &Path, discipline: Option<&str>) -> Result<Trace, Failure> {
     let name = file.display().to_string();
     let discipline = discipline.map(named).transpose()?;
@@ -35,7 +36,7 @@ pub fn read(file: &Path, discipline: Option<&str>) -> Result<Trace, Failure> {
 /// The discipline of this name.
 ///
 /// # Errors
-/// Which there are.
+/// If there is none; the error lists the names.
 pub fn named(name: &str) -> Result<Discipline, Failure> {
     Discipline::from_name(name).ok_or_else(|| {
         let all = Discipline::NAMES.join(", ");
@@ -78,7 +79,7 @@ impl Lines {
         self.totals(outcome.totals)
     }
 
-    /// Prints what each stream came to, at the end.
+    /// Prints the totals of each stream, at the end.
     ///
     /// # Errors
     /// If it can't be written.

@@ -58,7 +58,7 @@ fn a_narrow_terminal_keeps_what_matters_most() {
     let last = |width| picture(&watching(), width, 10)[9].trim().to_owned();
     assert!(last(60).starts_with("q quit  ? help  4 columns if wider  sort: "), "{}", last(60));
     assert!(last(140).starts_with("q quit  ? help  sort: "), "{}", last(140));
-    // Where there is room, all reasons stand there.
+    // If there is room, all reasons are shown.
     assert!(
         picture(&watching(), 120, 10)
             .iter()

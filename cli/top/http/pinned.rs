@@ -1,5 +1,6 @@
-//! Which certificates a client takes: those whose fingerprint it was given, and the one that nodes of this
-//! user on this machine make. No authority is asked, and the name does not count: the fingerprint is the node.
+//! Which certificates a client trusts: those with a given fingerprint, and the one that nodes of this
+//! user on this machine make. There are no authorities, and the name is not checked: the fingerprint
+//! identifies the node.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +16,7 @@ use selvedge_web::Fingerprint;
 #[derive(Debug)]
 pub(super) struct PinnedCertificates {
     trusted: Vec<Fingerprint>,
-    /// One that was not.
+    /// The fingerprint of a certificate that was not trusted.
     refused: OnceLock<Fingerprint>,
     provider: Arc<CryptoProvider>,
 }
@@ -26,12 +27,12 @@ impl PinnedCertificates {
         Arc::new(Self { trusted, refused: OnceLock::new(), provider })
     }
 
-    /// The certificate that was shown and not trusted.
+    /// The certificate that was received and not trusted.
     pub(super) fn refused(&self) -> Option<Fingerprint> {
         self.refused.get().copied()
     }
 
-    /// What speaks TLS 1.3 with those who show one of them.
+    /// The TLS 1.3 configuration that trusts only these certificates.
     pub(super) fn config(self: &Arc<Self>) -> Result<Arc<ClientConfig>, Error> {
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&version::TLS13])?
@@ -68,7 +69,7 @@ impl ServerCertVerifier for PinnedCertificates {
         Err(PeerIncompatible::Tls12NotOffered.into())
     }
 
-    /// That the node has the certificate's key.
+    /// Verifies that the node has the certificate's key.
     fn verify_tls13_signature(
         &self,
         message: &[u8],

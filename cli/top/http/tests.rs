@@ -1,4 +1,4 @@
-//! Answers as servers give them, good and bad, from memory and over loopback.
+//! Answers of servers, good and bad, from memory and over loopback.
 
 use std::net::TcpListener;
 use std::sync::mpsc;
@@ -105,7 +105,7 @@ fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
     let address = listener.local_addr().unwrap();
     let answering = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // As much as a request line: what comes is none.
+        // As long as a request line: the bytes are not a request.
         stream.read_exact(&mut [0; 16]).unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         stream
@@ -120,8 +120,7 @@ fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
     assert!(error.to_string().contains("write https://"), "{error}");
 }
 
-/// Answers one connection with `bytes`, keeps it open until the client leaves, and gives the
-/// request back.
+/// Answers one connection with `bytes`, keeps it open until the client leaves, and returns the request.
 fn server(bytes: &'static [u8]) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::quoted;
 
-/// Why a text is not the address of one receiver, or not one to receive at.
+/// Why a text is not the address of one receiver, or not an address to receive at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Not `rtp://HOST:PORT` at all.
@@ -19,10 +19,10 @@ pub enum AddressError {
     /// A group.
     #[error("{0} is a multicast address; write that of one host")]
     Multicast(IpAddr),
-    /// Everyone.
+    /// The broadcast address.
     #[error("{0} is the broadcast address; write that of one host")]
     Broadcast(IpAddr),
-    /// No one.
+    /// The unspecified address.
     #[error("{0} is no host's address; write that of the receiver")]
     Unspecified(IpAddr),
 }
@@ -37,7 +37,7 @@ pub fn receiver(text: &str) -> Result<SocketAddr, AddressError> {
     receiver_at(text, rest.ok_or_else(|| AddressError::Malformed(quoted(text)))?)
 }
 
-/// The same of what stands behind `SCHEME://` in a text.
+/// The same for the text after `SCHEME://`.
 pub(super) fn receiver_at(text: &str, host_port: &str) -> Result<SocketAddr, AddressError> {
     let address = numeric(text, host_port)?;
     match address.ip() {
@@ -46,7 +46,8 @@ pub(super) fn receiver_at(text: &str, host_port: &str) -> Result<SocketAddr, Add
     }
 }
 
-/// Reads `rtp://HOST:PORT` as an address to receive at; `0.0.0.0` and `[::]` mean any.
+/// Reads `rtp://HOST:PORT` as an address to receive at; `0.0.0.0` and `[::]` mean any address of the
+/// host.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, AddressError> {
     let rest = text.strip_prefix("rtp://");
     numeric(text, rest.ok_or_else(|| AddressError::Malformed(quoted(text)))?)
@@ -67,7 +68,7 @@ fn numeric(text: &str, rest: &str) -> Result<SocketAddr, AddressError> {
 /// Why `HOST:PORT` could not be read.
 fn reason(text: &str, host_port: &str) -> AddressError {
     let host = match host_port.rsplit_once(':') {
-        // The colons of `[::1]` are not those before a port.
+        // The colons in `[::1]` do not separate a port.
         Some((host, port)) if !port.contains(']') => host,
         _ => host_port,
     };

@@ -1,5 +1,6 @@
-//! `to`: where a stream goes. A numeric address of one RTP receiver is the engine's own affair; all else is
-//! a [`Destination`], which an output carries packets to: one line here and one in `media/src/output/`.
+//! `to`: where a stream goes. The engine itself sends to the numeric address of one RTP receiver; any
+//! other address is a [`Destination`], to which an output carries packets: one line here and one in
+//! `media/src/output/`.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -29,7 +30,7 @@ const KINDS: [Kind; 6] = [
     Kind { scheme: "file", example: "file:NAME.mkv", options: &[] },
 ];
 
-/// Options of what may go to a group.
+/// Options of the kinds that can send to a group.
 const GROUP: [Choice; 2] = [
     ("ttl", |ttl| in_range(ttl, 1, 255), "ttl=1 to ttl=255"),
     ("interface", is_device, "a device's name, such as interface=eth0"),
@@ -44,7 +45,7 @@ const SRT: [Choice; 5] = [
     ("streamid", |id| (1..=512).contains(&id.len()), "1 to 512 characters"),
 ];
 
-/// Why a text does not say where a stream can go, or why the stream can't go there.
+/// Why a text does not name a place where a stream can go, or why the stream can't go there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
     /// Not an address.
@@ -56,7 +57,7 @@ pub enum DestinationError {
     /// No stream key.
     #[error("{0} names no application and stream key; write such as \"{1}\"")]
     Key(String, &'static str),
-    /// A recording in a container that there is not.
+    /// A recording in an unknown container.
     #[error("{0} is not a recording; write \"file:NAME.mkv\", or \"file:NAME.mp4\"")]
     Container(String),
     /// Unknown, or given twice.
@@ -66,23 +67,23 @@ pub enum DestinationError {
         option: String,
         /// The kind of output.
         scheme: &'static str,
-        /// What it knows.
+        /// The options that are known.
         known: String,
     },
-    /// An option with a wrong value, which is not repeated: it may be a secret.
+    /// An option with a wrong value. The value is not repeated: it may be a secret.
     #[error("the value of \"{option}\" will not do; write {instead}")]
     Value {
-        /// Its name.
+        /// The option's name.
         option: &'static str,
-        /// What it may be.
+        /// The values that it may have.
         instead: &'static str,
     },
-    /// What the stream or its link says beside it does not go with an output.
+    /// A key of the stream or of its link does not go with an output.
     #[error("{to} {why}")]
     Conflict {
-        /// Where it was to go.
+        /// The stream's destination.
         to: String,
-        /// Why not, and what to write.
+        /// The reason, and what to write.
         why: &'static str,
     },
 }
@@ -94,7 +95,7 @@ pub struct Destination(Place);
 #[derive(Clone, PartialEq, Eq)]
 enum Place {
     Url(Url),
-    /// The same, and what stands in place of its stream key where it is printed.
+    /// The same, and the text that replaces its stream key where it is printed.
     Keyed(Url, String),
     File(String),
 }
@@ -125,7 +126,7 @@ impl Destination {
         }
     }
 
-    /// The same with the file in this folder, unless it says where it is.
+    /// The same with a relative path of the file resolved in this folder.
     #[must_use]
     pub fn in_folder(self, folder: &Path) -> Self {
         match self.0 {
@@ -136,13 +137,13 @@ impl Destination {
         }
     }
 
-    /// All of an address with its secrets, for who connects. Nothing of it may be printed.
+    /// The whole address with its secrets, for the code that connects. Nothing of it may be printed.
     #[must_use]
     pub fn reveal(&self) -> &str {
         self.url().map_or("", Url::reveal)
     }
 
-    /// What `***` stands for where an address with a stream key is printed.
+    /// The text that `***` replaces where an address with a stream key is printed.
     #[must_use]
     pub fn secret(&self) -> &str {
         match &self.0 {
@@ -151,7 +152,7 @@ impl Destination {
         }
     }
 
-    /// The host, by name or address; empty for what waits for others.
+    /// The host, by name or address; empty for an output that waits for callers.
     #[must_use]
     pub fn host(&self) -> &str {
         self.url().map_or("", |url| url.host_port().0)
@@ -163,7 +164,7 @@ impl Destination {
         self.url().and_then(|url| url.host_port().1?.parse().ok()).unwrap_or(0)
     }
 
-    /// What an option says. It may be a secret.
+    /// The value of an option. It may be a secret.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<String> {
         self.url()?.option(name)
@@ -186,13 +187,13 @@ impl fmt::Debug for Destination {
     }
 }
 
-/// What is printed in place of a stream key.
+/// Printed in place of a stream key.
 const HIDDEN: &str = "***";
 
 /// Reads the address of a server that takes streams by their keys; no error repeats the key.
 fn keyed(text: &str, kind: &Kind) -> Result<Destination, DestinationError> {
     let place = kind.scheme.len() + 3;
-    // The key is what follows the application, which may have secrets of its own behind a `?`.
+    // The key follows the application, which may have secrets of its own after a `?`.
     let mut parts = text[place..].match_indices(['/', '?']).map(|(at, _)| place + at);
     let (host_end, app_end) = (parts.next(), parts.next());
     let key_from = app_end.or(host_end).map_or(text.len(), |at| at + 1);
@@ -207,8 +208,8 @@ fn keyed(text: &str, kind: &Kind) -> Result<Destination, DestinationError> {
     Ok(Destination(Place::Keyed(url, shown)))
 }
 
-/// Reads `to`: the receiver of RTP packets that the engine sends itself; and what carries them, if that is
-/// an output.
+/// Reads `to`: the receiver of RTP packets that the engine sends itself; and the destination, if an
+/// output carries the packets.
 pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), DestinationError> {
     if let Some(path) = text.strip_prefix("file:") {
         let stem = path.strip_suffix(".mkv").or_else(|| path.strip_suffix(".mp4"));
@@ -229,10 +230,10 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
     let address = match receiver_at(text, host_port) {
         Ok(address) if scheme == "rtp" && place == text => return Ok((address, None)),
         Ok(address) => address,
-        // That it is no numeric address of one host is no mistake here.
+        // Not being a numeric address of one host is no mistake here.
         Err(AddressError::NamedHost(_) | AddressError::Malformed(_)) => NONE,
         Err(AddressError::Multicast(_)) => host_port.parse().unwrap_or(NONE),
-        // Who waits for callers need not say at which address of the host.
+        // An output that waits for callers need not name an address of the host.
         Err(AddressError::Unspecified(_)) if waits() => NONE,
         Err(error) => return Err(error.into()),
     };
@@ -274,7 +275,7 @@ impl StreamConfig {
     }
 }
 
-/// Why a stream's output can't carry it on this link, if so; and the key that says it.
+/// Why a stream's output can't carry it on this link, if so; and the key that is to blame.
 pub(super) fn find_conflict(
     stream: &StreamConfig,
     link: &LinkConfig,

@@ -1,6 +1,6 @@
-//! What changes from one node file to another: which streams and links are added, removed, changed in
-//! place or started anew, and which keys need a restart of the node. Pure: both files are checked, and a
-//! node applies the result whole or, if anything needs a restart, not at all.
+//! The changes from one node file to another: which streams and links are added, removed, changed in
+//! place or started anew, and which keys need a restart of the node. Pure: both files are checked, and
+//! a node applies the result whole or, if anything needs a restart, not at all.
 
 use serde::Serialize;
 
@@ -14,22 +14,23 @@ pub struct Difference {
     /// Keys whose change needs a restart: `node.listen`, `link.uplink.placement`. If there are any,
     /// nothing may be applied.
     pub restart: Vec<String>,
-    /// For each link of the new file, what becomes of it.
+    /// For each link of the new file, its step.
     pub links: Vec<Step>,
-    /// Links of the old file that are in no other place of the new one.
+    /// Links of the old file that have no place in the new one.
     pub removed_links: Vec<usize>,
-    /// For each stream of the new file, what becomes of it.
+    /// For each stream of the new file, its step.
     pub streams: Vec<Step>,
     /// Streams of the old file that end.
     pub removed_streams: Vec<usize>,
 }
 
-/// What becomes of a link or a stream of the new file.
+/// How a link or a stream of the new file relates to the old file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is new.
     Added,
-    /// It goes on: counters, sequence numbers, what waits. These of its keys change in place.
+    /// It continues with its counters, sequence numbers and waiting frames. These of its keys change in
+    /// place.
     Kept {
         /// Its place in the old file.
         old: usize,
@@ -43,7 +44,7 @@ pub enum Step {
     },
 }
 
-/// What a reload did, by paths in the file (`stream.lecture`, `link.uplink.rate`).
+/// The effects of a reload, by paths in the file (`stream.lecture`, `link.uplink.rate`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// Links and streams that are new.
@@ -57,7 +58,7 @@ pub struct Applied {
 }
 
 impl Difference {
-    /// What changes from `old` to `new`. O(n log n) for n links and streams.
+    /// The changes from `old` to `new`. O(n log n) for n links and streams.
     #[must_use]
     pub fn new(old: &NodeConfig, new: &NodeConfig) -> Self {
         let mut found = Self { restart: of_node(old, new), ..Self::default() };
@@ -98,7 +99,7 @@ impl Difference {
         found
     }
 
-    /// What it does, by paths, once it is applied.
+    /// The effects of the change, by paths, for a report once it is applied.
     #[must_use]
     pub fn applied(&self, old: &NodeConfig, new: &NodeConfig) -> Applied {
         let link = |link: &LinkConfig| format!("link.{}", link.name);
@@ -150,7 +151,7 @@ impl Difference {
         let moved = old_link.name != link.name;
         let (mut in_place, mut anew) = stream_keys(before, stream);
         if link.placement == Placement::Kernel {
-            // What its disciplines keep of weights is not followed.
+            // The state that the disciplines derive from weights is not updated.
             anew.extend(in_place.extract_if(.., |key| *key == "weight"));
         }
         in_place.extend(stream.spec.shown.changed(&before.spec.shown));
@@ -170,7 +171,7 @@ impl Difference {
     }
 }
 
-/// Whether a stream can leave its link while that runs.
+/// Whether a stream can leave its link while the link runs.
 fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
     link.placement != Placement::Kernel && stream.stack.is_none()
 }
@@ -180,8 +181,8 @@ const fn is_exclusive(source: &SourceUri) -> bool {
     matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera { .. })
 }
 
-/// Of each of some groups of keys those that differ in two values of a type. All its fields are named, in a group or
-/// as left out, so that a new one does not compile until it is judged here.
+/// For each group of keys, those that differ between two values of a type. Every field is named, in a
+/// group or as left out, so that a new field does not compile until it is classified here.
 macro_rules! changed {
     ($old:ident, $new:ident: $type:ident but $left_out:tt, $([$($key:literal = $($field:ident)|+),*]),*) => {{
         changed!(@names $new, $type, $left_out, $($($($field)+)*)*);
@@ -236,7 +237,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["sdp" = sdp], ["source" = source, "stack" = stack, "thumbnail" = thumbnail]);
     let from_media = spec.period_from_media && was.period_from_media;
     let period = !from_media && spec.declared_period() != was.declared_period();
-    // Whatever else a spec may have: a key that is not named here starts the stream anew.
+    // Any other field of a spec: a key that is not named here starts the stream anew.
     let named = Spec {
         contract: spec.contract,
         period_from_media: spec.period_from_media,
@@ -269,7 +270,7 @@ mod tests {
         [stream.b]\nlink = \"up\"\nsource = \"rtp://127.0.0.1:6000?encoding=H264\"\nto = \"rtp://127.0.0.1:5002\"\n\
         [stream.c]\nlink = \"down\"\nsource = \"test:audio\"\nto = \"rtp://127.0.0.1:5004\"\n";
 
-    /// What a change of the file does, and what needs a restart.
+    /// The effects of a change of the file, and the keys that need a restart.
     fn of(old: &str, new: &str) -> (Applied, Vec<String>) {
         let read = |text| parse(text, "x.toml").unwrap_or_else(|errors| panic!("{errors}")).config;
         let (old, new) = (read(old), read(new));
@@ -304,14 +305,14 @@ mod tests {
             (applied.changed, restart.len()),
             (vec!["link.up.rate".into(), "link.up.catch_up".into()], 0)
         );
-        // What is only shown changes under every placement.
+        // Keys that are only displayed change under every placement.
         let by = |label| {
             let file = FILE.replacen("6 Mbit/s\"", "6 Mbit/s\"\nplacement = \"coprocessor\"", 1);
             file.replacen("5000\"", &format!("5000\"\nlabel = \"{label}\""), 1)
         };
         let (applied, restart) = of(&by("Hall"), &by("Stage"));
         assert_eq!((applied.changed, restart.len()), (vec!["stream.a.label".into()], 0));
-        // A queue that follows from the rate is no key that changes.
+        // A queue size that follows from the rate is not a changed key.
         let fifo = |rate| {
             FILE.replacen("6 Mbit/s\"", &format!("{rate} Mbit/s\"\ndiscipline = \"fifo\""), 1)
         };
@@ -368,7 +369,7 @@ mod tests {
             ),
             ["link.up.mtu", "link.up.placement"]
         );
-        // It would listen where it listens already.
+        // The new stream would listen where the old one still listens.
         assert_eq!(restart("5002", "5012"), ["stream.b.to"]);
         assert_eq!(
             restart("5000\"", "5000\"\nstack = \"ui | unreliable | frag(1400) | net\""),

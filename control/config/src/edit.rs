@@ -1,5 +1,5 @@
-//! Changes of single keys of a node file, its comments and their order kept: what `selvedge check`
-//! proposes, and what was set while a node ran and is to be written back.
+//! Changes of single keys of a node file that keep its comments and their order: the proposals of
+//! `selvedge check`, and the values that were set while a node ran and are to be written back.
 
 use std::fmt;
 
@@ -54,21 +54,21 @@ impl fmt::Display for Change {
 /// Why a file can't be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// It is no TOML.
+    /// It is not TOML.
     #[error("the file is no TOML any more: {0}")]
     Syntax(String),
     /// It has no such table.
     #[error("the file has no table for \"{0}\"; reload it first")]
     NoTable(String),
-    /// With the changes it would be wrong.
+    /// The changes would make it wrong.
     #[error("the changed file would be wrong: {0}")]
     Wrong(#[from] ConfigErrors),
 }
 
-/// A node file with these changes. Comments, blank lines and the order of all else stay.
+/// A node file with these changes. Comments, blank lines and the order of everything else stay.
 ///
 /// # Errors
-/// [`EditError`]; the result is a right node file or none.
+/// [`EditError`]; the result is always a valid node file.
 pub fn edited(text: &str, file_name: &str, changes: &[Change]) -> Result<String, EditError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| EditError::Syntax(error.to_string()))?;
@@ -85,7 +85,7 @@ pub fn edited(text: &str, file_name: &str, changes: &[Change]) -> Result<String,
             Value::Integer(number) => toml_edit::Value::from(*number),
         };
         if let Some(old) = table.get_mut(last).and_then(Item::as_value_mut) {
-            // A comment behind it on its line is the old value's.
+            // A comment after the value on its line belongs to the old value.
             *new.decor_mut() = old.decor().clone();
             *old = new;
         } else {

@@ -10,11 +10,11 @@ use super::{ConfigFault, Position, SourceMap};
 /// A mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where.
+    /// Its place.
     pub at: Position,
     /// The path of the key (`link.uplink.rate`); empty for the file as a whole.
     pub key: String,
-    /// What is wrong.
+    /// The mistake.
     pub mistake: ConfigFault,
 }
 
@@ -41,8 +41,8 @@ impl Serialize for ConfigError {
     }
 }
 
-/// All that was found wrong with one file, in the order of its lines, the first
-/// [`ConfigErrors::MOST`] with their texts and the others as a number.
+/// All mistakes that were found in one file, in the order of its lines: the first
+/// [`ConfigErrors::MOST`] with their texts, the others as a count.
 ///
 /// Serialises as `{"file": ..., "errors": [...], "omitted": 0}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,7 +62,7 @@ impl ConfigErrors {
         Self { file: file_name.to_owned(), errors: Vec::new(), omitted: 0 }
     }
 
-    /// Adds a mistake at a place; counts it only, if [`ConfigErrors::MOST`] are kept already.
+    /// Adds a mistake at a place; only counts it if [`ConfigErrors::MOST`] are kept already.
     pub fn push(&mut self, at: Position, key: &str, mistake: ConfigFault) {
         if self.is_full() {
             self.omitted += 1;

@@ -1,8 +1,9 @@
-//! Whether what a node file asks for can be at all, and which changes of the file would make it so.
+//! Whether a link can carry what a node file requires of it, and which changes of the file would make
+//! it possible.
 //!
-//! The file comes from [`parse`](crate::parse), what is known of the media from the caller, who looked
-//! at them; what does not fit goes to `selvedge check` and `selvedge run`. Every remedy has passed the
-//! same test as the file itself before it is named. The load is admission's (West and Poellabauer, RTSS
+//! The file comes from [`parse`](crate::parse); the facts about the media come from the caller, which
+//! inspected them. Misfits go to `selvedge check` and `selvedge run`. Every remedy has passed the same
+//! test as the file itself before it is proposed. The load is admission's (West and Poellabauer, RTSS
 //! 2000); a frame passes if the link alone carries it within its delay.
 
 use std::cmp::Ordering;
@@ -16,21 +17,21 @@ use serde::Serialize;
 use super::edit::Change;
 use super::{LinkConfig, NodeConfig, StreamConfig};
 
-/// What selection keeps free before a deadline, beside one packet's time.
+/// The time that selection keeps free before a deadline, beside one packet's time.
 const GUARD: Duration = Duration::from_millis(2);
-/// The window that a stream with one shorter than two frames is offered is out of so many.
+/// The `y` of the window that is proposed for a stream whose `y` is below two frames.
 const WINDOW_OF: u16 = 10;
 /// Steps by which the windows of all streams are widened together.
 const STEPS: u16 = 20;
 /// Streams that are tried one by one for a wider window.
 const TRIED: usize = 64;
-/// What keys of a node file take at most.
+/// The largest values that keys of a node file take.
 const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 const DELAY_MAX: Duration = Duration::from_secs(600);
 const POOL_MAX: Bytes = Bytes(1_000_000_000);
 const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
 
-/// What is known of a stream's frames before it runs.
+/// The facts known about a stream's frames before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Their mean size, headers included.
@@ -52,10 +53,10 @@ pub struct Shortfall {
     need: Need,
 }
 
-/// What it takes beyond what there is; streams are numbered as in their [`Case`].
+/// A need beyond what the link provides; streams are numbered as in their [`Case`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// A faster link, or wider windows: what must be served exceeds the link.
+    /// A faster link, or wider windows: the load that must be served exceeds the link.
     Load,
     /// A stream's delay in which its largest frame can pass, even with the link to itself.
     Delay(usize, Duration),
@@ -65,28 +66,28 @@ enum Need {
     Queue(Bytes),
 }
 
-/// A link that can't do what is asked of it.
+/// A link that can't meet its requirements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Misfit {
     /// The link.
     pub link: String,
     /// All that is wrong; at least one.
     pub shortfalls: Vec<Shortfall>,
-    /// What would do: all changes of any one of these lists, at least one change in each.
+    /// Remedies: all changes of any one of these lists suffice; at least one change in each.
     pub remedies: Vec<Vec<Change>>,
 }
 
-/// Something to know of a stream before it runs, for people.
+/// A remark for people on a stream before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
     /// The stream.
     pub stream: String,
-    /// What there is to know.
+    /// The remark.
     pub text: String,
 }
 
-/// The links that can't do what is asked of them; `offers` are in the order of the streams. Streams of
-/// which nothing is known are left out: what remains must fit in any case.
+/// The links that can't meet their requirements; `offers` are in the order of the streams. Streams
+/// about which nothing is known are left out: the others must fit in any case.
 #[must_use]
 pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
     let of_link = |(index, link): (usize, &LinkConfig)| {
@@ -103,7 +104,7 @@ pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
     node.links.iter().enumerate().filter_map(of_link).collect()
 }
 
-/// The streams of which something is not known before they run.
+/// The streams about which something is not known before they run.
 #[must_use]
 pub fn unknown(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Remark> {
     let of_stream = |(stream, offer): (&StreamConfig, &Option<Offer>)| {
@@ -153,8 +154,8 @@ impl Case {
         Policy::of(self.link.discipline).unwrap_or(Policy::Fifo)
     }
 
-    /// What must be served: how it compares with the link, and in hundredths of a per cent. `None`
-    /// where numbers are out of the test's range, such as media of one frame.
+    /// The load that must be served: how it compares with the link, and in hundredths of a per cent.
+    /// `None` where numbers are out of the test's range, such as media of one frame.
     fn load(&self) -> Option<(Option<Ordering>, u64)> {
         let load = |known: &Known| Load {
             contract: known.contract,
@@ -173,7 +174,7 @@ impl Case {
             .is_some_and(|(to_one, _)| !matches!(to_one, Some(Ordering::Less | Ordering::Equal)))
     }
 
-    /// What a frame takes of the link at most, if nothing of its own stream is before it.
+    /// The longest time that a frame occupies the link, if nothing of its own stream is before it.
     fn takes(&self, frame: Bytes) -> Duration {
         (frame + self.link.mtu) / self.link.rate + GUARD
     }
@@ -231,8 +232,8 @@ impl Case {
         found
     }
 
-    /// A rate that bears the load and on which every frame passes whose delay leaves time for it, if
-    /// a higher one is of use. Halved for, to two digits.
+    /// A rate that bears the load and on which every frame passes whose delay leaves time for it, if a
+    /// higher rate helps. Found by bisection, to two digits.
     fn sufficient_rate(&self) -> Option<Bitrate> {
         let passes = |case: &Self, known: &Known| {
             let largest = known.offer.largest.unwrap_or_default();
@@ -258,8 +259,8 @@ impl Case {
         Some(Bitrate(two_digits(high)))
     }
 
-    /// The link with wider windows, where they count: that of one stream, else those of all that may
-    /// lose anything at all.
+    /// The link with wider windows, where they count: the window of one stream, else the windows of all
+    /// streams that may lose anything at all.
     fn wider_windows(&self) -> Option<(Self, Vec<Change>)> {
         if !self.policy().counts_windows() {
             return None;
@@ -289,8 +290,8 @@ impl Case {
         (!case.is_overloaded()).then_some((case, changes))
     }
 
-    /// These changes and what else it takes, at this rate and with these windows: longer delays and
-    /// more room for large frames. `None` if that is not enough.
+    /// These changes and the others that are needed at this rate and with these windows: longer delays
+    /// and more room for large frames. `None` if that is not enough.
     fn mended(mut self, mut changes: Vec<Change>) -> Option<Vec<Change>> {
         for Shortfall { key, need, .. } in self.shortfalls() {
             match need {
@@ -338,7 +339,7 @@ fn two_digits(n: u64) -> u64 {
 }
 
 impl fmt::Display for Misfit {
-    /// `set A = "x" and B = "y", or C = "z"`; without remedies that there are none.
+    /// `set A = "x" and B = "y", or C = "z"`; without remedies, a text that there are none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = |changes: &Vec<Change>| {
             changes.iter().map(Change::to_string).collect::<Vec<_>>().join(" and ")
@@ -445,7 +446,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every remedy, written into the file, does what it is for.
+        /// Every remedy, written into the file, removes the misfit.
         #[test]
         fn remedies_hold(
             rates in prop::collection::vec(1_u64..5_000, 1..4),

@@ -1,7 +1,7 @@
-//! A node as its file describes it, once checked: only values that make sense.
+//! A node as its file describes it, once checked: only valid values.
 //!
-//! [`parse`] makes it of the text of a TOML file and reads no other; what needs a look at the
-//! machine (is there such a file, such a device) is for the caller, who says it of the right line
+//! [`parse`] makes it from the text of a TOML file and reads no other file. The caller checks what
+//! depends on the machine (whether a file or a device exists), and reports errors at the right line
 //! with [`ConfigErrors::push_key`] and the [`SourceMap`].
 
 mod address;
@@ -71,18 +71,19 @@ pub struct NodeConfig {
 pub struct LinkConfig {
     /// The table's name.
     pub name: String,
-    /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included.
+    /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP
+    /// headers included.
     pub rate: Bitrate,
     /// `discipline`, default `dwcs`.
     pub discipline: Discipline,
-    /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
-    /// be on time, so that the rest is.
+    /// `selection`, default true (false for `fifo`): drop early the frames that can't be decoded or
+    /// can't be on time, so that the others are.
     pub selection: bool,
-    /// `burst`, default one packet of `mtu`: what may be sent at once; `mtu` to 64 MB.
+    /// `burst`, default one packet of `mtu`: the bytes that may be sent at once; `mtu` to 64 MB.
     pub burst: Bytes,
-    /// `catch_up`, 0 B to 64 MB: how much of what late wake-ups missed while frames waited is sent
-    /// afterwards. Default (`None`): the larger of two packets of `mtu` and 20 ms of the rate, but at
-    /// most what the rate carries in a tenth of the shortest `delay`.
+    /// `catch_up`, 0 B to 64 MB: how many of the bytes that late wake-ups missed while frames waited
+    /// are sent afterwards. Default (`None`): the larger of two packets of `mtu` and 20 ms of the rate,
+    /// but at most what the rate carries in a tenth of the shortest `delay`.
     pub catch_up: Option<Bytes>,
     /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
     pub mtu: Bytes,
@@ -90,8 +91,8 @@ pub struct LinkConfig {
     /// dropped on arrival. Default: none for selection (rings bound it); without, 250 ms of the rate, the
     /// usual size of a router's buffer (Villamizar and Song, 1994), at least one `mtu`.
     pub queue: Option<Bytes>,
-    /// `[link.NAME.tree.NODE]` and `remap`, for `hwfq`: what streams hang below. Default: the link
-    /// alone, shared exactly.
+    /// `[link.NAME.tree.NODE]` and `remap`, for `hwfq`: the tree below which streams hang. Default: the
+    /// link alone, shared exactly.
     pub tree: Tree,
     /// The names of the tree's nodes, in its order: parents before children.
     pub nodes: Vec<String>,
@@ -107,15 +108,15 @@ pub struct LinkConfig {
     /// `device`, for `kernel`: the device that gets the scheduler. `None`: the one by which the
     /// streams' packets leave.
     pub device: Option<String>,
-    /// `stack`: what carries the packets of its streams, where they don't say so themselves.
-    /// `None`: plain RTP.
+    /// `stack`: the protocol stack that carries the packets of its streams, where they name none
+    /// themselves. `None`: plain RTP.
     pub stack: Option<Composition>,
-    /// `secret`: a file with what nodes and receivers of its stacks must share, 64 hexadecimal
-    /// digits. `None`: anyone's key is taken.
+    /// `secret`: a file with the secret that nodes and receivers of its stacks must share, 64
+    /// hexadecimal digits. `None`: any peer's key is accepted.
     pub secret: Option<String>,
     /// `key`: a file with this end's static key, instead of a secret.
     pub key: Option<String>,
-    /// `peer`: with `key`, the name of the receiver among its peers; of one the only one.
+    /// `peer`: with `key`, the name of the receiver among its peers; not needed if there is only one.
     pub peer: Option<String>,
 }
 
@@ -124,7 +125,7 @@ selvedge_units::named! {
     /// kernel does not have it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Sending {
-        /// The best that is known to do: `gso`.
+        /// The fastest way known to work: `gso`.
         #[default]
         Auto = "auto",
         /// Many packets by one call.
@@ -153,7 +154,7 @@ selvedge_units::named! {
 }
 
 impl LinkConfig {
-    /// Whether its stacks seal all that they send and take.
+    /// Whether its stacks seal all that they send and accept only sealed data.
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         self.secret.is_some() || self.key.is_some()
@@ -188,7 +189,7 @@ impl LinkConfig {
         }
     }
 
-    /// What `queue` is where the file leaves it out.
+    /// The value of `queue` where the file leaves it out.
     #[must_use]
     pub fn default_queue(rate: Bitrate, mtu: Bytes, selection: bool) -> Option<Bytes> {
         let quarter_second = rate * Duration::from_millis(250);
@@ -199,7 +200,7 @@ impl LinkConfig {
 /// A stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
-    /// What the link is asked for: name, receiver, contract, room.
+    /// The requirements on the link: name, receiver, contract, room.
     pub spec: Spec,
     /// `source`, required.
     pub source: SourceUri,
@@ -209,9 +210,9 @@ pub struct StreamConfig {
     pub sdp: Option<String>,
     /// `thumbnail`, default true.
     pub thumbnail: bool,
-    /// `stack`, or the link's: what carries its packets. `None`: plain RTP.
+    /// `stack`, or the link's: the protocol stack that carries its packets. `None`: plain RTP.
     pub stack: Option<Composition>,
-    /// `to`, unless it is the numeric RTP address in `spec`: what carries its packets there.
+    /// `to`, unless it is the numeric RTP address in `spec`: the output that carries its packets there.
     pub output: Option<Destination>,
 }
 
@@ -240,7 +241,7 @@ impl StreamConfig {
     }
 }
 
-/// What is wanted of a file.
+/// The part of a file that is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilePart {
     /// The first video, else the first sound, as it is encoded.
@@ -262,14 +263,14 @@ pub enum SourceUri {
         path: String,
         /// Begin again at the end.
         repeat: bool,
-        /// What of it.
+        /// The part that is wanted.
         part: FilePart,
     },
     /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
     /// `rate=25` (1 to 240 frames per second), `size=320x240` (even, 16 to 4096; not for audio)
     /// joined by `&`.
     Test {
-        /// What stands behind `test:`.
+        /// The text after `test:`.
         what: String,
     },
     /// `rtp://HOST:PORT?encoding=H264&clock=90000&pt=96`: packets that arrive at this port.
@@ -282,10 +283,11 @@ pub enum SourceUri {
         clock: u32,
         /// `pt`, the payload type; `None`: any.
         payload_type: Option<u8>,
-        /// The key `from` of the stream: whose packets alone count; `None`: anybody's.
+        /// The key `from` of the stream: only packets of this sender count; `None`: those of any
+        /// sender.
         from: Option<IpAddr>,
     },
-    /// `sdp:PATH`: packets that arrive as a session description says, of its first video, else its
+    /// `sdp:PATH`: packets that arrive as a session description states, of its first video, else its
     /// first sound.
     Sdp {
         /// The path, relative to the node file's folder.
@@ -293,10 +295,10 @@ pub enum SourceUri {
         /// As for packets that arrive at a port.
         from: Option<IpAddr>,
     },
-    /// `rtsp://`, `srt://`, `rtmp://`: a camera or server that is connected to; `udp://`:
-    /// an MPEG transport stream that arrives.
+    /// `rtsp://`, `srt://`, `rtmp://`: a camera or server to connect to; `udp://`: an MPEG transport
+    /// stream that arrives.
     Network {
-        /// Where.
+        /// Its address.
         url: Url,
     },
     /// `camera:DEVICE`, a path such as `camera:/dev/video0`.
@@ -304,8 +306,8 @@ pub enum SourceUri {
         /// The device.
         device: String,
     },
-    /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: what `selvedge play
-    /// --record` wrote.
+    /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: a recording that `selvedge
+    /// play --record` wrote.
     Record {
         /// The path, relative to the node file's folder.
         path: String,

@@ -21,7 +21,7 @@ const REMAP_MIN: Duration = Duration::from_micros(100);
 const REMAP_MAX: Duration = Duration::from_secs(60);
 const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
 
-/// A link; `None` if it has no sound rate, which has been reported.
+/// A link; `None` if it has no valid rate, which has been reported.
 pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
     reader.refuse_unknown(section, KNOWN);
     let rate = rate(reader, section);
@@ -30,7 +30,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let discipline = named.unwrap_or_default();
     let selection = reader.flag(section, "selection");
     let mtu = reader.quantity(section, "mtu", MTU_MIN..=MTU_MAX, "1500 B");
-    // One packet must fit; where the packet's size is wrong itself, that is enough said.
+    // One packet must fit; a wrong packet size has already been reported.
     let packet = match mtu {
         Some(mtu) => mtu,
         None if section.has("mtu") => MTU_MIN,
@@ -41,7 +41,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let queue = reader.quantity(section, "queue", packet..=QUEUE_MAX, "100 kB");
     let remap = reader.quantity(section, "remap", REMAP_MIN..=REMAP_MAX, "10 ms");
     let (nodes, names) = tree::read(reader, section);
-    // Where the discipline is wrong itself, that is enough said.
+    // A wrong discipline has already been reported.
     let known = !section.has("discipline") || named.is_some();
     if known && discipline != Discipline::Hwfq {
         for key in ["tree", "remap"] {
@@ -99,14 +99,14 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     Some(link)
 }
 
-/// What the kernel's programs do not do.
+/// Refuses the features that the kernel's programs lack.
 fn refuse_in_kernel<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
     nodes: usize,
     selection: Option<bool>,
 ) {
-    // As many as `bpf/slots.h` has room for, the link not counted in.
+    // The room of `bpf/slots.h`, without the link itself.
     const NODES_MAX: usize = 255;
     if nodes > NODES_MAX
         && let Some(entry) = reader.entry(section, "tree")

@@ -1,4 +1,4 @@
-//! What can be wrong with a node file. Each text says what is wrong, and what to write instead.
+//! The mistakes of a node file. Each text states what is wrong, and what to write instead.
 
 use std::net::SocketAddr;
 
@@ -17,10 +17,10 @@ pub enum ConfigFault {
     Syntax {
         /// The parser's words.
         what: String,
-        /// What to write, where that can be told.
+        /// What to write, where that can be derived.
         hint: Option<String>,
     },
-    /// No sender that a source can keep to.
+    /// Not a sender that this source can be restricted to.
     #[error(
         "{0} is not whom this source can keep to; write the sender's numeric address, such as \
          \"192.0.2.7\", beside a source rtp:// or sdp:"
@@ -34,7 +34,7 @@ pub enum ConfigFault {
         /// The longest that is read.
         most: usize,
     },
-    /// A key or a table is there twice.
+    /// A key or a table is given twice.
     #[error("{}; {}", twice(*.first), keep(*.table))]
     Twice {
         /// The line of the first, if it could be found.
@@ -45,13 +45,13 @@ pub enum ConfigFault {
     /// A table that nothing reads.
     #[error("unknown table; {}", meant(*.nearest, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
     UnknownTable {
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
     },
     /// A key that nothing reads.
     #[error("unknown key; {}", meant(*.nearest, .known))]
     UnknownKey {
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
         /// All keys that could stand here.
         known: &'static [&'static str],
@@ -65,9 +65,9 @@ pub enum ConfigFault {
     /// A value of another type.
     #[error("{found} stands where {wanted} is needed; write {example}")]
     WrongType {
-        /// What stands there.
+        /// The type that stands there.
         found: &'static str,
-        /// What should.
+        /// The type that should stand there.
         wanted: &'static str,
         /// A correct example.
         example: &'static str,
@@ -91,7 +91,7 @@ pub enum ConfigFault {
     /// Not a window.
     #[error("{0}")]
     Window(WindowError),
-    /// A table of windows by kind that says nothing.
+    /// A table of windows by kind that is empty.
     #[error("the table names no kind of frame; write {{ I = \"0/1\", P = \"1/8\", B = \"1/2\" }}")]
     NoKinds,
     /// A value that is too small or too large.
@@ -117,7 +117,7 @@ pub enum ConfigFault {
     Choice {
         /// The word, quoted.
         value: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
         /// All words that could stand here.
         choices: &'static [&'static str],
@@ -137,7 +137,7 @@ pub enum ConfigFault {
         count: usize,
         /// `link` or `stream`.
         what: &'static str,
-        /// How many may be.
+        /// The most that are allowed.
         most: usize,
     },
     /// A name with other characters, or none, or too many.
@@ -146,12 +146,12 @@ pub enum ConfigFault {
         /// The name, quoted.
         name: String,
     },
-    /// A stream names a link that is not there.
+    /// A stream names an unknown link.
     #[error("no link is named {name}; {}", link(.nearest.as_deref(), .links))]
     NoSuchLink {
         /// The name, quoted.
         name: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<String>,
         /// The links there are, the first few.
         links: Vec<String>,
@@ -162,7 +162,7 @@ pub enum ConfigFault {
         /// The links there are, the first few.
         links: Vec<String>,
     },
-    /// A tree, or what belongs to one, on a link that is not shared by one.
+    /// A tree, or a key that belongs to one, on a link that is not shared by a tree.
     #[error(
         "is for hwfq, and this link's discipline is {discipline}; \
          write discipline = \"hwfq\", or leave this out"
@@ -179,7 +179,7 @@ pub enum ConfigFault {
     TooManyNodes {
         /// How many there are.
         count: usize,
-        /// How many may be.
+        /// The most that are allowed.
         most: usize,
     },
     /// A node or a stream hangs below a node that the link's tree does not have.
@@ -187,7 +187,7 @@ pub enum ConfigFault {
     NoSuchNode {
         /// The name, quoted.
         name: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<String>,
         /// The nodes there are, the first few.
         nodes: Vec<String>,
@@ -236,10 +236,10 @@ pub enum ConfigFault {
         other: String,
         /// Its line.
         line: u32,
-        /// What is wrong, and what to write.
+        /// The reason, and what to write.
         why: &'static str,
     },
-    /// A stream would receive what it sends.
+    /// A stream would receive its own packets.
     #[error("the stream would send to {0}, where it listens; write the address of a receiver")]
     Loop(SocketAddr),
     /// Anyone could reach the node.
@@ -254,10 +254,10 @@ pub enum ConfigFault {
     /// Not a token. The text does not repeat it.
     #[error(transparent)]
     Token(TokenError),
-    /// Nobody could control the node.
+    /// A view token without a token: nobody could control the node.
     #[error("is for those who may only look; write token = beside it, or leave it out")]
     ViewTokenAlone,
-    /// Who may look could control as well.
+    /// The two tokens are the same: anybody who may look could control as well.
     #[error("is the same as token; write another one, as openssl rand -hex 16 makes")]
     ViewTokenSame,
     /// Not a path.
@@ -276,7 +276,7 @@ pub enum ConfigFault {
         /// The text, quoted.
         value: String,
     },
-    /// A key of coprocessors on a link that has none.
+    /// A key for coprocessors on a link without one.
     #[error(
         "is for links in a coprocessor; write placement = \"coprocessor\" beside it, or leave it out"
     )]
@@ -287,13 +287,13 @@ pub enum ConfigFault {
         /// The text, quoted.
         value: String,
     },
-    /// A key of links in the kernel on another.
+    /// A key for links in the kernel on another link.
     #[error("is for links in the kernel; write placement = \"kernel\" beside it, or leave it out")]
     NeedsKernel,
-    /// What the kernel's placement does not have.
+    /// A feature that the kernel's placement lacks.
     #[error("the kernel does not have {what}; leave this out, or placement = \"kernel\"")]
     NotInKernel {
-        /// What it is.
+        /// The feature.
         what: &'static str,
     },
     /// Windows by kind of frame, in the kernel.
@@ -307,7 +307,7 @@ pub enum ConfigFault {
         /// Its length.
         len: usize,
     },
-    /// The coprocessor is to read what only the node can.
+    /// The coprocessor is to read a source that only the node can read.
     #[error(
         "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{link}\""
     )]
@@ -327,28 +327,28 @@ pub enum ConfigFault {
         /// The link's placement.
         placement: &'static str,
     },
-    /// A link has two ways to prove who it is.
+    /// A link has two ways to prove its identity.
     #[error("a secret and a key; use one of them")]
     SecretAndKey,
-    /// An SDP file would tell receivers of packets that never come as such.
+    /// An SDP file that would announce plain RTP to receivers, although a stack carries the packets.
     #[error(
         "an SDP file is for receivers of plain RTP, and a stack carries this stream; \
          leave sdp out, or write stack = \"none\""
     )]
     SdpOfStack,
-    /// A stack that leaves too little.
+    /// A stack that leaves too little room for a packet.
     #[error(
         "the stack leaves {room} of a datagram for a packet, {least} are needed; \
          write a larger frag, or a larger mtu for the link"
     )]
     StackRoom {
-        /// What it leaves.
+        /// The room that it leaves.
         room: Bytes,
-        /// What is needed.
+        /// The room that is needed.
         least: Bytes,
     },
-    /// Sound in the file, but not on this machine: no such file, no such device. The text says
-    /// what is wrong and what to write instead.
+    /// Valid in the file, but not on this machine: no such file, no such device. The text states what
+    /// is wrong and what to write instead.
     #[error("{0}")]
     Machine(String),
 }

@@ -1,5 +1,5 @@
-//! `[node]` without its name: where a node's page, API and metrics are served, by which tokens clients
-//! come in, and whether by TLS.
+//! `[node]` without its name: where a node's page, API and metrics are served, which tokens admit
+//! clients, and whether TLS is used.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) const KNOWN: &[&str] =
     &["name", "listen", "token", "view_token", "tls", "connections_per_address"];
 /// Keys of `[node] tls`, where it is a table.
 const TLS_KNOWN: &[&str] = &["certificate", "key"];
-/// The most connections of one address: all that the server of the page takes.
+/// The most connections of one address: all that the server of the page accepts.
 const CONNECTIONS_MAX: u16 = 128;
 
 /// How the page, the API and the metrics are served.
@@ -22,9 +22,10 @@ const CONNECTIONS_MAX: u16 = 128;
 pub struct PageConfig {
     /// `listen`, default `127.0.0.1:7700`.
     pub listen: SocketAddr,
-    /// `token`: who has it may see and change all. Required when `listen` is not a loopback address.
+    /// `token`: its holders may see and change all. Required when `listen` is not a loopback address.
     pub token: Option<Token>,
-    /// `view_token`: who has it may see all and change nothing. Only beside `token`, and another one.
+    /// `view_token`: its holders may see all and change nothing. Only beside `token`, and a different
+    /// text.
     pub view_token: Option<Token>,
     /// `tls`, default `auto` when `listen` is not a loopback address, otherwise `off`.
     pub tls: Tls,
@@ -45,7 +46,7 @@ impl Default for PageConfig {
 }
 
 impl PageConfig {
-    /// The same, with paths that lead from `base`, the folder of the node file.
+    /// The same, with paths resolved from `base`, the folder of the node file.
     #[must_use]
     pub fn based_at(mut self, base: &Path) -> Self {
         if let Tls::Files { certificate, key } = &mut self.tls {
@@ -55,7 +56,7 @@ impl PageConfig {
         self
     }
 
-    /// The address of the page, as a browser takes it.
+    /// The address of the page, as a browser accepts it.
     #[must_use]
     pub fn url(&self, at: SocketAddr) -> String {
         let scheme = if self.tls == Tls::Off { "http" } else { "https" };

@@ -26,17 +26,17 @@ impl fmt::Display for Position {
     }
 }
 
-/// Where each key of a node file stands, so that what is found out later (no such file, no such
-/// device) can be said of its line.
+/// Where each key of a node file stands, so that later findings (no such file, no such device) can be
+/// reported at its line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceMap {
     places: BTreeMap<String, Position>,
 }
 
 impl SourceMap {
-    /// Where the value of a key stands, by its path (`stream.lecture.source`). A key that the
-    /// file leaves out is answered by the table that it would be in; `None` if there is no such
-    /// table either. O(log n).
+    /// Where the value of a key stands, by its path (`stream.lecture.source`). For a key that the file
+    /// leaves out, the place of the table that it would be in; `None` if there is no such table either.
+    /// O(log n).
     #[must_use]
     pub fn at(&self, key_path: &str) -> Option<Position> {
         let mut path = key_path;

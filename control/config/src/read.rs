@@ -1,4 +1,4 @@
-//! A whole node file: its tables, and what must hold between them.
+//! A whole node file: its tables, and the rules that hold between them.
 
 use std::collections::HashMap;
 
@@ -30,16 +30,16 @@ const STREAM_EXAMPLE: &str = "[stream.lecture] with source and to";
 /// A node file, read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// What it says.
+    /// Its contents.
     pub config: NodeConfig,
-    /// Where it says it.
+    /// The places of its keys.
     pub map: SourceMap,
 }
 
 /// Reads the text of a node file. `file_name` is for messages only. O(length of the text).
 ///
 /// # Errors
-/// All mistakes that were found; nothing of the file holds then.
+/// All mistakes that were found; the file is then not valid at all.
 pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
     let mut errors = ConfigErrors::new(file_name);
     if text.len() > LONGEST_FILE {
@@ -127,8 +127,8 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, PageConfi
     (name.unwrap_or_else(default_name), page::read(reader, &section))
 }
 
-/// The tables `[link.NAME]` or `[stream.NAME]`, in the order of the file. That there are none, or
-/// too many, or that a name won't do, is reported.
+/// The tables `[link.NAME]` or `[stream.NAME]`, in the order of the file. Reports a lack of tables, too
+/// many of them, and names that are not allowed.
 fn named<'t>(
     reader: &mut Reader<'t>,
     root: &Section<'t>,
@@ -138,7 +138,7 @@ fn named<'t>(
 ) -> Vec<Section<'t>> {
     let absent = ConfigFault::NoTable { what, example };
     if !root.has(what) {
-        // If the table's own name is mistyped, that has been said.
+        // A mistyped name of the table itself has been reported.
         let misspelt = |name: &str| name.to_lowercase().trim_end_matches('s') == what;
         if !root.in_order().iter().any(|(name, _)| misspelt(name)) {
             reader.report(0, what, absent);
@@ -161,8 +161,8 @@ fn named<'t>(
     tables
 }
 
-/// Two streams must not send to one address but as picture and sound of one output, listen at one, or write
-/// one file; none may feed itself.
+/// Refuses two streams that send to one address, unless they are picture and sound of one output; that
+/// listen at one address; or that write one file. Refuses a stream that feeds itself.
 fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s StreamConfig>) {
     let mut receivers = TakenName { used: "sent to by", key: "to", by: HashMap::new() };
     let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };

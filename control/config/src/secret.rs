@@ -1,16 +1,16 @@
-//! Keeping logins out of what is printed: addresses and launch lines from node files pass here on
-//! their way to logs, errors, the page, metrics and JSON.
+//! Keeps logins out of printed text: addresses and launch lines from node files pass here on their way
+//! to logs, errors, the page, metrics and JSON.
 
-/// Options whose values are nobody's business, as they end before the `=`.
+/// Options whose values are secret, as they end before the `=`.
 #[rustfmt::skip]
 const SECRET: [&str; 11] = [
     "user", "user-id", "username", "password", "passwd", "passphrase", "streamid", "pwd", "pw", "token", "key",
 ];
-/// What stands in their place.
+/// Printed in their place.
 const HIDDEN: &str = "***";
 
-/// The text without logins: what stands between `://` and `@`, and the values of options such as
-/// `password=` and `passphrase=`. What has been hidden once stays as it is. Linear in the text.
+/// The text without logins: those between `://` and `@`, and the values of options such as `password=`
+/// and `passphrase=`. A value that has been hidden once stays as it is. Linear in the text.
 #[must_use]
 pub fn redacted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -40,7 +40,7 @@ fn ends_word(c: char) -> bool {
     c.is_whitespace() || "\"'!<>".contains(c)
 }
 
-/// Whether the text ends in the name of an option that is not to be seen.
+/// Whether the text ends in the name of an option with a secret value.
 fn names_secret(text: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let name = text.rsplit(|c: char| !is_name(c)).next().unwrap_or_default();

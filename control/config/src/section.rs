@@ -1,5 +1,5 @@
-//! Typed reading of the tables of a node file: every value that is asked for is either right, or
-//! reported with its place.
+//! Typed reading of the tables of a node file: every requested value is either valid, or reported with
+//! its place.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::position::Lines;
 use super::{ConfigErrors, ConfigFault, SourceMap, quoted};
 
-/// Collects what is found, right and wrong, while the tables are read.
+/// Collects values and mistakes while the tables are read.
 pub(super) struct Reader<'t> {
     pub(super) lines: Lines<'t>,
     pub(super) map: SourceMap,
@@ -80,10 +80,10 @@ impl<'t> Reader<'t> {
         for (key, value) in section.table {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                // A guess for a message that nobody will see is not worth its time.
+                // A guess for a message that is not kept is not worth its time.
                 let full = self.errors.is_full();
                 let nearest = if full { None } else { nearest(name, known.iter().copied()) };
-                // A table's key stands behind its bracket; the bracket is where it begins.
+                // A table's key stands after its bracket; the table begins at the bracket.
                 let at = key.span().start.min(value.span().start);
                 let mistake = if section.path.is_empty() {
                     ConfigFault::UnknownTable { nearest }
@@ -105,7 +105,7 @@ impl<'t> Reader<'t> {
         entries.filter_map(|(name, value)| self.table(parent, name, value, example)).collect()
     }
 
-    /// A table by its name, if it is there; anything else of that name is reported.
+    /// A table by its name, if it is present; anything else of that name is reported.
     pub(super) fn section(
         &mut self,
         parent: &Section<'t>,
@@ -133,7 +133,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it is present.
     pub(super) fn entry(&mut self, section: &Section<'t>, key: &str) -> Option<Entry<'t>> {
         let value = section.table.get(key)?;
         let (path, at) = (section.path_of(key), value.span().start);
@@ -141,7 +141,7 @@ impl<'t> Reader<'t> {
         Some(Entry { path, value: value.get_ref(), at })
     }
 
-    /// The value of a key; that it is not there is reported.
+    /// The value of a key; a missing key is reported.
     pub(super) fn required(
         &mut self,
         section: &Section<'t>,
@@ -163,7 +163,7 @@ impl<'t> Reader<'t> {
         text
     }
 
-    /// A text that will do, if the key is there; another is reported as this mistake, quoted.
+    /// A valid text, if the key is present; an invalid one is reported as this mistake, quoted.
     pub(super) fn fit(
         &mut self,
         section: &Section<'t>,
@@ -180,7 +180,7 @@ impl<'t> Reader<'t> {
         Some(text)
     }
 
-    /// A line of at most `most` bytes, if the key is there.
+    /// A line of at most `most` bytes, if the key is present.
     pub(super) fn line(
         &mut self,
         section: &Section<'t>,
@@ -192,7 +192,7 @@ impl<'t> Reader<'t> {
         self.fit(section, (key, example), will_do, |value| ConfigFault::Line { value, most })
     }
 
-    /// The path of a file, if the key is there.
+    /// The path of a file, if the key is present.
     pub(super) fn path(
         &mut self,
         section: &Section<'t>,
@@ -205,7 +205,7 @@ impl<'t> Reader<'t> {
         path.map(str::to_owned)
     }
 
-    /// `true` or `false`, if the key is there.
+    /// `true` or `false`, if the key is present.
     pub(super) fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
         let entry = self.entry(section, key)?;
         let flag = entry.value.as_bool();
@@ -215,7 +215,7 @@ impl<'t> Reader<'t> {
         flag
     }
 
-    /// A whole number in a range, if the key is there.
+    /// A whole number in a range, if the key is present.
     pub(super) fn integer<T: TryFrom<i64> + Display + PartialOrd>(
         &mut self,
         section: &Section<'t>,
@@ -235,7 +235,7 @@ impl<'t> Reader<'t> {
         number
     }
 
-    /// A quantity in a range, if the key is there.
+    /// A quantity in a range, if the key is present.
     pub(super) fn quantity<T>(
         &mut self,
         section: &Section<'t>,
@@ -283,7 +283,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// One of some words, if the key is there.
+    /// One of some words, if the key is present.
     pub(super) fn choice(
         &mut self,
         section: &Section<'t>,
@@ -340,7 +340,7 @@ fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> ConfigFault {
     ConfigFault::Range { value: value.to_owned(), least, most }
 }
 
-/// A number as the file writes it, cut where it goes on for ever.
+/// A number as the file writes it, cut if it is very long.
 fn shortened(number: &str) -> String {
     const MOST: usize = 24;
     if number.len() <= MOST { number.to_owned() } else { format!("{}...", &number[..MOST]) }

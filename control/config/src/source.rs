@@ -12,7 +12,7 @@ use super::{FilePart, SourceUri, quoted, redacted};
 /// Why a text is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// Nothing like `file:` in front.
+    /// No kind such as `file:` in front.
     #[error(
         "{0} does not say what kind of source it is; write file: before a path, \
              or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, launch:"
@@ -21,12 +21,12 @@ pub enum SourceError {
     /// An unknown kind.
     #[error("{scheme} is not a kind of source; {}", meant(*.nearest))]
     Scheme {
-        /// What stands before the colon, quoted.
+        /// The text before the colon, quoted.
         scheme: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<&'static str>,
     },
-    /// Nothing behind the colon, or control characters.
+    /// Nothing after the colon, or control characters.
     #[error("{0} is incomplete or holds control characters; write such as \"{1}\"")]
     Empty(String, &'static str),
     /// Longer than [`SourceUri::LONGEST`].
@@ -37,7 +37,7 @@ pub enum SourceError {
     Option {
         /// The option, quoted.
         option: String,
-        /// Which there are.
+        /// The options that there are.
         known: &'static str,
     },
     /// A value that an option cannot have.
@@ -45,7 +45,7 @@ pub enum SourceError {
     Value {
         /// The option with its value, quoted.
         option: String,
-        /// What would.
+        /// The values that it may have.
         instead: &'static str,
     },
     /// An option is given twice.
@@ -54,10 +54,10 @@ pub enum SourceError {
     /// An unknown test signal.
     #[error("{0} is not a test signal; write one of test:video, test:mpeg2, test:jpeg, test:audio")]
     Test(String),
-    /// An RTP source that does not say what it carries.
+    /// An RTP source that does not state its encoding.
     #[error("the encoding is missing; write such as \"rtp://127.0.0.1:5004?encoding=H264\"")]
     NoEncoding,
-    /// A recording that does not say what it carries.
+    /// A recording that does not state its encoding.
     #[error("the encoding is missing; write such as \"record:lecture.rtpdump?encoding=H264\"")]
     NoRecordEncoding,
     /// Not an address to receive at.
@@ -71,10 +71,10 @@ pub enum SourceError {
     Device(String),
 }
 
-/// Reads the whole text of a source; `rest` is what stands behind the colon.
+/// Reads the whole text of a source; `rest` is the text after the colon.
 type Read = fn(text: &str, rest: &str) -> Result<SourceUri, SourceError>;
 
-/// The kinds of source that are read here, one a line; those of [`url::SCHEMES`] are alike.
+/// The kinds of source that are read here, one a line; those of [`url::SCHEMES`] are all read alike.
 const KINDS: [(&str, Read); 7] = [
     ("file", file),
     ("test", |_, rest| test(rest)),
@@ -89,7 +89,7 @@ impl SourceUri {
     /// The longest source that is read, in bytes.
     pub const LONGEST: usize = 4096;
 
-    /// As [`FromStr`] reads it, its login and all. Only for the process that opens it.
+    /// As [`FromStr`] reads it, with its login. Only for the process that opens it.
     #[must_use]
     pub fn reveal(&self) -> String {
         match self {
@@ -99,7 +99,7 @@ impl SourceUri {
         }
     }
 
-    /// Whose packets alone count.
+    /// The only sender whose packets count.
     #[must_use]
     pub const fn sender(&self) -> Option<IpAddr> {
         match self {
@@ -108,7 +108,7 @@ impl SourceUri {
         }
     }
 
-    /// Lets only this sender's packets count; false if that is no matter of this source.
+    /// Restricts the source to this sender's packets; false if the kind of source does not allow that.
     pub const fn keep_to(&mut self, sender: IpAddr) -> bool {
         match self {
             Self::Rtp { from, .. } | Self::Sdp { from, .. } => {
@@ -152,7 +152,7 @@ fn schemes() -> impl Iterator<Item = &'static str> {
 }
 
 impl fmt::Display for SourceUri {
-    /// As `FromStr` reads it, which knows no source of the program's own; logins are left out.
+    /// As `FromStr` reads it, which does not know the program's own source; logins are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, repeat, part } => {
@@ -207,11 +207,11 @@ const RTP: [Choice; 3] = [
     ("pt", |pt| in_range(pt, 0, 127), "pt=0 to pt=127"),
 ];
 
-/// What is given behind `?`, by name.
+/// The options given after `?`, by name.
 struct Given<'t>(Vec<(&'t str, &'t str, &'t str)>);
 
 impl<'t> Given<'t> {
-    /// Options that are among these choices; `known` says which there are.
+    /// Options that are among these choices; `known` lists those that there are.
     fn new(text: &'t str, choices: &[Choice], known: &'static str) -> Result<Self, SourceError> {
         let given = options(text)?;
         for (name, value, option) in &given {
@@ -309,7 +309,7 @@ fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
     Ok(SourceUri::Record { path, encoding, repeat: given.get("loop").is_some() })
 }
 
-/// What stands behind `?`: names, values, and both as they are written.
+/// The options after `?`: names, values, and both as they are written.
 pub(super) fn options(text: &str) -> Result<Vec<(&str, &str, &str)>, SourceError> {
     let Some((_, all)) = text.split_once('?') else { return Ok(Vec::new()) };
     let mut options: Vec<(&str, &str, &str)> = Vec::new();

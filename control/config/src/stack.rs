@@ -1,4 +1,5 @@
-//! `stack`: what carries a stream's packets in place of plain UDP, for one stream or a whole link.
+//! `stack`: the protocol stack that carries a stream's packets in place of plain UDP, for one stream or
+//! a whole link.
 
 use std::net::SocketAddr;
 
@@ -11,7 +12,7 @@ use super::{ConfigFault, LinkConfig, Placement, StreamConfig};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
 pub const CARRIED_MIN: Bytes = Bytes(256);
-/// What says that there is none, where the link has one.
+/// The text by which a stream declines the stack of its link.
 const NONE: &str = "none";
 const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
 
@@ -24,7 +25,7 @@ pub fn carried(stack: &Composition, link: &LinkConfig, to: SocketAddr) -> Fit {
     Fit { message, headers: Bytes(headers.0 + sealing) }
 }
 
-/// The key of a link or a stream: absent, `"none"`, or a stack. A line that is none is reported.
+/// The key of a link or a stream: absent, `"none"`, or a stack. An invalid stack is reported.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
@@ -43,7 +44,7 @@ pub(super) fn read<'t>(
     }
 }
 
-/// What is wrong with a stream's stack on its link, if anything; and with which key.
+/// The mistake in a stream's stack on its link, if any; and the key that is to blame.
 pub(super) fn find_conflict(
     stream: &StreamConfig,
     link: &LinkConfig,

@@ -31,8 +31,8 @@ const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
 /// Links that a message names.
 const NAMED_LINKS: usize = 8;
 
-/// A stream; `None` if it has no sound source, receiver or link, which has been reported. `trees`
-/// are the links' nodes, and `sound` the links, `None` of a link that is not sound itself.
+/// A stream; `None` if it has no valid source, receiver or link, which has been reported. `trees` are
+/// the links' nodes, and `sound` the links, `None` for a link that is not valid itself.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
@@ -134,7 +134,7 @@ fn source<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<SourceUr
     text.parse().map_err(|error| reader.report_value(&entry, ConfigFault::Source(error))).ok()
 }
 
-/// The source, kept to the sender that the stream names.
+/// The source, restricted to the sender that the stream names.
 fn from<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
@@ -162,7 +162,7 @@ fn to<'t>(
         .ok()
 }
 
-/// The index of the link among all. If the file has no links at all, that has been said.
+/// The index of the link among all. A file without any links has already been reported.
 fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> Option<usize> {
     let first_few = || links.iter().take(NAMED_LINKS).map(|&name| cut(name)).collect();
     let Some(entry) = reader.entry(section, "link") else {
@@ -175,7 +175,8 @@ fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> O
     let name = reader.text(&entry, "link = \"uplink\"")?;
     let index = links.iter().position(|&link| link == name);
     if index.is_none() && !links.is_empty() {
-        // Comparing with every link costs; past the last message that is kept, nobody reads it.
+        // Comparing with every link costs time; past the last message that is kept, the result is not
+        // used.
         let compared = if reader.errors.is_full() { &[] } else { links };
         let nearest = nearest(name, compared.iter().copied()).map(cut);
         let links = first_few();

@@ -1,4 +1,4 @@
-//! What a sound node file amounts to, as plain data: for `selvedge check` and its `--json`.
+//! A summary of a valid node file, as plain data: for `selvedge check` and its `--json`.
 
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
@@ -36,9 +36,9 @@ pub struct LinkSummary {
     pub selection: bool,
     /// How many streams it carries.
     pub streams: usize,
-    /// Who owns what of it under a tree of weights: inner nodes, then streams. Empty without one.
+    /// The shares of the link under a tree of weights: inner nodes, then streams. Empty without a tree.
     pub tree: Vec<TreeOwner>,
-    /// What its streams offer as a fraction of its rate, where that of each is known.
+    /// The rate that its streams offer as a fraction of its rate, where that of each is known.
     pub share: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub struct TreeOwner {
     pub parent: Option<String>,
     /// Its share against its siblings.
     pub weight: u32,
-    /// What it is sent of the link, as a fraction, while all streams have something to send.
+    /// Its fraction of the link while all streams have something to send.
     pub owns: f64,
 }
 
@@ -68,7 +68,7 @@ pub struct StreamSummary {
     pub source: String,
     /// Where it goes.
     pub to: String,
-    /// What carries its packets; `None`: plain RTP.
+    /// The stack that carries its packets; `None`: plain RTP.
     pub stack: Option<StackSummary>,
     /// Its period in milliseconds; `None`: taken from the media.
     pub period_ms: Option<f64>,
@@ -91,14 +91,14 @@ pub struct StackSummary {
     pub line: String,
     /// The largest packet of a frame, in bytes.
     pub packet_bytes: u64,
-    /// What its modules add to each, in bytes.
+    /// The headers that its modules add to each packet, in bytes.
     pub header_bytes: u64,
     /// Whether the link has a secret or a key, so that all is sealed.
     pub encrypted: bool,
 }
 
 impl NodeConfig {
-    /// The node in short. No stream's rate is known yet: the file does not tell it.
+    /// The node in short. No stream's rate is known yet: the file does not contain it.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let on_link = |index| self.streams.iter().filter(|stream| stream.link == index).count();
@@ -147,8 +147,8 @@ impl NodeConfig {
 }
 
 impl NodeConfig {
-    /// Who owns what of a link that has a tree. Nodes without a stream below them own nothing.
-    /// O(nodes + streams).
+    /// The shares of a link that has a tree. Nodes without a stream below them own nothing. O(nodes +
+    /// streams).
     fn owners(&self, link: usize) -> Vec<TreeOwner> {
         let LinkConfig { tree, nodes: names, .. } = &self.links[link];
         let nodes = tree.nodes();
@@ -156,7 +156,7 @@ impl NodeConfig {
             return Vec::new();
         }
         let streams = || self.streams.iter().filter(|stream| stream.link == link);
-        // The weights of those below each node that have something to send; 0 is the link.
+        // For each node, the weights of its children that have something to send; 0 is the link.
         let mut below = vec![0_u64; nodes.len() + 1];
         streams().for_each(|stream| {
             below[stream.spec.contract.parent as usize] += u64::from(stream.spec.contract.weight)
@@ -192,9 +192,9 @@ impl NodeConfig {
 }
 
 impl Summary {
-    /// Notes the rate of a stream's media, headers included, and what share of its link that is.
-    /// The link's own share is known once those of all its streams are. Nothing happens if there
-    /// is no such stream. O(streams).
+    /// Records the rate of a stream's media, headers included, and its share of its link. The link's
+    /// own share is known once those of all its streams are. Does nothing if there is no such stream.
+    /// O(streams).
     pub fn offer(&mut self, stream: &str, rate: Bitrate) {
         let Some(stream) = self.streams.iter_mut().find(|s| s.name == stream) else { return };
         let Some(link) = self.links.iter_mut().find(|link| link.name == stream.link) else {
@@ -207,8 +207,8 @@ impl Summary {
     }
 }
 
-/// Windows in one line: `1/5`, or by kind `I 0/1, P 1/8, B 1/2, other 0/1`, where kinds that
-/// are no pictures of a group stand together if they are alike.
+/// Windows in one line: `1/5`, or by kind `I 0/1, P 1/8, B 1/2, other 0/1`, where kinds that are no
+/// pictures of a group stand together if their windows are equal.
 #[must_use]
 pub fn windows_text(windows: &Windows) -> String {
     let by_kind = match windows {

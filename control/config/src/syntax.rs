@@ -1,5 +1,5 @@
-//! From text to TOML tables. The parser's own messages are kept where they help, and its word for
-//! a table given twice is replaced by one that names both lines.
+//! From text to TOML tables. The parser's own messages are kept where they help; its message about a
+//! table given twice is replaced by one that names both lines.
 
 use toml::de::{DeTable, Error};
 
@@ -10,8 +10,8 @@ use super::{ConfigErrors, ConfigFault, Position, quoted};
 /// that it finds, and a file of garbage holds many.
 const SEVERAL_UP_TO: usize = 256 * 1024;
 
-/// The tables of a text. `None`: it is not TOML, and nothing else can be said of it; all that
-/// is wrong has been reported. A table given twice is reported and the rest is read on.
+/// The tables of a text. `None` if it is not TOML and nothing more can be found out; all mistakes have
+/// been reported. A table given twice is reported, and reading continues.
 pub(super) fn tables<'t>(
     text: &'t str,
     lines: &Lines<'t>,
@@ -36,8 +36,8 @@ pub(super) fn tables<'t>(
         if is_duplicate(error) && table.is_some_and(|&(top, _)| top == line) {
             repeated = table;
         }
-        // What follows in the same line is most often the same mistake again, and so is every key
-        // of a table that is there twice.
+        // A further error in the same line is most often the same mistake again, and so is every key of
+        // a table that is there twice.
         let inside = is_duplicate(error) && repeated.is_some() && headers.above(line) == repeated;
         if line != last_line && !inside {
             report(error, text, lines, &headers, errors);
@@ -76,7 +76,7 @@ fn report(
     }
 }
 
-/// The path of the key or table that line `number` gives for the second time, and the mistake.
+/// The path of the key or table that line `number` repeats, and the mistake.
 fn twice(word: &str, number: u32, lines: &Lines<'_>, headers: &Headers) -> (String, ConfigFault) {
     let line = lines.line(number);
     if let Some(path) = header(line) {
@@ -128,7 +128,7 @@ fn shown(path: &str) -> String {
     if path.len() <= 160 && path.chars().all(plain) { path.to_owned() } else { quoted(path) }
 }
 
-/// The parser's words, without what it says about the one most common mistake: [`hint`] does.
+/// The parser's words, without its part about the one most common mistake: [`hint`] covers that.
 fn described(message: &str) -> String {
     match message.strip_prefix("string values must be quoted") {
         Some(_) => "the value is not in quotes, or missing".to_owned(),

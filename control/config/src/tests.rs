@@ -1,4 +1,4 @@
-//! Whole node files: the ones in `scenarios/`, right and wrong, those in the manual, and noise.
+//! Whole node files: those in `scenarios/`, valid and invalid, those in the manual, and noise.
 
 #![allow(clippy::disallowed_methods, reason = "the tests read files")]
 
@@ -299,7 +299,7 @@ fn a_token_is_one_that_can_be_sent_and_that_not_everybody_knows() {
     {
         assert_eq!(read(bad), Err(TokenError::Form), "{bad}");
     }
-    // Examples of earlier versions: a node that has one is open to all.
+    // Examples of earlier versions: a node with one of these is open to all.
     for known in ["replace-this-token", "at-least-16-characters"] {
         assert_eq!(read(known), Err(TokenError::Published));
     }
@@ -414,7 +414,7 @@ fn a_summary_knows_shares_once_rates_are_offered() {
     assert_eq!((summary.streams[1].share, summary.links[0].share), (Some(1.0), Some(1.5)));
 }
 
-/// Whatever the text is: an answer, of bounded length, in lines, that cannot steer a terminal.
+/// For any text: an answer of bounded length, in lines, that cannot steer a terminal.
 fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
     let errors = match parse(text, "noise.toml") {
         Ok(Parsed { config, .. }) => {
@@ -442,7 +442,7 @@ fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Pieces of node files, right and wrong.
+/// Pieces of node files, valid and invalid.
 const PIECES: &[&str] = &[
     "[link.a]\n",
     "[stream.a]\n",

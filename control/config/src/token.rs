@@ -1,13 +1,14 @@
-//! What a client shows to be let in to a node's page: one rule for node files, clients and documents.
+//! The token that a client sends to be admitted to a node's page: one rule for node files, clients and
+//! documents.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What earlier versions of the examples and messages had where a token of one's own belongs.
+/// Texts that earlier versions of the examples and messages had in place of a token of one's own.
 const PUBLISHED: [&str; 2] = ["replace-this-token", "at-least-16-characters"];
 
-/// What a client shows to be let in: 16 to 256 of the characters that `Authorization: Bearer` takes
-/// (RFC 6750, 2.1), and none that was ever published as an example.
+/// The token that a client sends to be admitted: 16 to 256 of the characters that `Authorization:
+/// Bearer` takes (RFC 6750, 2.1), and none that was ever published as an example.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -26,13 +27,13 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why a text is no token. It does not repeat the text.
+/// Why a text is not a token. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Too short, too long, or with characters that can't be sent.
     #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
     Form,
-    /// Everybody knows it.
+    /// A published example.
     #[error(
         "an example that everybody knows; write one of your own, as openssl rand -hex 16 makes"
     )]

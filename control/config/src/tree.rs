@@ -1,7 +1,7 @@
 //! `[link.NAME.tree.NODE]`: the inner nodes of the tree by which `hwfq` shares a link (Aurora final
 //! report, section 2, "3.4 QoS"), from the file to the scheduler's [`Tree`].
 //!
-//! The file lists nodes in any order; here parents come before children, as the scheduler wants it.
+//! The file lists nodes in any order; here parents come before children, as the scheduler requires.
 
 use selvedge_units::nearest;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ impl Nodes {
         Self(names.to_vec())
     }
 
-    /// The number of the node that an entry names, from 1; that there is none is reported.
+    /// The number of the node that an entry names, from 1; an unknown name is reported.
     pub(super) fn find<'t>(&self, reader: &mut Reader<'t>, entry: &Entry<'t>) -> Option<u32> {
         let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
         find(reader, entry, &names).map(|at| at as u32 + 1)
@@ -39,7 +39,7 @@ impl Nodes {
 /// A node as the file has it.
 struct ListedNode<'t> {
     section: Section<'t>,
-    /// Which of them it hangs below; `None`: the link.
+    /// The place of its parent in the list; `None`: the link.
     parent: Option<usize>,
     weight: u32,
 }
@@ -80,7 +80,7 @@ fn find<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, names: &[&str]) -> Optio
     let name = reader.text(entry, "parent = \"video\"")?;
     let at = names.iter().position(|&node| node == name);
     if at.is_none() {
-        // Past the last message that is kept, nobody reads a guess.
+        // Past the last message that is kept, a guess is not used.
         let compared = if reader.errors.is_full() { &[] } else { names };
         let nearest = nearest(name, compared.iter().copied()).map(cut);
         let nodes = names.iter().take(NAMED_NODES).map(|&name| cut(name)).collect();
@@ -89,14 +89,14 @@ fn find<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, names: &[&str]) -> Optio
     at
 }
 
-/// Parents before children, otherwise in the order of the file. Nodes that hang below themselves
-/// are reported, one of each circle. O(nodes).
+/// Parents before children, otherwise in the order of the file. Nodes that hang below themselves are
+/// reported, one of each cycle. O(nodes).
 fn in_order(reader: &mut Reader<'_>, listed: &[ListedNode<'_>]) -> (Vec<TreeNode>, Vec<String>) {
     let mut placed: HashMap<usize, u32> = HashMap::new();
     let (mut nodes, mut names) = (Vec::new(), Vec::new());
     let mut in_cycle = vec![false; listed.len()];
     for start in 0..listed.len() {
-        // Up to what is placed already, or the link; then down again.
+        // Up to a node that is placed already, or the link; then down again.
         let mut way = Vec::new();
         let mut above = Some(start);
         while let Some(at) = above.filter(|at| !placed.contains_key(at) && !in_cycle[*at]) {
@@ -124,7 +124,7 @@ fn in_order(reader: &mut Reader<'_>, listed: &[ListedNode<'_>]) -> (Vec<TreeNode
     (nodes, names)
 }
 
-/// Reports the circle that the way up from a node ends in, at its first node in the file.
+/// Reports the cycle that the way up from a node ends in, at its first node in the file.
 fn report_cycle(
     reader: &mut Reader<'_>,
     listed: &[ListedNode<'_>],
@@ -136,7 +136,7 @@ fn report_cycle(
         in_cycle[at] = true;
         at = listed[at].parent.unwrap_or(at);
     }
-    // `at` is in the circle: once around.
+    // `at` is in the cycle: once around.
     let mut around = vec![at];
     while let Some(next) = listed[around[around.len() - 1]].parent.filter(|&next| next != at) {
         around.push(next);

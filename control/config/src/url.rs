@@ -1,5 +1,5 @@
 //! Addresses of sources in the network, `SCHEME://[LOGIN@]HOST[:PORT][/PATH]`, from the node file to
-//! who connects to them. Printed, they are without their logins.
+//! the code that connects to them. Printed, they are without their logins.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum UrlError {
     /// No port, or none that exists.
     #[error("{0} has no port of 1 to 65535; write such as \"{1}\"")]
     Port(String, &'static str),
-    /// What arrives, arrives at an address of this host, or of a group.
+    /// Arriving packets need an address of this host, or of a group.
     #[error("{0} is not an address to receive at; write a numeric one, such as \"{1}\"")]
     Listen(String, &'static str),
 }
@@ -79,7 +79,7 @@ impl Url {
         }
     }
 
-    /// All of it, secrets too.
+    /// The whole address, with secrets.
     pub(super) fn reveal(&self) -> &str {
         &self.text
     }
@@ -112,7 +112,7 @@ impl Url {
         Some((resolved(user), resolved(password)))
     }
 
-    /// What an option behind `?` says, `%` sequences resolved. It may be a secret.
+    /// The value of an option after `?`, `%` sequences resolved. It may be a secret.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<String> {
         let (_, options) = self.text.split_once('?')?;
@@ -120,7 +120,8 @@ impl Url {
         pairs.find_map(|(found, value)| (found == name).then(|| resolved(value)))
     }
 
-    /// The address without its login, for who is given that apart. Options may hold secrets still.
+    /// The address without its login, for code that receives the login apart. Options may still hold
+    /// secrets.
     #[must_use]
     pub fn without_login(&self) -> String {
         match self.authority().rsplit_once('@') {

@@ -1,5 +1,5 @@
-//! What can be seen of a running node and what can be turned on it: the one surface that the
-//! page, the API, the metrics and the terminal view share.
+//! The visible state and the knobs of a running node: the one interface that the page, the API, the
+//! metrics and the terminal view share.
 
 mod pictures;
 
@@ -47,11 +47,12 @@ pub struct LinkSnapshot {
     /// Bytes that the rate allowed while frames waited, since the start.
     #[serde(default)]
     pub could_send_bytes: u64,
-    /// Packets that the device's queue (`etf`) dropped, as it came to them after their departure time.
+    /// Packets that the device's queue (`etf`) dropped because they reached it after their departure
+    /// time.
     #[serde(default)]
     pub missed_departures: u64,
-    /// What was sent in the last seconds of what the rate allowed while frames waited: a fraction of
-    /// 1, absent if none waited.
+    /// The bytes sent in the last seconds as a fraction of those that the rate allowed while frames
+    /// waited; absent if none waited.
     #[serde(default)]
     pub used_share: Option<f64>,
     /// How late the link's thread woke up in the last seconds, at the median, in milliseconds; absent
@@ -75,9 +76,9 @@ selvedge_units::named! {
         /// Not started yet.
         #[default]
         Starting = "starting",
-        /// Frames come.
+        /// Frames arrive.
         Running = "running",
-        /// No frame has come for several periods.
+        /// No frame has arrived for several periods.
         Stalled = "stalled",
         /// The source failed and will be tried again.
         Retrying = "retrying",
@@ -96,18 +97,18 @@ pub struct StreamSnapshot {
     pub name: String,
     /// Its link's name.
     pub link: String,
-    /// Where it comes from, as the node file says.
+    /// Its source, as the node file has it.
     pub source: String,
-    /// Where it goes.
+    /// Its destination.
     pub to: String,
     /// The codec, as RTP names it (`H264`), once known.
     pub encoding: String,
-    /// What is shown of its keys as the node file has them.
+    /// Those of its keys that are shown, as the node file has them.
     #[serde(flatten)]
     pub spec: SpecSnapshot,
-    /// How its source does.
+    /// How its source is doing.
     pub state: StreamState,
-    /// More about the state: the error, or when it is tried again; empty if nothing is to say.
+    /// More about the state: the error, or when it is tried again; else empty.
     pub detail: String,
     /// Period in milliseconds.
     pub period_ms: f64,
@@ -119,14 +120,14 @@ pub struct StreamSnapshot {
     pub weight: u32,
     /// `drop` or `send`.
     pub late: String,
-    /// Frames that came.
+    /// Frames that arrived.
     pub frames: u64,
     /// Frames sent whole.
     pub sent: u64,
     /// Frames sent whole by their deadline.
     pub on_time: u64,
-    /// Frames sent on time whose references all were too; where a protocol stack carries the stream, only
-    /// those that its receiver reported as decodable.
+    /// Frames sent on time whose references were all on time too; where a protocol stack carries the
+    /// stream, only those that its receiver reported as decodable.
     pub decodable: u64,
     /// Deadlines missed.
     pub missed: u64,
@@ -152,14 +153,14 @@ pub struct StreamSnapshot {
     pub queueing_p99_ms: Option<f64>,
     /// Frames waiting.
     pub queued_frames: u64,
-    /// What receivers reported, where a protocol stack carries the stream.
+    /// The receivers' reports, where a protocol stack carries the stream.
     #[serde(default)]
     pub received: Option<ReceivedSnapshot>,
     /// Packets of an SRTP source that were not authentic, since the start.
     #[serde(default)]
     pub refused_packets: u64,
     /// How long frames had waited when they were sent, since the start; absent where that is not
-    /// followed. For metrics alone.
+    /// recorded. For metrics alone.
     #[serde(skip)]
     pub queueing: Option<QueueingCounts>,
     /// Frames dropped by the link since the start, by the numbers of their kinds; absent likewise.
@@ -167,24 +168,25 @@ pub struct StreamSnapshot {
     pub dropped_kinds: Option<[u64; Kind::COUNT]>,
 }
 
-/// What a stream's receivers reported since the start, beside what its sender believes.
+/// The reports of a stream's receivers since the start, beside the sender's own view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedSnapshot {
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Frames that came, and those that the receiver knows to be missing.
+    /// Frames that arrived, and those that the receiver knows to be missing.
     pub frames: u64,
-    /// Frames of which every packet came.
+    /// Frames of which every packet arrived.
     pub complete: u64,
     /// Frames that are decodable there.
     pub decodable: u64,
-    /// Frames that left on time and whose references did: what the sender alone would call decodable.
+    /// Frames that left on time and whose references did: the sender's own count of decodable frames.
     pub sent_decodable: u64,
-    /// For how long the connected receiver has reported nothing, in milliseconds; absent while it reports.
+    /// How long the connected receiver has sent no report, in milliseconds; absent while it reports.
     pub silent_ms: Option<u64>,
 }
 
-/// Bounds of the times that [`QueueingCounts`] counts; a last count is of all that is longer.
+/// Upper bounds of the waiting times that [`QueueingCounts`] counts; a last count is of all longer
+/// times.
 pub const QUEUEING_BOUNDS: [Duration; 12] = [
     Duration::from_millis(1),
     Duration::from_millis(2),
@@ -200,16 +202,16 @@ pub const QUEUEING_BOUNDS: [Duration; 12] = [
     Duration::from_millis(5000),
 ];
 
-/// How many frames had waited how long.
+/// Numbers of frames by waiting time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueueingCounts {
     /// Frames up to each bound and above the one before.
     pub counts: [u64; QUEUEING_BOUNDS.len() + 1],
-    /// All their times together, in milliseconds.
+    /// The sum of their times, in milliseconds.
     pub sum_ms: f64,
 }
 
-/// What can be turned while a node runs.
+/// The parameters that can be changed while a node runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Knob {
     /// A stream's window; replaces windows per kind.
@@ -248,7 +250,7 @@ impl fmt::Display for Knob {
     }
 }
 
-/// Why a knob could not be turned.
+/// Why a knob could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
     /// There is no such stream.
@@ -272,28 +274,28 @@ pub struct NodeEvent {
     pub at_ms: u64,
     /// `reloaded`, `refused`, `set` or `saved`.
     pub kind: String,
-    /// What, for people; several lines if a file has several mistakes.
+    /// A description for people; several lines if a file has several mistakes.
     pub text: String,
 }
 
 /// Why a running node is not changed; nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
-    /// The new file is wrong, or describes what this machine does not have; with its places.
+    /// The new file is wrong, or describes something that this machine does not have; with the places.
     #[error(transparent)]
     File(#[from] ConfigErrors),
     /// These keys need a restart of the node.
     #[error("needs a restart: {}; nothing was changed", .0.join(", "))]
     Restart(Vec<String>),
-    /// The machine, or a link, does not take it.
+    /// The machine, or a link, refuses it.
     #[error("{0}; nothing was changed")]
     Refused(String),
     /// The file can't be read or written.
     #[error("can't use the node file {path}: {why}")]
     Unusable {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The node was not started from a file.
@@ -317,11 +319,11 @@ pub trait NodeView: Send + Sync {
     fn stacks(&self) -> Option<Arc<str>> {
         None
     }
-    /// What happened to the node last, the oldest first.
+    /// The last events of the node, the oldest first.
     fn events(&self) -> Vec<NodeEvent> {
         Vec::new()
     }
-    /// Reads the node file again and applies what changed: whole, or not at all. Takes as long as the
+    /// Reads the node file again and applies its changes: whole, or not at all. Takes as long as the
     /// new sources take to open.
     ///
     /// # Errors
@@ -329,30 +331,30 @@ pub trait NodeView: Send + Sync {
     fn reload(&self) -> Result<Applied, ReloadError> {
         Err(ReloadError::NoFile)
     }
-    /// Writes what was set while the node ran into its file, whose comments and order stay; returns the
-    /// keys that it changed there.
+    /// Writes the values that were set while the node ran into its file, whose comments and order stay;
+    /// returns the keys that it changed there.
     ///
     /// # Errors
-    /// [`ReloadError`]; the file is as it was then.
+    /// [`ReloadError`]; the file is then unchanged.
     fn save(&self) -> Result<Vec<Change>, ReloadError> {
         Err(ReloadError::NoFile)
     }
-    /// The moving pictures that can be watched; the list does not change while it runs, but for
-    /// codecs that become known.
+    /// The moving pictures that can be watched; the list does not change while the node runs, except
+    /// for codecs that become known.
     fn videos(&self) -> Vec<VideoTrack> {
         Vec::new()
     }
-    /// Pictures of a track, by its place in that list, that follow the one with the number
-    /// `after`, a few at a time. If that is too long ago, those between are left out up to the next
-    /// with which a decoder can begin.
+    /// Pictures of a track, by its place in that list, that follow the one with the number `after`, a
+    /// few at a time. If that is too long ago, those between are left out up to the next with which a
+    /// decoder can begin.
     fn pictures(&self, _track: usize, _form: PictureForm, _after: Option<u64>) -> Pictures {
         Pictures::default()
     }
-    /// What a comparison with another sender tells; `None` if there is none.
+    /// The result of a comparison with another sender; `None` if there is none.
     fn comparison(&self) -> Option<Comparison> {
         None
     }
-    /// Turn a knob.
+    /// Changes a knob.
     ///
     /// # Errors
     /// [`KnobError`]; nothing has changed then.

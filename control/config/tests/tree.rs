@@ -1,5 +1,5 @@
-//! A link shared by a tree of weights, from the text of a node file to the packets that leave:
-//! shares in bytes, what siblings leave to each other, and the flat approximation.
+//! A link shared by a tree of weights, from the text of a node file to the packets that leave: shares
+//! in bytes, the capacity that siblings leave to each other, and the flat approximation.
 
 use selvedge_control_config::{NodeConfig, parse};
 use selvedge_data_link::{Link, LinkParams};
@@ -88,8 +88,8 @@ fn frame(seq: u32, arrival: Instant, size: Bytes) -> Frame {
     }
 }
 
-/// Sends for so many seconds; each stream has a backlog of frames of its own size until it is cut
-/// off. Bytes of each stream sent in each second.
+/// Sends for this number of seconds; each stream has a backlog of frames of its own size until it is
+/// cut off. Returns the bytes of each stream sent in each second.
 fn sent(config: &NodeConfig, sizes: [u64; 4], until: [u64; 4], seconds: u64) -> Vec<[u64; 4]> {
     let mut link = link(config);
     let mut came = [0_u32; 4];
@@ -151,14 +151,14 @@ fn each_is_sent_what_it_owns_and_siblings_share_what_is_left() {
         // The lecture ends after the first second, the door after the second, the film after the third.
         let seconds = sent(&config, [1200, 300, 1000, 700], [1, 2, 3, 9], 4);
         check(shares(&seconds[0]), all, within);
-        // What the lecture leaves goes to the door, its only sibling.
+        // The share that the lecture leaves goes to the door, its only sibling.
         check(shares(&seconds[1]), [0.0, 0.5, 0.25, 0.25], within);
         check(shares(&seconds[2]), [0.0, 0.0, 0.75, 0.25], within);
         check(shares(&seconds[3]), [0.0, 0.0, 0.0, 1.0], within);
     }
 }
 
-/// Without its tree the same link shares by weight alone: the tree is what makes the difference.
+/// Without its tree the same link shares by weight alone, so the difference comes from the tree.
 #[test]
 fn other_disciplines_do_not_look_at_the_tree() {
     let mut config = config("");

@@ -1,4 +1,4 @@
-//! What can be seen of a link and turned on it while it runs.
+//! The visible state of a running link and the parameters that can be changed.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use super::{Link, LinkParams, RateDerived};
 
 impl Link {
-    /// What it was made with, the rate as it is now.
+    /// The parameters that it was made with; the rate is the current one.
     #[must_use]
     pub const fn params(&self) -> &LinkParams {
         &self.params
@@ -21,18 +21,18 @@ impl Link {
         &self.scheduler
     }
 
-    /// What became of a stream's frames.
+    /// The ledger of a stream: the fates of its frames.
     #[must_use]
     pub fn ledger(&self, stream: StreamIndex) -> Option<&Ledger> {
         self.ledgers.get(stream.0 as usize)?.as_ref()
     }
 
-    /// Where the large parts of its streams' state lie, for an owner who cares what memory that is.
+    /// Where the large parts of its streams' state lie, for an owner that controls their memory.
     pub fn memory(&self) -> impl Iterator<Item = Range<*const u8>> {
         self.ledgers.iter().flatten().map(Ledger::memory).chain(self.scheduler.memory())
     }
 
-    /// Frames of one stream that wait here, those given up but not yet settled included.
+    /// Frames of one stream that wait here, including those given up but not yet settled.
     #[must_use]
     pub fn queued(&self, stream: StreamIndex) -> usize {
         let queue = self.queues.get(stream.0 as usize).and_then(Option::as_ref);
@@ -51,8 +51,8 @@ impl Link {
         self.sent_bytes
     }
 
-    /// Bytes that the rate would have allowed in the time that frames waited which might go: what
-    /// is sent should be nearly that.
+    /// Bytes that the rate would have allowed while frames waited that could go: the bytes sent
+    /// should be nearly as many.
     #[must_use]
     pub fn could_send(&self) -> Bytes {
         self.could_send + self.params.rate * self.waited
@@ -80,9 +80,9 @@ impl Link {
         }
     }
 
-    /// Changes windows, priority, weight, period and delay of a stream to those of a contract, from its
-    /// next frame on; frames that wait keep their deadlines. What else a contract says stays as it was
-    /// when the stream was added. Windows that do not change go on counting.
+    /// Changes windows, priority, weight, period and delay of a stream to those of a contract, from
+    /// its next frame on; waiting frames keep their deadlines. The other terms of the contract stay
+    /// as they were when the stream was added. Windows that do not change keep their counts.
     pub fn set_terms(&mut self, stream: StreamIndex, terms: &Contract) {
         let Some(before) = self.contract(stream).copied() else { return };
         if before.windows != terms.windows {
@@ -107,7 +107,8 @@ impl Link {
         }
     }
 
-    /// Changes how many bytes may wait, and how much of what late wake-ups missed is made up for.
+    /// Changes how many bytes may wait, and how many of the bytes missed by late wake-ups are
+    /// caught up.
     pub fn set_bounds(&mut self, queue: Option<Bytes>, catch_up: Option<Bytes>) {
         self.params.queue = queue;
         self.params.catch_up = catch_up;
@@ -120,7 +121,7 @@ impl Link {
         self.queues.get(stream.0 as usize)?.as_ref().map(|q| &q.contract)
     }
 
-    /// Changes the rate; what no longer fits is given up at once.
+    /// Changes the rate; frames that no longer fit are given up at once.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
         self.count_capacity(now);
         self.could_send = self.could_send();

@@ -1,11 +1,12 @@
-//! Ends of groups given up in advance. When a group must be broken off, that costs least just before
-//! its end: little of it is still to come. Waiting until something no longer fits may mean to break one
-//! off at its beginning, and to have nothing to send until its stream's next intra picture.
+//! Ends of groups given up in advance. Breaking off a group costs least just before its end: little
+//! of it is still to come. Waiting until a frame no longer fits may mean breaking off a group at
+//! its beginning, with nothing to send until its stream's next intra picture.
 //!
-//! So whenever a picture comes to which others refer, the link reckons what will wait at the next end of
-//! a group, of any stream, from sizes and lengths of the groups before, the intra pictures to come among
-//! them. If that is more than can wait, and this stream's group ends before, the rest of the group is
-//! given up as soon as all of it is needed and the link has enough to send until its end.
+//! So on each arrival of a referenced picture, the link predicts how much will wait at the next end
+//! of a group, of any stream. It derives this from sizes and lengths of the groups before,
+//! including the intra pictures to come. If that is more than can wait, and this stream's group
+//! ends before, the rest of the group is given up as soon as all of it is needed and the link has
+//! enough to send until its end.
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{DropReason, Kind, Late};
@@ -15,12 +16,12 @@ use super::Link;
 use super::queue::StreamQueue;
 use super::select::drop_one;
 
-/// Bytes, or how many too few.
+/// Bytes; negative if there are too few.
 type Balance = i128;
 
 impl Link {
-    /// The newest frame of a stream has come; all that waits is sent by `fits_by`. Quadratic in the
-    /// streams, and only where a quarter of what can wait does.
+    /// The newest frame of a stream has arrived; all waiting frames are sent by `fits_by`.
+    /// Quadratic in the streams, and only where a quarter of the possible backlog waits.
     #[inline]
     pub(super) fn anticipate(&mut self, now: Instant, stream: StreamIndex, fits_by: Instant) {
         let Some(queue) = &self.queues[stream.0 as usize] else { return };
@@ -33,7 +34,7 @@ impl Link {
         }
     }
 
-    /// Whether the group of this stream, whose newest frame waits, is to be broken off with that.
+    /// Whether to break off the group of this stream, whose newest frame waits, after that frame.
     #[cold]
     fn is_to_end(&self, queue: &StreamQueue, room: Bytes) -> bool {
         let Some(newest) = queue.frames.back().filter(|newest| newest.dropped.is_none()) else {
@@ -53,9 +54,9 @@ impl Link {
         freed <= lacking && freed <= self.waiting_at(end) && self.gains(queue)
     }
 
-    /// Whether what the rest of this stream's group frees keeps others alive for longer than it lasts:
-    /// half as long again. Where most of what comes is too much, one group after another has to go, and
-    /// none can be saved by that.
+    /// Whether the bytes that the rest of this stream's group frees keep other groups alive for
+    /// longer than it lasts: half as long again. Where most of the arriving bytes are too many, one
+    /// group after another has to go, and this cannot save any.
     fn gains(&self, queue: &StreamQueue) -> bool {
         let second = Duration::from_secs(1);
         let rate = |queue: &StreamQueue| {
@@ -65,8 +66,8 @@ impl Link {
         2 * rate(queue) > 3 * all.saturating_sub((self.params.rate * second).0)
     }
 
-    /// Whether no other stream that may lose frames is of lower priority, or loses less worth with each
-    /// byte.
+    /// Whether no other stream that may lose frames is of lower priority, or loses less worth with
+    /// each byte.
     fn is_least(&self, queue: &StreamQueue) -> bool {
         let worth = |queue: &StreamQueue| queue.compared(queue.contract.weight.max(1).into());
         let mean = |queue: &StreamQueue| u128::from(queue.group.mean_size().max(1));
@@ -78,7 +79,7 @@ impl Link {
         })
     }
 
-    /// What will wait after so long if nothing more is given up.
+    /// The bytes that will wait after this time if nothing more is given up.
     fn waiting_at(&self, after: Duration) -> Balance {
         let come = |queue: &StreamQueue| Balance::from(queue.bytes_within(after).0);
         let all = self.queues.iter().flatten().map(come).sum::<Balance>();
@@ -87,14 +88,14 @@ impl Link {
 }
 
 impl StreamQueue {
-    /// When its group ends that can be broken off next; `None` as long as that is not known.
+    /// When the next group ends that can be broken off; `None` as long as that is not known.
     fn next_end(&self) -> Option<Duration> {
         let (frames, _) = self.group.rest()?;
         let whole = if self.is_broken() { self.group.length() } else { 0 };
         Some(self.contract.period * (frames + whole))
     }
 
-    /// What is likely to come within so long of what can be decoded.
+    /// The decodable bytes that are likely to arrive within this time.
     fn bytes_within(&self, after: Duration) -> Bytes {
         let dead = if self.is_broken() {
             self.group.rest().map_or(Duration::ZERO, |(frames, _)| self.contract.period * frames)
@@ -105,7 +106,7 @@ impl StreamQueue {
         Bytes(self.group.mean_size().saturating_mul(frames))
     }
 
-    /// Whether the newest picture to which others refer is lost: nothing comes of its group any more.
+    /// Whether the newest referenced picture is lost: nothing more is sent of its group.
     fn is_broken(&self) -> bool {
         let newest = self.frames.iter().rev().find(|pending| pending.frame.referenced);
         newest.map_or(self.group.broken, |pending| pending.dropped.is_some())

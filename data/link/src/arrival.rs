@@ -1,5 +1,5 @@
-//! Frames on their way into a link: what is missing before them, whether they can be of use, and
-//! what must go so that they fit.
+//! Frames on their way into a link: which are missing before them, whether they can be of use, and
+//! which must go so that they fit.
 
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Head, StreamIndex};
@@ -10,35 +10,35 @@ use super::queue::{Pending, StreamQueue};
 use super::settled::settle;
 use super::{Link, Settled, WAITING_MAX};
 
-/// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
-/// the stream is dropped as removed.
+/// Frames that may be missing from a stream at once. A larger gap is a fresh start: waiting frames
+/// of the stream are dropped as removed.
 const GAP_MAX: u32 = 1024;
 
-/// What frames that were put into one queue mean for the link.
+/// The effects on the link of frames that were put into one queue.
 struct ArrivalSummary {
-    /// Whether the queue was empty before, and what is the first in it now if that is to be sent.
+    /// Whether the queue was empty before, and its first frame is now one that is to be sent.
     first: bool,
     head: Option<Head>,
-    /// Bytes that came, and those that are to be sent.
+    /// Bytes that arrived, and those that are to be sent.
     offered: Bytes,
     kept: Bytes,
-    /// The earliest deadline of these, if there are any.
+    /// The earliest deadline of the frames to be sent, if there are any.
     earliest: Option<Instant>,
-    /// The deadline of the last that waits.
+    /// The deadline of the last waiting frame.
     last: Instant,
-    /// Until then one of them may wait behind one that is due later.
+    /// Until then one of the frames may wait behind one with a later deadline.
     inverted_until: Instant,
 }
 
 impl Link {
     /// Takes a frame over from its stream's ring. Frames come in the order of their numbers;
-    /// numbers left out were lost before they came here, and count as dropped for a full ring.
+    /// missing numbers were lost on the way here, and count as dropped for a full ring.
     pub fn handle_frame(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
         let mut frame = Some(frame);
         self.handle_frames(now, stream, || frame.take());
     }
 
-    /// Takes over all frames that `next` gives, in their order; quicker than one by one.
+    /// Takes over all frames that `next` returns, in their order; faster than one by one.
     pub fn handle_frames(
         &mut self,
         now: Instant,
@@ -51,8 +51,8 @@ impl Link {
         }
     }
 
-    /// Puts frames into a stream's queue for as long as each is the one that is expected and finds
-    /// a place; returns the first that is not, or does not.
+    /// Puts frames into a stream's queue for as long as each is the expected one and finds a place;
+    /// returns the first for which that fails.
     #[inline]
     fn enqueue_in_order(
         &mut self,
@@ -83,7 +83,7 @@ impl Link {
         odd
     }
 
-    /// Takes a frame that is not the one expected, or finds no place.
+    /// Takes a frame that is not the expected one, or finds no place.
     #[cold]
     #[inline(never)]
     fn handle_unexpected(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
@@ -110,8 +110,8 @@ impl Link {
         }
     }
 
-    /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
-    /// refer to it.
+    /// The stream's numbers jumped: the waiting frames are obsolete, and no later frame can refer
+    /// to them.
     fn reset_stream(&mut self, now: Instant, stream: StreamIndex, seq: u32) {
         self.clear_stream(now, stream);
         if let Some(queue) = self.queue_mut(stream) {
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Puts what stands in for a lost frame where it would have been.
+    /// Puts a stand-in for a lost frame in its place.
     fn enqueue_lost(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
         if self.queued(stream) >= WAITING_MAX {
             self.refuse(now, stream, *frame);
@@ -135,7 +135,7 @@ impl Link {
         self.restore_feasibility(now, stream, &taken);
     }
 
-    /// Takes note of what came, and makes what waits fit the link again.
+    /// Records the arrivals, and makes the waiting frames fit the link again.
     #[inline]
     fn restore_feasibility(&mut self, now: Instant, stream: StreamIndex, taken: &ArrivalSummary) {
         if taken.offered > Bytes(0) {
@@ -146,8 +146,8 @@ impl Link {
         if let Some(earliest) = taken.earliest {
             self.backlog += taken.kept;
             self.idle = false;
-            // All that was there fits, by induction. With what came the last to finish does so at
-            // `fits_by` at most; who is due after the first of it is due later still.
+            // All earlier frames fit, by induction. With the new frames, the last to finish does so
+            // at `fits_by` at most; a frame due after the first of them is due later still.
             let fits_by = self.all_sent(now);
             if let Some(grant) = &mut self.grant {
                 grant.until = grant.until.min(earliest);
@@ -162,7 +162,7 @@ impl Link {
             pressed = self.params.selection.then_some(fits_by);
         }
         match head {
-            // What `promote` would find, without reading back what was just written.
+            // The head that `promote` would find, without reading back the data just written.
             Some(head) => {
                 self.scheduler.enqueue_head(stream, head);
             }
@@ -174,8 +174,8 @@ impl Link {
         }
     }
 
-    /// Drops a frame that finds no place to wait. It is counted by the ledger, not by the
-    /// scheduler, which hears of frames in their order.
+    /// Drops a frame that finds no place to wait. The ledger counts it, not the scheduler, which is
+    /// notified of frames in their order.
     fn refuse(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
         let Some(queue) = self.queue_mut(stream) else { return };
         queue.next_seq = frame.seq.wrapping_add(1);
@@ -203,7 +203,7 @@ impl ArrivalSummary {
         }
     }
 
-    /// Puts a frame behind the others, unless it is lost to be dropped there.
+    /// Puts a frame behind the others; a lost frame is put there to be dropped.
     #[inline]
     fn put(
         &mut self,
@@ -239,7 +239,7 @@ impl ArrivalSummary {
     }
 }
 
-/// What stands in for a frame of which only the number is known.
+/// The stand-in for a frame of which only the number is known.
 fn lost_before_arrival(seq: u32, next: &Frame) -> Frame {
     Frame {
         seq,

@@ -1,23 +1,23 @@
-//! The offline bound: no scheduler, knowing everything in advance, can make more frames
+//! The offline bound: no scheduler, even with all arrivals known in advance, can make more frames
 //! decodable on time over a link of this rate.
 //!
-//! Choosing frames so that all make their deadlines and all have their references is NP-hard
-//! (it holds the knapsack problem), so this is an upper bound, not a schedule: the Lagrangian
-//! dual. Put a price on a byte in each interval of time. Whoever pays for capacity at these
-//! prices, and is paid 1 for each decodable frame, would take in each group of pictures the best
-//! set closed under references, each frame at the cheapest price between its arrival and its
-//! deadline; what that earns, plus what the whole link is worth, bounds what any schedule can
-//! earn, at *every* vector of prices (weak duality). Whatever finds the prices is sound, then. What is
-//! left out of the problem to make it easy only adds schedules, so the bound stays one: of a frame's
-//! references only the one that itself needs most is held against it, so that they make a tree, and
-//! a frame's time is widened to whole slots. These begin and end with frames' times, so that where frames
-//! come in periods nothing is widened.
+//! Choosing frames so that all make their deadlines and all have their references is NP-hard (it
+//! contains the knapsack problem), so this is an upper bound, not a schedule: the Lagrangian dual.
+//! Put a price on a byte in each interval of time. A buyer that pays for capacity at these prices,
+//! and is paid 1 for each decodable frame, would take in each group of pictures the best set closed
+//! under references, each frame at the cheapest price between its arrival and its deadline. Its
+//! profit, plus the worth of the whole link, bounds the profit of any schedule, at *every* vector
+//! of prices (weak duality). So any method of finding the prices is sound. Relaxations that make
+//! the problem easy only add schedules, so the bound stays valid: of a frame's references only the
+//! one that itself needs most is required, so that they make a tree, and a frame's time is widened
+//! to whole slots. Slots begin and end with frames' times, so that nothing is widened where frames
+//! are periodic.
 //!
 //! The prices are found by descent. A frame's bytes go to the cheapest slot, which jumps from step
-//! to step; spread over the slots that cost nearly as little they give a steadier direction (that of the
-//! dual with a soft minimum), while the bound itself is always taken at the true minimum. Each price moves
-//! by its slope beside what that has been lately (Adam), by less from step to step.
-//! Offline and for printing, hence floating point.
+//! to step; spread over the slots that cost nearly as little they give a steadier direction (that
+//! of the dual with a soft minimum), while the bound itself is always taken at the true minimum.
+//! Each price moves by its slope relative to the slope's recent size (Adam), by less from step to
+//! step. Offline and for printing, hence floating point.
 
 use std::ops::Range;
 
@@ -27,17 +27,17 @@ use selvedge_units::{Bitrate, Bytes, Instant};
 /// A frame as the bound sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfflineFrame {
-    /// When it comes.
+    /// When it arrives.
     pub arrival: Instant,
     /// When it must have been sent.
     pub deadline: Instant,
     /// Bytes on the wire.
     pub size: Bytes,
-    /// What it needs of the frames before it in the same stream, which are all there.
+    /// The frames before it in the same stream that it needs, all of which are present.
     pub refs: References,
 }
 
-/// What is known of the best that can be done.
+/// A bound on the best possible schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// No schedule makes more frames decodable than this.
@@ -56,12 +56,14 @@ impl Bound {
 
 const STEPS: u32 = 300;
 const SLOTS_MAX: u64 = 4096;
-/// Slots are no finer than this part of the shortest patience.
+/// Slots are no finer than this part of the shortest time from arrival to deadline.
 const FINEST: u64 = 50;
-/// By how much prices move, beside the price at which all frames together are worth their bytes: first and last.
+/// The size of the price steps, relative to the price at which all frames together are worth their
+/// bytes: first and last.
 const MOVES: [f64; 2] = [0.1, 0.002];
-/// How much dearer than the cheapest a slot may be to be bought as well, beside the highest price: first
-/// and last. At half of that the exponential function is still far from the limits of its type.
+/// How much dearer than the cheapest a slot may be to be bought as well, relative to the highest
+/// price: first and last. At half of that the exponential function is still far from the limits of
+/// its type.
 const SOFT: [f64; 2] = [0.05, 1.0 / 1200.0];
 
 struct Priced {
@@ -100,11 +102,12 @@ pub fn decodable_bound(streams: &[Vec<OfflineFrame>], rate: Bitrate, burst: Byte
             *p = (*p - unit * now(MOVES) * mean[at] / (square[at].sqrt() + 1e-3)).max(0.0);
         }
     }
-    // Frames are whole; what is added is far above the error of the sums.
+    // Frames are whole; the addend is far above the error of the sums.
     Bound { decodable: (best + 1e-6).floor(), frames }
 }
 
-/// Where slots begin and end: where frames come or are due, unless that is too near to the one before.
+/// Where slots begin and end: at arrivals and deadlines of frames, except those too near to the one
+/// before.
 fn borders(streams: &[Vec<OfflineFrame>]) -> Vec<u64> {
     let all = || streams.iter().flatten();
     let mut times: Vec<u64> = all().flat_map(|f| [f.arrival.0, f.deadline.0]).collect();
@@ -124,10 +127,11 @@ fn borders(streams: &[Vec<OfflineFrame>]) -> Vec<u64> {
     borders
 }
 
-/// A figure of each run of slots whose length is a power of two: by that power, and by its first slot.
+/// A figure for each run of slots whose length is a power of two: by that power, and by its first
+/// slot.
 type Runs = Vec<Vec<f64>>;
 
-/// The runs that a range of slots consists of.
+/// The runs that make up a range of slots.
 fn runs_of(slots: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
     let Range { mut start, end } = *slots;
     std::iter::from_fn(move || {
@@ -137,7 +141,7 @@ fn runs_of(slots: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// From the figures of single slots those of all runs.
+/// Computes the figures of all runs from those of single slots.
 fn join(runs: &mut Runs, both: impl Fn(f64, f64) -> f64) {
     for power in 1..runs.len() {
         let (shorter, longer) = runs.split_at_mut(power);
@@ -148,15 +152,15 @@ fn join(runs: &mut Runs, both: impl Fn(f64, f64) -> f64) {
     }
 }
 
-/// What all that can be bought is worth, and how that depends on the prices.
+/// The worth of all that can be bought, and how that depends on the prices.
 struct Dual {
     /// Of each slot, in bytes.
     capacity: Vec<f64>,
     burst: f64,
     cheapest: Runs,
-    /// How strongly each slot draws those who may buy in it.
+    /// How strongly each slot attracts the frames that may buy in it.
     pull: Runs,
-    /// What is bought in each run, for a pull of one.
+    /// The bytes bought in each run, for a pull of one.
     bought: Runs,
 }
 
@@ -200,7 +204,7 @@ impl Dual {
         dual
     }
 
-    /// What the best closed set of a stream's frames earns; adds the bytes that it would buy.
+    /// The profit of the best closed set of a stream's frames; adds the bytes that it would buy.
     fn earn(&mut self, stream: &[Priced]) -> f64 {
         let alone = |f: &Priced| {
             let prices = runs_of(&f.slots).map(|(power, at)| self.cheapest[power][at]);
@@ -208,7 +212,7 @@ impl Dual {
         };
         let own: Vec<f64> = stream.iter().map(alone).collect();
         let mut gain = own.clone();
-        // Those that need a frame come after it: one backward pass gathers what it carries.
+        // Frames that need a frame come after it: one backward pass sums what it carries.
         for (i, f) in stream.iter().enumerate().rev() {
             if let Some(parent) = f.needs {
                 gain[parent] += gain[i].max(0.0);
@@ -230,8 +234,8 @@ impl Dual {
     }
 }
 
-/// For each frame the one of its references below which most others lie: as a rule that needs all the
-/// others.
+/// For each frame the one of its references below which most others lie: as a rule that one needs
+/// all the others.
 fn tree(stream: &[OfflineFrame]) -> Vec<Option<usize>> {
     let mut depths = vec![0_u32; stream.len()];
     let mut needs = Vec::with_capacity(stream.len());

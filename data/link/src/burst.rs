@@ -1,5 +1,5 @@
-//! Bursts over frames: which stream may go on with its next frames without another decision, so
-//! that they leave in one call of the kernel.
+//! Bursts over frames: which stream may continue with its next frames without another decision, so
+//! that they leave in one system call.
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Fate, Frame};
@@ -13,16 +13,16 @@ use super::{Link, Settled, Transmit};
 pub(super) struct Grant {
     stream: StreamIndex,
     pub(super) left: Bytes,
-    /// No head is due before this, and all that waits can be sent before it, in any order.
+    /// No head is due before this, and all waiting frames can be sent before it, in any order.
     pub(super) until: Instant,
 }
 
 impl Link {
-    /// Whether the chosen stream may go on with its next frames for as long as the link's burst
-    /// lasts: where all that waits can be sent before the first deadline of all, in any order, no
-    /// deadline of what waits is broken that single decisions would keep (ShareStreams, section
-    /// 4.3, makes a like use of a block). What comes later may find an earlier one still waiting;
-    /// nothing but single decisions rules that out. Only under disciplines that go by deadline:
+    /// Whether the chosen stream may continue with its next frames for as long as the link's burst
+    /// lasts. If all waiting frames can be sent before the first of all deadlines, in any order, no
+    /// waiting frame misses a deadline that single decisions would keep (ShareStreams, section 4.3,
+    /// makes a similar use of a block). A frame that arrives later may find an earlier one still
+    /// waiting; only single decisions exclude that. Only under disciplines that go by deadline:
     /// others share by order.
     #[inline]
     pub(super) fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
@@ -37,14 +37,14 @@ impl Link {
         (self.all_sent(now) <= until).then_some(Grant { stream, left: self.params.burst, until })
     }
 
-    /// The next packet of the burst that was granted, if there is one.
+    /// The next packet of the granted burst, if there is one.
     #[inline]
     pub(super) fn granted(&mut self, now: Instant) -> Option<Transmit> {
         let grant = self.grant.take_if(|grant| now < grant.until)?;
         let stream = grant.stream;
         let head = *self.queues[stream.0 as usize].as_ref()?.frames.front()?;
         let deadline = self.scheduler.head_deadline(stream)?;
-        // A caller that comes late may find that it is: then it is for a decision to say.
+        // A late caller may find that it is late: then a decision is needed.
         let late = deadline <= now || now + self.pacer.time(head.left) > deadline;
         if head.dropped.is_some() || head.left > grant.left || late {
             return None;
@@ -53,9 +53,9 @@ impl Link {
         Some(Transmit { stream, frame: head.frame, packet: head.packets_sent, deadline })
     }
 
-    /// How much may leave in one run with the packet last polled, if that is its frame's first:
-    /// the frame, and those behind it as far as the burst that was granted and `packets` reach.
-    /// Of whole frames only; none if the first alone has more packets. The run is to be told of by
+    /// How much may leave in one run with the packet last polled, if that is its frame's first: the
+    /// frame, and those behind it within the granted burst and `packets`. Whole frames only; none
+    /// if the first alone has more packets. The caller reports the run by
     /// [`sent_frames`](Self::sent_frames).
     #[must_use]
     #[inline]
@@ -67,7 +67,8 @@ impl Link {
         let Some(mut run) = queue.frames.front().and_then(|head| none.with(head, packets)) else {
             return none;
         };
-        // As when the burst was granted: then nothing that waits is late behind anything.
+        // The same test as when the burst was granted: then no waiting frame is late because of
+        // another.
         let Some(grant) = self.grant.as_ref().filter(|grant| self.all_sent(now) <= grant.until)
         else {
             return run;
@@ -83,15 +84,15 @@ impl Link {
         run
     }
 
-    /// A frame of the run that was polled last, the first by 0: it, and when it is due.
+    /// A frame of the run that was polled last, the first by 0: the frame and its deadline.
     #[must_use]
     pub fn frame_of_run(&self, n: usize) -> Option<(Frame, Instant)> {
         let queue = self.queues[self.next?.0 as usize].as_ref()?;
         queue.frames.get(n).map(|waiting| (waiting.frame, waiting.deadline))
     }
 
-    /// The first frames of a [`run`](Self::run) have been sent whole in one go; they took `size` on
-    /// the wire. If it is but one, `packets` of it have been sent.
+    /// The first frames of a [`run`](Self::run) have been sent whole in one call; they took `size`
+    /// on the wire. If there is only one, `packets` of it have been sent.
     #[inline]
     pub fn sent_frames(&mut self, now: Instant, frames: usize, packets: u16, size: Bytes) {
         if frames < 2 {
@@ -105,8 +106,8 @@ impl Link {
         }
     }
 
-    /// Settles so many frames at once as sent, which all stated their deadlines, if nothing else
-    /// needs to be looked at.
+    /// Settles this number of frames at once as sent, which all stated their deadlines, if nothing
+    /// else needs to be checked.
     fn settle_together(&mut self, now: Instant, stream: StreamIndex, frames: usize) -> bool {
         let at = stream.0 as usize;
         let (Some(queue), Some(ledger)) = (&mut self.queues[at], &mut self.ledgers[at]) else {
@@ -137,14 +138,14 @@ impl Link {
     }
 }
 
-/// What may leave in one go.
+/// The packets that may leave in one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Whole frames of one stream.
     pub frames: usize,
     /// Their packets.
     pub packets: usize,
-    /// What they take on the wire.
+    /// Their size on the wire.
     pub size: Bytes,
 }
 

@@ -1,7 +1,7 @@
 //! Packets and frames that have left a link, or could not.
 //!
-//! The engine says what it has sent of what was polled; the pacer, the scheduler and the ledger hear
-//! of it, and the stream's next frame comes to its head.
+//! The engine reports which of the polled packets it has sent; the pacer, the scheduler and the
+//! ledger are updated, and the stream's next frame becomes its head.
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{DropReason, Fate};
@@ -17,9 +17,9 @@ impl Link {
         self.sent_run(now, 1, size);
     }
 
-    /// The packet last polled has been sent with the next of its frame, `packets` in all, in one
-    /// go; they took `size` on the wire. For links that grant a burst: one decision for all that
-    /// the burst holds of the chosen frame.
+    /// The packet last polled has been sent together with the next ones of its frame, `packets` in
+    /// all, in one call; they took `size` on the wire. For links that grant a burst: one decision
+    /// covers all that the burst holds of the chosen frame.
     #[inline]
     pub fn sent_run(&mut self, now: Instant, packets: u16, size: Bytes) {
         if let Some(stream) = self.consume_credit(now, size) {
@@ -27,7 +27,7 @@ impl Link {
         }
     }
 
-    /// So many of the head's packets are sent.
+    /// Records that this number of the head's packets have been sent.
     #[inline(always)]
     pub(super) fn account_head_packets(
         &mut self,
@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// What was polled last leaves the link; whose it is.
+    /// The packets polled last leave the link; returns their stream.
     #[inline(always)]
     pub(super) fn consume_credit(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
         let stream = self.next.take()?;

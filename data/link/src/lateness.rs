@@ -5,22 +5,23 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::pace::Pacer;
 
-/// A link as far as it has to do with wake-ups.
+/// The parameters of a link that matter for wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced {
     /// Bits per second on the wire.
     pub rate: Bitrate,
     /// The largest packet.
     pub mtu: Bytes,
-    /// What may be sent at once.
+    /// The bytes that may be sent at once.
     pub burst: Bytes,
-    /// What is made up for.
+    /// The bytes that are caught up.
     pub catch_up: Bytes,
 }
 
 impl Paced {
-    /// The share of the rate that is lost while frames wait, where each full packet takes a wake-up and
-    /// these are so late: what is neither in the burst beyond a packet nor made up for. 0 for none.
+    /// The share of the rate that is lost while frames wait, where each full packet takes a wake-up
+    /// with one of these delays: the part that neither the burst beyond a packet nor the catch-up
+    /// covers. 0 for none.
     #[must_use]
     pub fn lost(&self, lateness: &[Duration]) -> f64 {
         let pacer = Pacer::new(self.rate, self.burst);
@@ -47,7 +48,7 @@ mod tests {
         };
         // 2.4 ms beside the 4 ms that four packets take.
         assert!((link.lost(&late) - 2.4 / 6.4).abs() < 1e-6);
-        // A packet's time, 1 ms, of the one that is later.
+        // A packet's time, 1 ms, of the later wake-up.
         let caught = Paced { catch_up: Bytes(1500), ..link };
         assert!((caught.lost(&late) - 1.1 / 5.1).abs() < 1e-6);
         let burst = Paced { burst: Bytes(3000), ..link };

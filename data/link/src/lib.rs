@@ -1,13 +1,15 @@
-//! A link: frames of many streams in, one packet at a time out, each frame's fate told.
+//! A link: frames of many streams enter, one packet at a time leaves, and each frame's fate is
+//! reported.
 //!
-//! Frames come from the streams' rings, packets go to the transmission engine, fates to the
-//! ledger and to whoever releases payloads. The order of service is `sched`'s (NI coprocessors,
-//! section 2.2.4); what is not worth sending is decided by `select`; when a packet may leave, by
-//! `pace`. Frames are pre-empted between packets: each packet is chosen anew.
+//! Frames come from the streams' rings; packets go to the transmission engine; fates go to the
+//! ledger and to the owner of the payloads, which releases them. `sched` decides the order of
+//! service (NI coprocessors, section 2.2.4); `select` decides which frames are not worth sending;
+//! `pace` decides when a packet may leave. Frames are pre-empted between packets: each packet is
+//! chosen anew.
 //!
-//! The caller's loop: `handle_frame` for all that arrived; then `poll_transmit`, wait until
-//! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
-//! Arrivals while waiting change the choice, so poll again after each wait.
+//! The caller's loop: `handle_frame` for all arrivals; then `poll_transmit`, wait until `departure`
+//! of that packet's size, send it, call `sent`; `poll_settled` until it is empty. Arrivals while
+//! waiting change the choice, so poll again after each wait.
 
 mod accessors;
 mod anticipate;
@@ -45,7 +47,8 @@ use settled::{SettledQueue, settle};
 /// them in their ring instead.
 pub const WAITING_MAX: usize = 1024;
 
-/// What comes within so long counts when something is given up: not much more than waits can be saved by it.
+/// Frames that arrive within this time count when something is given up: it can't save much more
+/// than the waiting ones.
 const HORIZON: Duration = Duration::from_secs(3);
 
 /// Frames of a burst that are fetched at once.
@@ -54,11 +57,11 @@ const FETCHED: usize = 16;
 /// The packet to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Whose it is.
+    /// Its stream.
     pub stream: StreamIndex,
     /// The frame that it belongs to.
     pub frame: Frame,
-    /// Which of the frame's packets, from 0.
+    /// The packet's number in the frame, from 0.
     pub packet: u16,
     /// When the frame is due.
     pub deadline: Instant,
@@ -67,15 +70,15 @@ pub struct Transmit {
 /// A frame that the link is done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Whose it was.
+    /// Its stream.
     pub stream: StreamIndex,
     /// The frame; its payload may be released.
     pub frame: Frame,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// A link and all that waits for it.
+/// A link and all frames that wait for it.
 #[derive(Clone, Debug)]
 pub struct Link {
     params: LinkParams,
@@ -88,8 +91,8 @@ pub struct Link {
     offered: RateMeter,
     sent: RateMeter,
     sent_bytes: Bytes,
-    /// What the rates before this one allowed while frames waited, and for how long they have
-    /// waited at this one, up to `watched`.
+    /// The bytes that the earlier rates allowed while frames waited, and for how long frames have
+    /// waited at the current rate, up to `watched`.
     could_send: Bytes,
     waited: Duration,
     capacity_counted_until: Instant,
@@ -97,12 +100,12 @@ pub struct Link {
     idle: bool,
     delays: Delays,
     derived: RateDerived,
-    /// Bytes of all frames that wait and are not given up.
+    /// Bytes of all waiting frames that are not given up.
     backlog: Bytes,
     /// The packet last returned by `poll_transmit`.
     next: Option<StreamIndex>,
     grant: Option<Grant>,
-    /// Until then some frame may wait behind one of its stream that is due later.
+    /// Until then some frame may wait behind one of its stream with a later deadline.
     inverted_until: Instant,
     ahead: FetchAhead,
 }
@@ -140,7 +143,7 @@ impl Link {
         link
     }
 
-    /// How much is made up for, at this rate and for the streams that there are.
+    /// Sets how much is caught up, at this rate and for the present streams.
     fn set_catch_up(&mut self) {
         let LinkParams { rate, mtu, catch_up, .. } = self.params;
         let default = || default_catch_up(rate, mtu, self.delays.shortest());
@@ -149,7 +152,7 @@ impl Link {
 
     /// Adds a stream.
     pub fn add_stream(&mut self, contract: Contract) -> StreamIndex {
-        // Where there is a delay each frame's deadline is stated: it is known here.
+        // With a delay each frame's deadline is stated: it is known here.
         let stream = self.scheduler.add(&Contract { delay: None, ..contract });
         let at = stream.0 as usize;
         if self.queues.len() <= at {
@@ -160,13 +163,13 @@ impl Link {
         self.queues[at] = Some(StreamQueue::new(contract));
         self.delays.add(contract.delay);
         self.set_catch_up();
-        // Every frame that waits, and as far behind as a reference is followed.
+        // Room for every waiting frame, and for references as far back as they are followed.
         self.ledgers[at] = Some(Ledger::new(4 * WAITING_MAX));
         stream
     }
 
-    /// Removes a stream; what waits of it is settled as removed. Its ledger stays to be read
-    /// until its number is given to another.
+    /// Removes a stream; its waiting frames are settled as removed. Its ledger can be read until
+    /// its number is given to another stream.
     pub fn remove_stream(&mut self, now: Instant, stream: StreamIndex) {
         let at = stream.0 as usize;
         let Some(mut queue) = self.queues.get_mut(at).and_then(Option::take) else { return };
@@ -186,7 +189,7 @@ impl Link {
         }
     }
 
-    /// Settles as removed all that waits of a stream, and keeps the stream.
+    /// Settles all waiting frames of a stream as removed, and keeps the stream.
     pub fn clear_stream(&mut self, now: Instant, stream: StreamIndex) {
         let Some(queue) = self.queue_mut(stream) else { return };
         let mut freed = Bytes(0);
@@ -203,7 +206,7 @@ impl Link {
         self.queues.get_mut(stream.0 as usize)?.as_mut()
     }
 
-    /// Makes what waits fit the link again.
+    /// Makes the waiting frames fit the link again.
     fn select(&mut self, now: Instant) {
         if !self.params.selection {
             return;
@@ -226,12 +229,13 @@ impl Link {
         }
     }
 
-    /// When the link is free for a full packet: a bucket that is not full is work still owed.
+    /// When the link is free for a full packet: a bucket that is not full represents work still
+    /// owed.
     fn free_at(&self) -> Instant {
         self.pacer.before_full(self.derived.slack)
     }
 
-    /// When all that waits can be sent, with some time to spare for each frame.
+    /// When all waiting frames can be sent, with some time to spare for each frame.
     fn all_sent(&self, now: Instant) -> Instant {
         now.max(self.free_at()) + self.pacer.time(self.backlog) + self.derived.guard
     }
@@ -242,7 +246,8 @@ impl Link {
         }
     }
 
-    /// Drops what is given up at the head of a stream, and hands its next head to the scheduler.
+    /// Drops frames that are given up at the head of a stream, and passes its next head to the
+    /// scheduler.
     fn enqueue_next_head(&mut self, now: Instant, stream: StreamIndex) {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
@@ -261,8 +266,8 @@ impl Link {
         }
     }
 
-    /// Counts what the rate allowed up to now, if frames waited that might go. Only then what was
-    /// not sent was missed.
+    /// Counts the bytes that the rate allowed up to now, if frames waited that could go. Only then
+    /// was unused capacity missed.
     fn count_capacity(&mut self, now: Instant) {
         if self.idle || self.backlog == Bytes(0) {
             self.pacer.idle_until(now);
@@ -272,8 +277,8 @@ impl Link {
         self.capacity_counted_until = self.capacity_counted_until.max(now);
     }
 
-    /// Expires what is past its deadline; returns the packet that should leave next, if any.
-    /// The same packet may be returned again, or another, until `sent` is called.
+    /// Expires heads that are past their deadlines; returns the packet that should leave next, if
+    /// any. The same packet may be returned again, or another, until `sent` is called.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.count_capacity(now);
@@ -322,7 +327,7 @@ impl Link {
         }
     }
 
-    /// Drops a head that has expired, unless its stream sends the late.
+    /// Drops a head that has expired, unless its stream sends late frames.
     fn expire(&mut self, now: Instant, expiry: Expiry) {
         if expiry.verdict != Verdict::Dropped {
             return;
@@ -343,29 +348,28 @@ impl Link {
         self.enqueue_next_head(now, expiry.stream);
     }
 
-    /// Gives up what waits of a stream and depends on `root`, which is lost.
+    /// Gives up the waiting frames of a stream that depend on `root`, which is lost.
     fn drop_dependents(&mut self, stream: StreamIndex, root: u32) {
         let Some(queue) = self.queue_mut(stream) else { return };
         let freed = drop_dependents(queue, 0, root, DropReason::ReferenceLost);
         self.backlog = self.backlog - freed;
     }
 
-    /// When a packet of this size may leave; not before now means at once.
+    /// When a packet of this size may leave; an instant that is not after now means at once.
     #[must_use]
     pub fn departure(&self, size: Bytes) -> Instant {
         self.pacer.departure(size)
     }
 
-    /// When a packet that goes now behind `before` bytes should leave the device, for one that can hold
-    /// it until then: so the burst is no burst on the wire.
+    /// When a packet that is sent now behind `before` bytes should leave the device, for a device
+    /// that can hold it until then: this spreads a burst on the wire.
     #[must_use]
     pub fn spaced(&self, now: Instant, before: Bytes) -> Instant {
         self.pacer.spaced(now, before)
     }
 
-    /// When something will happen by itself: a head expires or becomes ready. Coming earlier is
-    /// harmless; later, a miss is counted late and a frame that had to wait for its period waits
-    /// longer.
+    /// When a head will next expire or become ready by itself. Calling earlier is harmless; later,
+    /// a miss is counted late and a frame that had to wait for its period waits longer.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         self.scheduler.next_event(now)

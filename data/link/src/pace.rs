@@ -1,10 +1,10 @@
 //! Pacing: when the next packet may leave, so that the link's rate is kept over every window.
 //!
 //! A token bucket in its virtual-scheduling form (ITU-T I.371, the generic cell rate algorithm).
-//! While packets wait the bucket may hold `catch_up` bytes beyond `burst`, so that what a late
-//! wake-up missed is sent afterwards; idle time fills it up to `burst` only. So over any span `w` at
-//! most `rate * w + burst + catch_up` bytes leave, whatever the pattern of arrivals and however late
-//! the caller wakes. One moment is all its state.
+//! While packets wait the bucket may hold `catch_up` bytes beyond `burst`, so that the bytes missed
+//! by a late wake-up are sent afterwards; idle time fills it up to `burst` only. So over any
+//! duration `w` at most `rate * w + burst + catch_up` bytes leave, whatever the pattern of arrivals
+//! and however late the caller wakes. Its whole state is one instant.
 
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -12,7 +12,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     rate: Bitrate,
-    /// Nanoseconds that a byte takes, in units of 2^-32, rounded up; `None` if it has no room.
+    /// Nanoseconds that a byte takes, in units of 2^-32, rounded up; `None` if that does not fit.
     step: Option<u64>,
     burst: Bytes,
     /// How long `catch_up` bytes take at this rate, rounded down.
@@ -23,14 +23,14 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer whose bucket is full, and which makes up for nothing that was missed. `burst` should
-    /// hold at least the largest packet: a larger one waits for a full bucket, and then overdraws it.
+    /// A pacer with a full bucket and without catch-up. `burst` should hold at least the largest
+    /// packet: a larger one waits for a full bucket, and then overdraws it.
     #[must_use]
     pub const fn new(rate: Bitrate, burst: Bytes) -> Self {
         Self { rate, step: step(rate), burst, catch_up: Duration::ZERO, full_at: Instant::ZERO }
     }
 
-    /// Makes up for at most so many bytes that were missed while packets waited.
+    /// Catches up at most this number of bytes that were missed while packets waited.
     pub fn set_catch_up(&mut self, catch_up: Bytes) {
         // Not by `time`, which rounds up.
         let nanos = u128::from(catch_up.0) * 8_000_000_000;
@@ -38,14 +38,15 @@ impl Pacer {
         self.catch_up = Duration(u64::try_from(span).unwrap_or(u64::MAX));
     }
 
-    /// No packet could go before `now`: that time was not missed, and is not made up for.
+    /// No packet could go before `now`: that time was not missed, and is not caught up.
     #[inline]
     pub fn idle_until(&mut self, now: Instant) {
         self.full_at = self.full_at.max(now);
     }
 
-    /// The time that these bytes take at this rate, rounded up, and at most 1 ns more for each 4 GB.
-    /// By a multiplication: every frame asks several times, and a division takes much longer.
+    /// The time that these bytes take at this rate, rounded up, and at most 1 ns more for each 4
+    /// GB. By a multiplication: every frame needs this several times, and a division takes much
+    /// longer.
     #[must_use]
     #[inline]
     pub fn time(&self, size: Bytes) -> Duration {
@@ -60,15 +61,16 @@ impl Pacer {
         self.rate
     }
 
-    /// Keeps another rate from `now` on. What the bucket lacks is kept in bytes, so that a
-    /// change grants nothing. How much is made up for is to be set anew.
+    /// Keeps another rate from `now` on. The bucket's deficit is kept in bytes, so that a change
+    /// grants nothing. The caller must set the catch-up anew.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
         let lacking = self.rate * self.full_at.since(now);
         (self.rate, self.step) = (rate, step(rate));
         self.full_at = now + lacking / rate;
     }
 
-    /// When a packet of this size on the wire may leave; not before `now` means at once.
+    /// When a packet of this size on the wire may leave; an instant that is not after `now` means
+    /// at once.
     #[must_use]
     pub fn departure(&self, size: Bytes) -> Instant {
         self.before_full(self.slack(size))
@@ -82,14 +84,14 @@ impl Pacer {
         Duration(spare.0.saturating_sub(2))
     }
 
-    /// So long before the bucket is full.
+    /// This long before the bucket is full.
     #[inline]
     pub(super) fn before_full(&self, spare: Duration) -> Instant {
         Instant(self.full_at.0.saturating_sub(spare.0))
     }
 
-    /// When a packet would leave that goes at `now` behind `before` bytes, were there no burst: never
-    /// sooner than the rate alone has it, but for what was missed.
+    /// When a packet that is sent at `now` behind `before` bytes would leave if there were no
+    /// burst: never sooner than the rate alone allows, except for missed time.
     #[must_use]
     pub fn spaced(&self, now: Instant, before: Bytes) -> Instant {
         now.max(self.full_at.max(now - self.catch_up) + self.time(before))
@@ -212,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Packets that a burst lets go at once are a packet's time apart, and late ones make up for it.
+    /// Packets that a burst releases at once are a packet's time apart, and late ones catch up.
     #[test]
     fn a_burst_is_spaced_by_the_rate() {
         let (packet, apart) = (Bytes(1500), Duration::from_millis(12));
@@ -226,7 +228,7 @@ mod tests {
             assert_eq!(pacer.spaced(now, Bytes(0)), now + apart * n);
             pacer.take(now, packet);
         }
-        // Late by 36 ms: two packets are made up for, one of the burst's time has passed.
+        // Late by 36 ms: two packets are caught up, one of the burst's time has passed.
         let late = now + apart * 7;
         assert_eq!(pacer.spaced(late, Bytes(3000)), late);
         assert_eq!(pacer.spaced(late, Bytes(4500)), late + apart);

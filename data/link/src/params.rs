@@ -1,5 +1,5 @@
-//! What a link is told to be when it is made, and what is reckoned from that once. It comes from the
-//! node file (`config`) and goes to all parts of the link.
+//! The parameters that a link is made with, and the values derived from them once. They come from
+//! the node file (`config`) and go to all parts of the link.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::pace::Pacer;
 
-/// What a link is to be.
+/// The parameters of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkParams {
     /// The order of service.
     pub discipline: Discipline,
-    /// Whether to drop early what can't be decoded or be on time.
+    /// Whether to drop early the frames that can't be decoded or be on time.
     pub selection: bool,
     /// Bits per second on the wire.
     pub rate: Bitrate,
-    /// What may be sent at once.
+    /// The bytes that may be sent at once.
     pub burst: Bytes,
-    /// What late wake-ups missed while frames waited and is sent afterwards, at most; `None`: as
-    /// [`default_catch_up`] says.
+    /// The most bytes missed by late wake-ups while frames waited that are sent afterwards; `None`:
+    /// as [`default_catch_up`] computes.
     pub catch_up: Option<Bytes>,
     /// The largest packet.
     pub mtu: Bytes,
@@ -35,16 +35,16 @@ impl LinkParams {
     }
 }
 
-/// What is made up for where nobody says how much: the larger of two packets and 20 ms of the rate,
-/// but at most a tenth of the shortest delay that a stream is allowed, if any has one. A path behind
-/// the link holds that much more, so it must be little beside what streams may wait.
+/// The default of the catch-up: the larger of two packets and 20 ms of the rate, but at most a
+/// tenth of the shortest delay that a stream is allowed, if any has one. A path behind the link
+/// queues that much more, so it must be little beside the time that streams may wait.
 #[must_use]
 pub fn default_catch_up(rate: Bitrate, mtu: Bytes, shortest: Option<Duration>) -> Bytes {
     let most = (mtu + mtu).max(rate * Duration::from_millis(20));
     shortest.map_or(most, |delay| most.min(rate * Duration(delay.0 / 10)))
 }
 
-/// How many streams are allowed each delay.
+/// For each delay, the number of streams that have it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Delays(BTreeMap<Duration, usize>);
 
@@ -70,7 +70,7 @@ impl Delays {
     }
 }
 
-/// What follows from the rate and the largest packet, reckoned once.
+/// Values derived from the rate and the largest packet, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateDerived {
     /// How long before its deadline a frame should be finished: a packet's time and the jitter

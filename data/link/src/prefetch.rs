@@ -1,8 +1,9 @@
-//! Fetching what the next decisions will touch. A link of a thousand streams has some megabytes of
-//! queues and ledgers, of which each frame touches a dozen lines in turn.
+//! Prefetches the data that the next decisions will touch. A link of a thousand streams has some
+//! megabytes of queues and ledgers, of which each frame touches a dozen lines in turn.
 //!
-//! Streams are periodic: whoever followed a stream the last time is likely to follow it again. So
-//! the order of the last decisions is kept, and looked up where the chosen stream stood in it.
+//! Streams are periodic: the stream that followed another the last time is likely to follow it
+//! again. So the order of the last decisions is kept, and the chosen stream's last place in it is
+//! looked up.
 
 use selvedge_data_memory::fetch::prefetch_whole;
 use selvedge_data_sched::StreamIndex;
@@ -10,10 +11,10 @@ use selvedge_data_stream::Ledger;
 
 use super::queue::StreamQueue;
 
-/// With fewer streams all lies near.
+/// With fewer streams everything is in near caches.
 const STREAMS_MIN: usize = 256;
-/// So many decisions ahead a stream's state is asked for, and so many its first frame, which only
-/// its state tells where to find.
+/// A stream's state is prefetched this number of decisions ahead, and its first frame this number,
+/// as only the state contains its address.
 const STATE_AHEAD: u32 = 8;
 const FRAME_AHEAD: u32 = 4;
 
@@ -29,7 +30,7 @@ pub(super) struct FetchAhead {
     /// For each stream, how many had been chosen before it when it was chosen last.
     places: Vec<u32>,
     chosen: u32,
-    /// Who should be next, what it needs having been asked for.
+    /// The stream that should be next; its data have been prefetched.
     predicted: u32,
 }
 
@@ -40,18 +41,19 @@ impl Default for FetchAhead {
 }
 
 impl FetchAhead {
-    /// Makes room for so many streams.
+    /// Makes room for this number of streams.
     pub(super) fn grow(&mut self, streams: usize) {
         if streams > self.places.len() && streams >= STREAMS_MIN {
             let most = streams.next_power_of_two();
             self.places.resize(most, 0);
-            // What it held is of no use in another length, and does no harm.
+            // The old content is useless in another length, and does no harm.
             self.order.resize(2 * most, 0);
         }
     }
 
-    /// Asks for all that a stream which was chosen needs, `frames` of its frames among it, and for
-    /// the states of those that are likely to be chosen next. Nothing where there are few streams.
+    /// Prefetches everything that a chosen stream needs, including `frames` of its frames, and the
+    /// states of the streams that are likely to be chosen next. Does nothing where there are few
+    /// streams.
     #[inline(always)]
     pub(super) fn prefetch_chosen(
         &mut self,
@@ -86,7 +88,7 @@ impl FetchAhead {
             fetch_frames(stream, frames, queues, ledgers);
         }
         self.predicted = NOBODY;
-        // Who comes again so soon has all at hand, and so have those between.
+        // A stream that returns so soon is still in the cache, and so are those between.
         if known > STATE_AHEAD && known as usize <= mask {
             let order = &self.order;
             let follower = |ahead: u32| order.get(before.wrapping_add(ahead) as usize & mask);
@@ -101,14 +103,14 @@ impl FetchAhead {
     }
 }
 
-/// Asks for a stream's state, if there is such a stream.
+/// Prefetches a stream's state, if there is such a stream.
 #[inline(always)]
 fn fetch_state(stream: u32, queues: &[Option<StreamQueue>], ledgers: &[Option<Ledger>]) {
     StreamQueue::fetch(queues.as_ptr().wrapping_add(stream as usize));
     Ledger::fetch(ledgers.as_ptr().wrapping_add(stream as usize));
 }
 
-/// Asks for a stream's first frames, and for their entries in the ledger.
+/// Prefetches a stream's first frames and their entries in the ledger.
 #[inline(always)]
 fn fetch_frames(
     stream: u32,

@@ -1,5 +1,5 @@
-//! One stream's waiting frames, which of them are lost to those that come after, and what its
-//! groups of pictures have been like so far.
+//! One stream's waiting frames, which of them are lost to later frames, and the forecast from its
+//! groups of pictures so far.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -24,8 +24,8 @@ pub(super) struct Pending {
     pub(super) dropped: Option<DropReason>,
 }
 
-/// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
-/// What every frame touches lies in the first two cache lines.
+/// The frames of one stream that the link has taken over, oldest first, numbers without a gap. The
+/// fields that every frame touches lie in the first two cache lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct StreamQueue {
@@ -33,7 +33,8 @@ pub(super) struct StreamQueue {
     last_deadline: Option<Instant>,
     /// The number that the next frame should have; streams begin at 0.
     pub(super) next_seq: u32,
-    /// Which part of the frames was lost, of 65,536: each counts for less by a 256th with each that follows.
+    /// The part of the frames that was lost, in units of 1/65,536; the weight of a frame fades by a
+    /// 256th with each that follows.
     lost_part: u16,
     /// Whether there ever was one in `lost`.
     any_lost: bool,
@@ -63,15 +64,15 @@ impl StreamQueue {
         }
     }
 
-    /// Asks for what every frame touches of the one that may lie here: to see whether there is one
-    /// would be to wait for it.
+    /// Prefetches the lines that every frame touches of the queue that may lie here: testing
+    /// whether there is one would wait for the memory.
     #[inline(always)]
     pub(super) fn fetch(queue: *const Option<Self>) {
         prefetch_lines(queue, HOT);
     }
 
-    /// Takes the first frame out. A queue that runs empty begins again where its memory begins, which
-    /// is likely to be near.
+    /// Takes the first frame out. A queue that runs empty begins again at the start of its memory,
+    /// which is likely to be in a near cache.
     #[inline]
     pub(super) fn take_first(&mut self) -> Option<Pending> {
         let first = self.frames.pop_front();
@@ -84,7 +85,7 @@ impl StreamQueue {
         first
     }
 
-    /// The newest frame is, as far as is known, not lost. To be called for every frame, in order.
+    /// The newest frame is not lost, as far as is known. Must be called for every frame, in order.
     #[inline]
     pub(super) fn keep(&mut self, seq: u32) {
         self.lost_part -= self.lost_part >> 8;
@@ -100,14 +101,14 @@ impl StreamQueue {
         self.lost_part = self.lost_part.saturating_add(1 << 8);
     }
 
-    /// All that was before is lost to what comes.
+    /// All earlier frames are lost to those that follow.
     pub(super) fn mark_all_lost(&mut self) {
         self.lost.fill();
         self.any_lost = true;
     }
 
-    /// The worth of frames beside that of other streams' frames: up to a quarter more, the more was lost
-    /// of late, so that equal streams share what is lost.
+    /// The worth of frames for a comparison with other streams' frames: raised by up to a quarter
+    /// with recent losses, so that equal streams share the losses.
     pub(super) fn compared(&self, worth: u64) -> u128 {
         u128::from(worth) * u128::from(1024 + (self.lost_part >> 8))
     }
@@ -124,19 +125,19 @@ impl StreamQueue {
         deadline
     }
 
-    /// The first frame that waits, as the scheduler is to see it.
+    /// The first waiting frame, in the scheduler's form.
     pub(super) fn head(&self) -> Option<Head> {
         self.nth_head(0)
     }
 
-    /// The frame behind so many others, as the scheduler is to see it.
+    /// The frame behind this number of others, in the scheduler's form.
     #[inline]
     pub(super) fn nth_head(&self, at: usize) -> Option<Head> {
         let Pending { frame, deadline, .. } = self.frames.get(at)?;
         Some(self.seen(frame, *deadline))
     }
 
-    /// A frame and its deadline, as the scheduler is to see it.
+    /// A frame and its deadline, in the scheduler's form.
     #[inline(always)]
     pub(super) fn seen(&self, frame: &Frame, deadline: Instant) -> Head {
         let stated = frame.deadline.is_some() || self.contract.delay.is_some();
@@ -151,7 +152,7 @@ impl StreamQueue {
     }
 
     /// Whether a waiting frame refers to `root`, which is lost now, or to a waiting one that is
-    /// given up. What was lost before it came was seen then.
+    /// given up. Frames lost before it arrived were considered then.
     pub(super) fn depends(&self, at: usize, root: u32) -> bool {
         let frame = &self.frames[at].frame;
         frame.refs.of(frame.seq).any(|seq| {
@@ -160,8 +161,8 @@ impl StreamQueue {
         })
     }
 
-    /// Where the waiting frame with this number is, before the one at `before`. Numbers grow with
-    /// places, one by one but where some were refused.
+    /// The place of the waiting frame with this number, before the one at `before`. Numbers grow
+    /// with places, one by one except where frames were refused.
     pub(super) fn place_of(&self, before: usize, seq: u32) -> Option<usize> {
         let back = self.frames[before].frame.seq.wrapping_sub(seq) as usize;
         let guess = before.checked_sub(back);
@@ -175,8 +176,8 @@ impl StreamQueue {
     }
 }
 
-/// Which of the last 1024 frames are lost, for the newest to ask. What lies further back counts as
-/// lost: it is not worth keeping state for.
+/// Which of the last 1024 frames are lost, for references of the newest. Frames further back count
+/// as lost: they are not worth keeping state for.
 #[derive(Clone, Debug, Default)]
 struct LostFrames {
     bits: [u64; Self::WINDOW as usize / 64],
@@ -210,32 +211,32 @@ impl LostFrames {
     }
 }
 
-/// What the rest of the open group of pictures is likely to be, learnt from the groups before: their
-/// lengths, and the mean size of a frame behind the intra picture.
+/// A forecast of the rest of the open group of pictures, learnt from the groups before: their
+/// lengths, and the mean size of a frame after the intra picture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupForecast {
     pub(super) id: u32,
     frames: u32,
     /// Lengths of the last groups, the newest first; 0 for none.
     lengths: Box<[u32; Self::LEARNT]>,
-    /// Bytes and frames behind intra pictures, the older ones fading.
+    /// Bytes and frames after intra pictures, the older ones fading.
     tail_bytes: u64,
     tail_frames: u32,
     /// Bytes of the last intra picture.
     intra_bytes: u32,
-    /// Whether the newest picture to which others refer was lost, when it was taken out.
+    /// Whether the newest referenced picture was lost, when it was taken out.
     pub(super) broken: bool,
 }
 
 impl GroupForecast {
     const LEARNT: usize = 8;
-    /// Until a group was longer: twelve frames, the usual length.
+    /// The length before any group was longer: twelve frames, the usual length.
     const SHORTEST: u32 = 12;
     /// Groups of more than two seconds are mostly of the default length of x264 and x265.
     const LONG: u32 = 61;
     const DEFAULT: u32 = 250;
 
-    /// Takes note of the next frame; returns the group that it belongs to.
+    /// Records the next frame; returns the group that it belongs to.
     pub(super) fn push(&mut self, kind: Kind, size: Bytes) -> u32 {
         if kind == Kind::Intra {
             if self.frames > 0 {
@@ -263,14 +264,14 @@ impl GroupForecast {
         self.lengths.iter().any(|&length| length >= self.frames.max(1)).then(|| self.remaining())
     }
 
-    /// Frames of a group, by those before.
+    /// Frames of a group, by earlier groups.
     pub(super) fn length(&self) -> u64 {
         let known = self.lengths.iter().filter(|&&length| length > 0);
         let sum = known.clone().map(|&length| u64::from(length)).sum::<u64>();
         sum / (known.count() as u64).max(1)
     }
 
-    /// Bytes of a frame, intra pictures among them.
+    /// Mean bytes of a frame, intra pictures included.
     pub(super) fn mean_size(&self) -> u64 {
         let tail = self.tail_bytes / u64::from(self.tail_frames.max(1));
         match self.length() {
@@ -279,9 +280,9 @@ impl GroupForecast {
         }
     }
 
-    /// Frames and bytes of the open group that are still to come: as many as in the groups that went
-    /// on from here. A group longer than all before it goes on for as long again, or, where an encoder's
-    /// default is likely, to that.
+    /// Frames and bytes of the open group that are still to come: as many as in the groups that
+    /// continued from here. A group longer than all before it continues for as long again, or,
+    /// where an encoder's default is likely, to that length.
     pub(super) fn remaining(&self) -> (u64, u64) {
         let longer = self.lengths.iter().filter(|&&length| length >= self.frames);
         let rest = longer.clone().map(|&length| u64::from(length - self.frames));

@@ -17,7 +17,7 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// Takes note of bytes at `now`, which never goes back.
+    /// Records bytes at `now`, which never goes back.
     #[inline]
     pub fn add(&mut self, now: Instant, size: Bytes) {
         if now >= self.until {

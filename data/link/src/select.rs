@@ -1,16 +1,17 @@
-//! Frame selection: which of the waiting frames not to send, so that the most frames that matter
-//! can be decoded on time by whoever receives them.
+//! Frame selection: which of the waiting frames not to send, so that the receiver can decode the
+//! most frames that matter on time.
 //!
-//! A scheduler that only orders heads sends frames that nobody can use: pictures whose reference
-//! was lost, and big intra pictures that finish after their deadline. Here all that waits must
-//! fit: if, sent in the order of deadlines, some frame would be late, something is given up at
-//! once, while the others can still profit. This is Moore and Hodgson's rule for the fewest late
-//! jobs, generalised: what is given up is a *cut*, a frame with all that depends on it (for an
-//! intra picture its whole group, the part still to come included), and the cut is chosen that
-//! loses least worth for each byte it frees. Bytes beyond what is needed, now and by the forecast
-//! of the next seconds, count only in part, and the more the longer the cut lasts: a passing squeeze costs a
-//! B picture and a lasting one costs whole groups. Worth is a stream's weight, raised when its window
-//! has nothing left to lose, and by what it lost of late; streams of lower priority are cut first.
+//! A scheduler that only orders heads sends useless frames: pictures whose reference was lost, and
+//! big intra pictures that finish after their deadline. Here all waiting frames must fit: if some
+//! frame would be late when they are sent in the order of deadlines, frames are given up at once,
+//! while the others can still profit. This is Moore and Hodgson's rule for the fewest late jobs,
+//! generalised. The unit that is given up is a *cut*: a frame with all that depends on it (for an
+//! intra picture its whole group, the part still to come included). The cut is chosen that loses
+//! least worth for each byte it frees. Bytes beyond those needed, now and by the forecast of the
+//! next seconds, count only in part, and the more the longer the cut lasts: a short overload costs
+//! a B picture and a lasting one costs whole groups. Worth is a stream's weight, raised when its
+//! window has nothing left to lose, and by its recent losses; streams of lower priority are cut
+//! first.
 
 use selvedge_data_sched::WindowSet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Late, Windows};
@@ -43,17 +44,17 @@ impl DropSet {
     }
 }
 
-/// What goes with a frame, itself included.
+/// The totals of a frame and its dependents.
 #[derive(Clone, Copy, Debug, Default)]
 struct Dependents {
     frames: u64,
     worth: u64,
     bytes: u64,
-    /// Of the bytes, those due by the deadline in question.
+    /// Those of the bytes that are due by the deadline in question.
     useful: u64,
     /// Frames among them that are still to come.
     rest: u64,
-    /// How many the stream's window may still lose when this frame's turn comes.
+    /// How many frames the stream's window may still lose when this frame's turn comes.
     may_lose: u16,
 }
 
@@ -78,23 +79,24 @@ pub(super) struct Selection {
     rows: DependencyRows,
 }
 
-/// What the selection may rely on of the link.
+/// The capacity of the link that the selection may rely on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) rate: Bitrate,
     /// When the link is free to begin with the first of the frames.
     pub(super) from: Instant,
-    /// How much before its deadline a frame is to be finished.
+    /// How long before its deadline a frame should be finished.
     pub(super) guard: Duration,
-    /// By how much more comes than the link carries, and in the next seconds, at most what waits.
+    /// By how much the offered rate exceeds the link's; and by how many bytes in the next seconds,
+    /// at most what waits.
     pub(super) excess: Bitrate,
     pub(super) coming: Bytes,
 }
 
 impl Selection {
-    /// Gives up frames until all that are left make their deadlines, or nothing is left that may
-    /// be given up. `windows` tells where a stream stands in its windows. Returns the bytes
-    /// freed. `O(f log f + c f)` for `f` frames waiting and `c` cuts made.
+    /// Gives up frames until all that are left make their deadlines, or nothing is left that may be
+    /// given up. `windows` returns where a stream stands in its windows. Returns the bytes freed.
+    /// `O(f log f + c f)` for `f` frames waiting and `c` cuts made.
     pub(super) fn drop_until_feasible(
         &mut self,
         queues: &mut [Option<StreamQueue>],
@@ -174,9 +176,9 @@ impl Selection {
         best
     }
 
-    /// For each waiting frame of a stream, what goes with it: itself and all that depends on it.
-    /// A pass forward finds where each frame will find its window; one backward gathers, since
-    /// what depends on a frame comes after it.
+    /// For each waiting frame of a stream, the totals of itself and all that depends on it. A
+    /// forward pass finds the state of the window at each frame; a backward pass gathers, since a
+    /// frame's dependents come after it.
     fn carry(&mut self, queue: &StreamQueue, deadline: Instant, mut ahead: WindowSet) {
         let Contract { weight, windows: stated, .. } = &queue.contract;
         let per_kind = matches!(stated, Windows::PerKind(_));
@@ -233,8 +235,8 @@ impl Selection {
     }
 }
 
-/// Which waiting frames of a stream depend on which, each set a row of bits. A frame may be needed in
-/// many ways and is lost once: sums along references would count it more often.
+/// Which waiting frames of a stream depend on which, each set a row of bits. A frame may be needed
+/// in many ways and is lost once: sums along references would count it more often.
 #[derive(Clone, Debug, Default)]
 struct DependencyRows {
     bits: Vec<u64>,
@@ -242,8 +244,9 @@ struct DependencyRows {
 }
 
 impl DependencyRows {
-    /// Adds to what each frame carries what all that depend on it carry. What depends on a frame comes
-    /// after it, so that one pass backward knows of all: `O(f r f / 64)` for `r` references each.
+    /// Adds to the totals of each frame those of all its dependents. A frame's dependents come
+    /// after it, so that one backward pass covers them all: `O(f r f / 64)` for `r` references
+    /// each.
     fn gather(&mut self, queue: &StreamQueue, carried: &mut [Dependents]) {
         let words = carried.len().div_ceil(64);
         self.bits.clear();
@@ -276,7 +279,7 @@ impl DependencyRows {
     }
 }
 
-/// What the loss of a frame that its stream may lose is worth.
+/// The worth of a frame that its stream may lose.
 fn tolerated(weight: u32) -> u64 {
     TOLERATED * u64::from(weight.max(1))
 }
@@ -294,7 +297,7 @@ fn drop_set(queues: &mut [Option<StreamQueue>], cut: DropSet) -> Bytes {
     freed + drop_dependents(queue, cut.at + 1, root, of_rest)
 }
 
-/// Marks what waits from this place on and depends on `root`, which is lost; returns the bytes
+/// Marks the frames from this place on that depend on `root`, which is lost; returns the bytes
 /// freed.
 pub(super) fn drop_dependents(
     queue: &mut StreamQueue,

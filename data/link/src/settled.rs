@@ -1,4 +1,4 @@
-//! Frames that a link is done with, until they are told of.
+//! Frames that a link is done with, until they are reported.
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Fate, Frame, Ledger};
@@ -6,7 +6,7 @@ use selvedge_units::Instant;
 
 use super::Settled;
 
-/// Frames that are settled and not yet told, which all are before more come.
+/// Frames that are settled and not yet reported; all are reported before more come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettledQueue {
     frames: Vec<Settled>,
@@ -32,7 +32,7 @@ impl SettledQueue {
     }
 }
 
-/// Tells the ledger of a frame's end, and whoever asks next.
+/// Reports a frame's end to the ledger, and queues it for the next poll.
 pub(super) fn settle(
     settled: &mut SettledQueue,
     ledger: &mut Option<Ledger>,

@@ -6,7 +6,7 @@ use super::{Link, LinkParams};
 
 impl Link {
     /// A link without streams; under `hwfq` its streams hang below the nodes of `tree`, as their
-    /// contracts' `parent` says. Other disciplines don't look at it.
+    /// contracts' `parent` states. Other disciplines ignore it.
     #[must_use]
     pub fn with_tree(params: LinkParams, tree: &Tree) -> Self {
         let mut link = Self::new(params);

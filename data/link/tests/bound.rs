@@ -1,4 +1,4 @@
-//! The offline bound against exhaustive search on small cases: never below what can be done, and
+//! The offline bound against exhaustive search on small cases: never below the best schedule, and
 //! seldom far above it.
 
 use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
@@ -53,7 +53,7 @@ fn exhaustive(streams: &[Vec<OfflineFrame>]) -> usize {
         .collect();
     let closed = |set: u32| {
         all.iter().enumerate().all(|(i, &(_, _, f))| {
-            // Frames of a stream lie one behind the other.
+            // Frames of a stream lie one after the other.
             let mut needed = f.refs.distances().map(|back| i - usize::from(back));
             set & (1 << i) == 0 || needed.all(|need| set & (1 << need) != 0)
         })
@@ -84,7 +84,7 @@ fn random_case(seed: u64) -> Vec<Vec<OfflineFrame>> {
                     let intra = n == 0 || noise.below(4) == 0;
                     let anchor = intra || noise.below(2) == 0;
                     let size = 1_000 * (1 + noise.below(if intra { 120 } else { 40 }));
-                    // Often the last one that others refer to, and now and then one before it too.
+                    // Often the last referenced one, and now and then one before it too.
                     let near = last.filter(|_| !intra).map_or(0, |to: usize| (n - to) as u32);
                     let more = near > 0 && noise.below(6) == 0;
                     let far = if more { noise.below(n as u64 + 1) as u32 } else { 0 };
@@ -117,8 +117,8 @@ fn the_bound_holds_and_is_tight_on_small_cases() {
     assert!(ratio > 0.96, "over {cases} cases the possible is only {ratio} of the bound");
 }
 
-/// Twice as much as the link carries for five seconds, then nothing for as long, and so on: each time
-/// all that can be sent from the first arrival to the last deadline.
+/// Five seconds of twice the load that the link carries, then five without load, and so on: each time
+/// everything that can be sent from the first arrival to the last deadline counts.
 #[test]
 fn the_bound_is_tight_where_the_load_comes_and_goes() {
     let (times, count, period, delay) = (10, 126, 40_000_000, 1_000_000_000);

@@ -1,5 +1,5 @@
-//! Bursts over frames: where one is granted, what it does to the order, and that no deadline is
-//! broken that single decisions would keep.
+//! Bursts over frames: where one is granted, how it changes the order, and that no deadline is missed
+//! that single decisions would keep.
 
 #[expect(dead_code, reason = "shared with the tests of the link, which use all of it")]
 mod drive;
@@ -95,8 +95,7 @@ fn an_urgent_arrival_ends_a_burst() {
     assert_eq!([send(&mut link), send(&mut link)], [b, a]);
 }
 
-/// Sends frame after frame, each for as long as it takes: in which order they went, and which
-/// were on time.
+/// Sends frame after frame, each for as long as it takes; returns their order, and which were on time.
 fn sent(burst: Bytes, arrivals: &[(StreamIndex, Frame)]) -> Vec<(StreamIndex, u32, bool)> {
     let mut link = link(burst, Discipline::Dwcs);
     for _ in 0..4 {
@@ -163,7 +162,7 @@ fn every_deadline_that_single_decisions_keep_is_kept() {
     assert!(lost > 0 && differ > 50, "{lost} lost, {differ} differ: the sets show nothing");
 }
 
-/// From every state that a link comes to: a run, against the same frames one after the other.
+/// In every state that a link reaches: a run, against the same frames one after the other.
 #[test]
 fn a_run_is_its_frames_one_by_one() {
     let mut noise = Noise(11);

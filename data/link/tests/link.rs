@@ -14,7 +14,7 @@ fn contract(period_ms: u64, window: &str) -> Contract {
     Contract { delay, ..Contract::new(Duration::from_millis(period_ms), window) }
 }
 
-/// Five cameras of different make and a microphone.
+/// Five different cameras and a microphone.
 fn studio(seed: u64, seconds: u32) -> Vec<Script> {
     let mut noise = Noise(seed);
     let mut scripts = vec![
@@ -83,8 +83,8 @@ fn nothing_is_sent_that_can_not_be_decoded() {
     let sent = |fate: &&Fate| matches!(fate, Fate::Sent { .. });
     let on_wire = out.fates.iter().flatten().filter(sent).count();
     let decodable = out.decodable(&scripts);
-    // A frame already sent can lose its meaning only if a later one that it needs is lost, and
-    // references lie before.
+    // A frame already sent can become useless only if a later one that it needs is lost, and references
+    // lie before.
     assert_eq!(on_wire, decodable);
 }
 
@@ -116,7 +116,7 @@ fn while_frames_wait_the_link_is_used() {
         let out = drive(params(Discipline::Dwcs, true, rate), &scripts, |_, _| {});
         let (sent, could) = (out.link.sent_bytes(), out.link.could_send());
         let used = sent.0 as f64 / could.0 as f64;
-        // Above 1 where the link is often idle: the packet that a full bucket lets go at once.
+        // Above 1 where the link is often idle: the packet that a full bucket releases at once.
         assert!(used >= 0.98, "{percent} %: {sent} of {could}");
     }
 }
@@ -253,7 +253,7 @@ fn late_frames_are_sent_where_the_stream_says_so() {
     let out = drive(params(Discipline::Dwcs, true, Bitrate::from_kbps(300)), &scripts, |_, _| {});
     assert!(out.fates[0].iter().all(|f| matches!(f, Fate::Sent { .. })));
     let late = out.fates[0].iter().filter(|f| matches!(f, Fate::Sent { on_time: false, .. }));
-    // The link carries 3 of 4; each miss moves the deadlines behind it by a period.
+    // The link carries 3 of 4; each miss moves the later deadlines by a period.
     let late = late.count();
     assert!((20..35).contains(&late), "{late}");
 }

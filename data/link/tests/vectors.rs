@@ -1,5 +1,6 @@
-//! Every trace of `vectors/` through a whole link, a slot a nanosecond and a byte: what the engine's
-//! thread asks is what the scheduler alone decides, with queues, pacing and ledger in between.
+//! Every trace of `vectors/` through a whole link, a slot a nanosecond and a byte: the decisions that
+//! the engine's thread gets are those of the scheduler alone, with queues, pacing and ledger in
+//! between.
 
 #![allow(clippy::disallowed_methods, reason = "the tests read files")]
 
@@ -13,11 +14,11 @@ use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Fate, Frame, Kind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
-/// What happened: at a slot, a frame of a stream was sent, or dropped.
+/// The events: at a slot, a frame of a stream was sent, or dropped.
 type Events = Vec<(u64, u32, u64, bool)>;
 
 /// Disciplines whose order does not depend on sizes: a slot is one byte here, whatever the trace
-/// says.
+/// states.
 const BY_TIME: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
 

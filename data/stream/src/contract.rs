@@ -1,4 +1,5 @@
-//! The contract of a stream: how often a frame is due, how many may be lost, and what then.
+//! The contract of a stream: how often a frame is due, how many may be lost, and what happens to
+//! late frames.
 
 use alloc::string::String;
 use core::fmt;
@@ -13,7 +14,7 @@ use crate::Kind;
 pub struct Window {
     /// `x`: how many may be lost or late, 0 ..= `of`.
     pub lose: u16,
-    /// `y`: out of how many.
+    /// `y`: of this number.
     pub of: u16,
 }
 
@@ -86,7 +87,7 @@ impl Windows {
     }
 }
 
-/// What becomes of a frame that missed its deadline.
+/// The treatment of a frame that missed its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Late {
     /// It is dropped.
@@ -104,13 +105,13 @@ selvedge_units::named! {
         Edf = "edf",
         /// By priority, after those by deadline.
         Priority = "priority",
-        /// By weight, of what the others leave.
+        /// By weight, from the remaining capacity.
         #[default]
         Fair = "fair",
     }
 }
 
-/// What a stream promises and is promised. What every frame's way asks for comes first.
+/// The obligations and rights of a stream. The fields that every frame needs come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Contract {
@@ -119,13 +120,13 @@ pub struct Contract {
     /// Time from a frame's arrival to its deadline, for frames that state none;
     /// `None`: one period (the rule of `max(previous deadline, arrival) + period`).
     pub delay: Option<Duration>,
-    /// What becomes of the late.
+    /// The treatment of late frames.
     pub late: Late,
     /// Whether a frame may go before its period begins.
     pub work_conserving: bool,
-    /// What may be lost.
+    /// The losses that are allowed.
     pub windows: Windows,
-    /// Share against other streams, for disciplines that look at it and for the value of a frame.
+    /// Share against other streams, for disciplines that use it and for the value of a frame.
     pub weight: u32,
     /// Higher goes first under `priority`, and is given up last by frame selection.
     pub priority: i32,
@@ -136,7 +137,7 @@ pub struct Contract {
 }
 
 impl Contract {
-    /// A contract with this period and nothing to lose, dropping what is late.
+    /// A contract with this period and window, dropping late frames.
     #[must_use]
     pub const fn new(period: Duration, window: Window) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! What is counted of a stream since it was added: the same value from the scheduler and the ledger up
+//! The counts of a stream since it was added: the same value from the scheduler and the ledger up
 //! to a placement's report, so it outlives the engine that counted it.
 
 use selvedge_units::Bytes;
 
 use crate::Totals;
 
-/// What the scheduler counts of a stream's frames since it was added. Each counter saturates.
+/// The scheduler's counts of a stream's frames since it was added. Each counter saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames served, the late ones included.
@@ -20,7 +20,7 @@ pub struct Counters {
     pub violations: u64,
 }
 
-/// Everything that is counted of a stream since it was added.
+/// All counts of a stream since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The ledger's totals.

@@ -1,5 +1,5 @@
-//! A frame's descriptor as it lies in shared memory: integers at fixed places, of which every
-//! pattern of bits is a value, and the check that makes a [`Frame`] of it.
+//! A frame's descriptor as it lies in shared memory: integers at fixed places, for which every bit
+//! pattern is valid, and the check that makes a [`Frame`] of it.
 
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -42,11 +42,11 @@ pub struct Descriptor {
     pub len: u32,
     /// Position of the payload in the pool.
     pub start: u64,
-    /// When the frame came.
+    /// When the frame arrived.
     pub arrival: u64,
-    /// When it is due; 0: as the contract says.
+    /// Its deadline; 0: by the contract.
     pub deadline: u64,
-    /// What it needs, as [`References::bits`] gives it.
+    /// The frames that it needs, as [`References::bits`] encodes them.
     pub refs: u64,
     /// Zeros.
     pub reserved: [u64; 2],
@@ -59,7 +59,7 @@ const _: () = assert!(size_of::<Descriptor>() == 64);
 unsafe impl Plain for Descriptor {}
 
 selvedge_units::named! {
-    /// Why something that a producer wrote was refused; each is counted apart.
+    /// Why data written by a producer were refused; each reason is counted apart.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Refusal {
@@ -67,20 +67,20 @@ selvedge_units::named! {
         Ring = "ring",
         /// The payload lies outside the pool, in two pieces, or not behind those before it.
         Duration = "span",
-        /// There is no kind of that number, or a flag that means nothing.
+        /// The kind's number is unknown, or an undefined flag is set.
         Kind = "kind",
-        /// The packets are none, or not those that fill the payload.
+        /// There are no packets, or they do not fill the payload.
         Packets = "packets",
         /// A packet is empty or larger than the link takes.
         PacketSize = "packet-size",
         /// The deadline lies before the arrival, or more than an hour after it.
         Deadline = "deadline",
-        /// Bytes that are to be zero are not.
+        /// Bytes that must be zero are not.
         Reserved = "reserved",
     }
 }
 
-/// How many were refused, by reason.
+/// Numbers of refusals, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(pub [u64; Refusal::COUNT]);
 
@@ -104,7 +104,7 @@ impl Descriptor {
     /// [`write_packet`](crate::rtp::write_packet) puts it, and the sender is to write the deadline
     /// there.
     pub const STAMPED: u8 = 2;
-    /// How long after its arrival a frame may be due at most.
+    /// The longest time from a frame's arrival to its deadline.
     const DELAY_MAX: Duration = Duration::from_secs(3600);
 
     /// Describes a frame of which all is known.
@@ -129,16 +129,16 @@ impl Descriptor {
         }
     }
 
-    /// Where its payload lies, as it says.
+    /// Where its payload lies, according to the descriptor.
     #[must_use]
     pub const fn span(&self) -> PayloadSpan {
         PayloadSpan { start: self.start, len: self.len }
     }
 
-    /// The frame that it describes, its size still unknown; an arrival in the future is now.
+    /// The described frame, its size still unknown; an arrival in the future becomes now.
     ///
     /// # Errors
-    /// [`Refusal`], of what can be seen without its payload.
+    /// [`Refusal`], for faults that show without the payload.
     pub fn frame(&self, now: Instant) -> Result<Frame, Refusal> {
         if self.reserved != [0; 2] || self.unused != 0 {
             return Err(Refusal::Reserved);

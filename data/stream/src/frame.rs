@@ -1,4 +1,4 @@
-//! The frame: the unit of everything. A descriptor travels; its payload stays in the pool.
+//! The frame: the unit of scheduling. Only the descriptor moves; the payload stays in the pool.
 
 use selvedge_data_memory::PayloadSpan;
 use selvedge_units::{Bytes, Instant};
@@ -6,7 +6,7 @@ use selvedge_units::{Bytes, Instant};
 use crate::References;
 
 selvedge_units::named! {
-    /// What a frame is to those that come after it.
+    /// How a frame relates to those that come after it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Kind {
@@ -38,17 +38,17 @@ impl Kind {
 pub struct Frame {
     /// Number within its stream, in decoding order; wraps.
     pub seq: u32,
-    /// What it is to others.
+    /// Its relation to other frames.
     pub kind: Kind,
     /// Whether later frames may refer to it.
     pub referenced: bool,
-    /// What it refers to.
+    /// The frames that it refers to.
     pub refs: References,
     /// Number of packets it travels in, at least 1.
     pub packets: u16,
     /// Bytes that it takes on the wire, headers of all its packets included.
     pub size: Bytes,
-    /// When it came.
+    /// When it arrived.
     pub arrival: Instant,
     /// Its own deadline; `None`: by the contract, `max(previous deadline, arrival) + period`.
     pub deadline: Option<Instant>,
@@ -57,7 +57,7 @@ pub struct Frame {
 }
 
 selvedge_units::named! {
-    /// Why a frame was not delivered. Every drop has one; each is counted apart.
+    /// Why a frame was not delivered. Every drop has a reason; each is counted apart.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum DropReason {
@@ -69,7 +69,7 @@ selvedge_units::named! {
         ReferenceLost = "reference-lost",
         /// Its group was given up as a whole, so that others could be kept.
         GroupSkipped = "group-skipped",
-        /// It was the least loss among frames that could not all make their deadlines.
+        /// Its loss cost least among frames that could not all make their deadlines.
         Sacrificed = "sacrificed",
         /// Its stream's ring or pool, or the link's queue, was full.
         Full = "full",

@@ -1,12 +1,13 @@
 //! References between pictures, inferred from their kinds in decoding order.
 //!
-//! For streams whose headers tell no more than the kind of each picture. P needs the last reference
-//! picture before it, B the last two; a reference picture in turn needs its own. That is what
-//! MPEG-1 and MPEG-2 do; an encoder of H.264 may refer to others, which its slice headers tell.
+//! For streams whose headers contain no more than the kind of each picture. P needs the last
+//! reference picture before it, B the last two; a reference picture in turn needs its own. MPEG-1
+//! and MPEG-2 work this way; an encoder of H.264 may refer to other pictures, which its slice
+//! headers name.
 
 use crate::{Kind, References};
 
-/// Follows one stream's pictures and names what each refers to.
+/// Follows one stream's pictures and returns the references of each.
 #[derive(Clone, Debug, Default)]
 pub struct GroupTracker {
     count: u64,
@@ -16,8 +17,8 @@ pub struct GroupTracker {
 }
 
 impl GroupTracker {
-    /// The references of the next frame. `closes` says that nothing after this frame can refer
-    /// to anything before it (an H.264 IDR picture, a closed group of pictures).
+    /// The references of the next frame. `closes` means that nothing after this frame can refer to
+    /// anything before it (an H.264 IDR picture, a closed group of pictures).
     pub fn push(&mut self, kind: Kind, referenced: bool, closes: bool) -> References {
         let seq = self.count;
         self.count += 1;

@@ -1,5 +1,5 @@
-//! A histogram of spans in a fixed number of counters: linear up to 66 us, then 32 steps to each
-//! doubling up to 69 s. A quantile read from it is at most 1.6 % off, and at most 0.6 us.
+//! A histogram of durations in a fixed number of counters: linear up to 66 us, then 32 steps to
+//! each doubling up to 69 s. A quantile read from it is at most 1.6 % off, and at most 0.6 us.
 
 use selvedge_units::Duration;
 
@@ -13,7 +13,7 @@ const LINEAR: u64 = 2 << STEP_BITS;
 const DOUBLINGS: usize = 20;
 const BUCKETS: usize = LINEAR as usize + (DOUBLINGS << STEP_BITS);
 
-/// Counts spans by length. 2.9 kB, whatever is recorded.
+/// Counts durations by length. 2.9 kB, however many are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u32; BUCKETS],
@@ -35,13 +35,13 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket that a span is counted in; the last takes whatever is longer.
+/// The bucket that a duration is counted in; the last takes all longer ones.
 fn bucket(span: Duration) -> usize {
     let units = span.0 >> UNIT_BITS;
     if units < LINEAR {
         return units as usize;
     }
-    // The leading bit says which doubling, the bits after it which step of it.
+    // The leading bit gives the doubling, the bits after it the step within it.
     let doubling = units.ilog2() - STEP_BITS;
     let step = (units >> doubling) as usize;
     (((doubling as usize) << STEP_BITS) + step).min(BUCKETS - 1)
@@ -60,7 +60,7 @@ fn middle(bucket: usize) -> Duration {
 }
 
 impl Histogram {
-    /// Counts a span, in constant time.
+    /// Counts a duration, in constant time.
     pub fn record(&mut self, span: Duration) {
         let count = &mut self.counts[bucket(span)];
         *count = count.saturating_add(1);
@@ -70,7 +70,7 @@ impl Histogram {
         self.max = self.max.max(span);
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
@@ -87,8 +87,8 @@ impl Histogram {
         self.counts.iter().copied().enumerate().filter(|&(_, count)| count > 0)
     }
 
-    /// A histogram with these counters, of this sum and these ends. Counters that there are not
-    /// count in the last one.
+    /// A histogram with these counters, of this sum and these ends. Unknown counters count in the
+    /// last one.
     pub fn restore(
         counters: impl IntoIterator<Item = (usize, u32)>,
         sum: Duration,
@@ -101,23 +101,23 @@ impl Histogram {
             *slot = slot.saturating_add(count);
             histogram.count += u64::from(count);
         }
-        // An empty one has ends of its own.
+        // An empty histogram has ends of its own.
         if histogram.count == 0 || min > max { Self::default() } else { histogram }
     }
 
-    /// The sum of all spans; the longest possible if it is longer.
+    /// The sum of all durations; saturates.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration(u64::try_from(self.sum).unwrap_or(u64::MAX))
     }
 
-    /// The shortest span, exact; `None` if nothing was recorded.
+    /// The shortest duration, exact; `None` if nothing was recorded.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// How many spans were recorded.
+    /// How many durations were recorded.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -130,14 +130,14 @@ impl Histogram {
         Some(Duration(mean as u64))
     }
 
-    /// The longest span, exact; `None` if nothing was recorded.
+    /// The longest duration, exact; `None` if nothing was recorded.
     #[must_use]
     pub fn max(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.max)
     }
 
-    /// The shortest span that at least the share `f` (0 ..= 1) of all do not exceed, as exact as
-    /// the buckets are; `None` if nothing was recorded. Linear in the number of buckets.
+    /// The shortest duration that at least the share `f` (0 ..= 1) of all do not exceed, as exact
+    /// as the buckets are; `None` if nothing was recorded. Linear in the number of buckets.
     #[must_use]
     pub fn quantile(&self, f: f64) -> Option<Duration> {
         if self.count == 0 {

@@ -1,17 +1,17 @@
-//! What became of each frame of one stream, and which of them can be decoded on time.
+//! The fate of each frame of one stream, and which of them can be decoded on time.
 //!
 //! A sender opens an entry for each frame it takes and settles it when the frame is sent or
 //! dropped; a receiver does the same for frames that it learns of. Entries come from the link and
 //! go, as totals and shares, to statistics.
 //!
-//! A frame is *decodable* when it was on time and all that it refers to is decodable. That is
-//! final only when all before it is settled, so frames are evaluated in the order of their
-//! numbers: each once it and all before it are settled, or, settled or not, when it is older than
-//! the ledger's window. What is not settled by then counts as lost, as do references to frames
-//! beyond the window, to frames never offered, and unknown references.
+//! A frame is *decodable* when it was on time and all that it refers to is decodable. That is final
+//! only when all before it is settled, so frames are evaluated in the order of their numbers: each
+//! once it and all before it are settled, or, settled or not, when it is older than the ledger's
+//! window. Frames not settled by then count as lost, as do references to frames beyond the window,
+//! to frames never offered, and unknown references.
 //!
-//! A number that is left out holds evaluation up until it is offered, declared lost
-//! ([`Ledger::record_unknown`]), or falls out of the window: it may just come late.
+//! A missing number holds evaluation up until it is offered, declared lost
+//! ([`Ledger::record_unknown`]), or falls out of the window: it may still arrive late.
 
 mod entry;
 mod evaluate;
@@ -40,7 +40,7 @@ pub enum Fate {
         /// Time from its arrival to the last of its packets sent.
         queueing: Duration,
     },
-    /// It was not.
+    /// It was not sent.
     Dropped(DropReason),
 }
 
@@ -48,40 +48,40 @@ pub enum Fate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Totals {
-    /// Frames offered, the unknown among them.
+    /// Frames offered, including the unknown ones.
     pub frames: u64,
     /// Frames sent whole.
     pub sent: u64,
     /// Frames sent whole by their deadline.
     pub on_time: u64,
-    /// Frames on time whose references all were too; counted when evaluated.
+    /// Frames on time whose references were all on time too; counted when evaluated.
     pub decodable: u64,
     /// Frames dropped, by the number of the [`DropReason`].
     pub dropped: [u64; DropReason::COUNT],
-    /// Frames of which nothing is known but that they were lost, or whose fate never came.
+    /// Frames that are only known to be lost, or whose fate was never reported.
     pub unknown: u64,
 }
 
-/// The ledger of one stream: 24 bytes for each frame of its window, and a third of a kilobyte.
-/// What every frame touches lies together: two lines here, one or two of `entries`.
+/// The ledger of one stream: 24 bytes for each frame of its window, and a third of a kilobyte. The
+/// fields that every frame touches lie together: two lines here, one or two of `entries`.
 ///
-/// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that
-/// up to 2^31 may be left out. Time may be any clock that does not go back.
+/// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that up to
+/// 2^31 may be left out. Any clock that does not go back will do.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Ledger {
     seconds: Seconds,
-    /// A power of two, so that finding a place takes no division.
+    /// Its length is a power of two, so that finding a place takes no division.
     entries: Box<[Entry]>,
     window: u32,
     /// Frames that are settled, and not evaluated.
     unevaluated: u32,
     /// Number of the frame after the newest. Numbers are sequence numbers that do not wrap.
     end: u64,
-    /// All before this one is evaluated, and it is not settled.
+    /// All frames before this one are evaluated, and it is not settled.
     cursor: u64,
-    /// All from this one on were offered, one after another: they wait where no entry says what
-    /// became of them. Beyond all numbers as long as nothing was offered.
+    /// All from this one on were offered, one after another: those without an entry wait. Beyond
+    /// all numbers as long as nothing was offered.
     contiguous_from: u64,
     /// Whether the 64 before `cursor` are decodable, the last in the lowest bit.
     history: u64,
@@ -109,7 +109,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// How many frames are remembered if nothing else is said.
+    /// The default number of frames that are remembered.
     pub const WINDOW: usize = 4096;
 
     /// A ledger that remembers the last `window` sequence numbers, 1 to 65536. Nothing is
@@ -133,14 +133,14 @@ impl Ledger {
         }
     }
 
-    /// Takes note of a frame. Frames may be offered out of order. `false`, and without effect, for
-    /// a frame that was offered before, is older than the first, or older than the window.
-    /// Constant time for successive numbers, linear in the window at most.
+    /// Records a frame. Frames may be offered out of order. `false`, and without effect, for a
+    /// frame that was offered before, is older than the first, or older than the window. Constant
+    /// time for successive numbers, linear in the window at most.
     #[inline]
     pub fn offered(&mut self, frame: &Frame) -> bool {
         self.now = self.now.max(frame.arrival);
-        // The number that is expected, and nothing open falls out of the window for it: nothing
-        // is written of it before it is settled.
+        // The expected number, and no open frame falls out of the window for it: nothing is written
+        // about it before it is settled.
         let number = self.end;
         let within = number - self.cursor < u64::from(self.window);
         if number as u32 == frame.seq && number >= self.contiguous_from && within {
@@ -151,9 +151,8 @@ impl Ledger {
         self.open(frame.seq)
     }
 
-    /// Takes note of and settles a frame that existed, of which nothing else is known, and
-    /// which is lost: a number missing between those that came. Otherwise as
-    /// [`offered`](Self::offered).
+    /// Records and settles a lost frame of which only the number is known: one missing between
+    /// those that arrived. Otherwise as [`offered`](Self::offered).
     pub fn record_unknown(&mut self, seq: u32, now: Instant) -> bool {
         self.now = self.now.max(now);
         let opened = self.open(seq);
@@ -166,14 +165,14 @@ impl Ledger {
     }
 
     /// Settles a frame, once, in any order. `false`, and without effect, for one that was not
-    /// offered, is settled already, or is older than the window. Constant time, and that again for
-    /// each frame that can now be evaluated.
+    /// offered, is settled already, or is older than the window. Constant time, plus constant time
+    /// for each frame that can now be evaluated.
     #[inline]
     pub fn settle(&mut self, frame: &Frame, fate: Fate, now: Instant) -> bool {
         self.settle_all([(frame, fate)], now) == 1
     }
 
-    /// [`settle`](Self::settle) of several frames at one moment; how many had an effect.
+    /// [`settle`](Self::settle) of several frames at one instant; returns how many had an effect.
     #[inline]
     pub fn settle_all<'a>(
         &mut self,
@@ -222,7 +221,7 @@ impl Ledger {
         sum.frames as usize
     }
 
-    /// The number of a frame that waits, and whether it is the first to be evaluated.
+    /// The number of a waiting frame, and whether it is the first to be evaluated.
     #[inline(always)]
     fn waiting(&self, seq: u32) -> Option<(u64, bool)> {
         let open = self.contiguous_from <= self.cursor && self.cursor < self.end;
@@ -258,15 +257,15 @@ impl Ledger {
         self.began().then_some(self.cursor as u32)
     }
 
-    /// Asks for what every frame touches of the one that may lie here, but its entries. To see
-    /// whether there is one would be to wait for it.
+    /// Prefetches the lines that every frame touches of the ledger that may lie here, without its
+    /// entries. Testing whether there is one would wait for the memory.
     #[inline(always)]
     pub fn fetch(ledger: *const Option<Self>) {
         prefetch_lines(ledger, HOT);
     }
 
-    /// Asks for the entries of the oldest frames that are open, so many of them; the ledger itself
-    /// should have been asked for before.
+    /// Prefetches the entries of this number of the oldest open frames; the ledger itself should
+    /// have been prefetched before.
     #[inline]
     pub fn fetch_entries(&self, frames: usize) {
         const TO_A_LINE: u64 = 64 / size_of::<Entry>() as u64;
@@ -280,7 +279,7 @@ impl Ledger {
         }
     }
 
-    /// Where its window lies: the part of it that is large.
+    /// The memory of its window, the large part of the ledger.
     #[must_use]
     pub fn memory(&self) -> Range<*const u8> {
         let Range { start, end } = self.entries.as_ptr_range();
@@ -342,7 +341,7 @@ impl Ledger {
         &mut self.entries[place]
     }
 
-    /// What is known of a frame, absent or not; `None` if it is not in the window.
+    /// The state of a frame, absent or not; `None` if it is not in the window.
     fn state(&self, number: u64) -> Option<State> {
         if !(self.oldest()..self.end).contains(&number) {
             return None;

@@ -1,5 +1,5 @@
-//! What travels: frames and their kinds, the contract of a stream, its references between pictures,
-//! the ledger of what became of its frames, and the RTP header with its tag.
+//! Frames and their kinds, the contract of a stream, its references between pictures, the ledger of
+//! its frames' fates, and the RTP header with its tag.
 //!
 //! Data comes from `media` through the rings and pools of `data/memory`, and goes to `data/sched` and
 //! `data/link`. Nothing here reads a clock or does I/O.

@@ -1,5 +1,5 @@
-//! The packets of a frame as they lie in its payload: records of a length, `u16` little-endian,
-//! and that many bytes, one behind the other.
+//! The packets of a frame as they lie in its payload: records of a length, `u16` little-endian, and
+//! that many bytes, one after the other.
 
 use selvedge_units::Bytes;
 
@@ -28,7 +28,7 @@ pub enum PacketWriteError {
     TooMany,
 }
 
-/// Writes packets into a payload, one behind the other.
+/// Writes packets into a payload, one after the other.
 #[derive(Debug)]
 pub struct PacketWriter<'a> {
     payload: &'a mut [u8],
@@ -45,7 +45,7 @@ impl<'a> PacketWriter<'a> {
     /// Appends a copy of a packet.
     ///
     /// # Errors
-    /// [`PacketWriteError`]; nothing is written then.
+    /// [`PacketWriteError`]; nothing is then written.
     pub fn push(&mut self, packet: &[u8]) -> Result<(), PacketWriteError> {
         self.push_with(packet.len())?.copy_from_slice(packet);
         Ok(())
@@ -54,7 +54,7 @@ impl<'a> PacketWriter<'a> {
     /// Appends a packet of `len` bytes and returns them, for the caller to fill.
     ///
     /// # Errors
-    /// [`PacketWriteError`]; nothing is written then.
+    /// [`PacketWriteError`]; nothing is then written.
     pub fn push_with(&mut self, len: usize) -> Result<&mut [u8], PacketWriteError> {
         let size = |n: usize| Bytes(n as u64);
         let short = u16::try_from(len).map_err(|_| PacketWriteError::TooLong(size(len)))?;
@@ -84,15 +84,15 @@ impl<'a> PacketWriter<'a> {
     }
 }
 
-/// A place between packets of a payload. It borrows nothing, so that a sender can keep it while
-/// the pool is used for other frames, and go on packet by packet.
+/// A place between packets of a payload. It borrows nothing, so that a sender can keep it while the
+/// pool is used for other frames, and continue packet by packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCursor {
     offset: usize,
 }
 
 impl PacketCursor {
-    /// The next packet of the payload; `None` at its end, and where its bytes are no packet.
+    /// The next packet of the payload; `None` at its end, and where its bytes are not a packet.
     pub fn next<'a>(&mut self, payload: &'a [u8]) -> Option<&'a [u8]> {
         let (start, end) = self.advance(payload)?;
         payload.get(start..end)
@@ -110,8 +110,8 @@ impl PacketCursor {
         self.offset
     }
 
-    /// Goes on behind the next packet, which has this length: for payloads of which no slice can be
-    /// made.
+    /// Advances past the next packet, which has this length: for payloads that cannot be borrowed
+    /// as a slice.
     pub const fn pass(&mut self, len: u16) {
         self.offset += PACKET_HEADER_LEN + len as usize;
     }
@@ -129,8 +129,8 @@ impl PacketCursor {
     }
 }
 
-/// Walks the packets of a payload. Ends early where the bytes are no packets:
-/// [`remainder`](Self::remainder) tells.
+/// Iterates over the packets of a payload. Ends early where the bytes are not packets:
+/// [`remainder`](Self::remainder) returns those bytes.
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
     payload: &'a [u8],
@@ -144,7 +144,7 @@ impl<'a> Packets<'a> {
         Self { payload, cursor: PacketCursor { offset: 0 } }
     }
 
-    /// What has not been walked: after the last packet, bytes that are no packet, if any.
+    /// The bytes not yet iterated: after the last packet, bytes that are not a packet, if any.
     #[must_use]
     pub fn remainder(&self) -> &'a [u8] {
         &self.payload[self.cursor.offset..]
@@ -228,7 +228,7 @@ mod tests {
         cursor.next_mut(&mut payload).unwrap()[0] = b'C';
         assert_eq!(cursor.next_mut(&mut payload), None);
         assert_eq!(payload, [2, 0, b'A', b'b', 1, 0, b'C']);
-        // A cursor of another payload finds nothing, and is none the worse for it.
+        // A cursor of another payload finds nothing, and stays valid.
         assert_eq!(cursor.next(&[0]), None);
     }
 }

@@ -1,22 +1,23 @@
-//! What the receiver of a stream reports to its sender of what has come by a connection, since that began.
-//! From the receiver's meter, back through the connection, into the sender's view of the stream.
+//! The report of a stream's receiver to its sender about the packets and frames that arrived by a
+//! connection, since that began. It goes from the receiver's meter, back through the connection,
+//! into the sender's view of the stream.
 
 /// Counts of a connection, at its receiving end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverReport {
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Frames settled: those that came, and those known to be missing.
+    /// Frames settled: those that arrived, and those known to be missing.
     pub frames: u64,
-    /// Frames of which every packet came.
+    /// Frames of which every packet arrived.
     pub complete: u64,
-    /// Frames that came by their deadline and whose references all were decodable; where packets do not
-    /// state deadlines, the same as `complete`.
+    /// Frames that arrived by their deadline and whose references were all decodable; where packets
+    /// do not state deadlines, the same as `complete`.
     pub decodable: u64,
 }
 
 impl ReceiverReport {
-    /// The length of a message that is one.
+    /// The length of such a message.
     pub const LEN: usize = 33;
     /// The first byte of such a message.
     const VERSION: u8 = 1;
@@ -32,7 +33,8 @@ impl ReceiverReport {
         bytes
     }
 
-    /// The report that a message is; `None` if it is something else, or counts frames that did not come.
+    /// The report in a message; `None` if it is something else, or counts frames that did not
+    /// arrive.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&Self::VERSION, rest) = bytes.split_first()? else { return None };
@@ -45,7 +47,7 @@ impl ReceiverReport {
         is_possible.then_some(report)
     }
 
-    /// What came since an earlier report of the same receiver.
+    /// The counts since an earlier report of the same receiver.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.with(earlier, u64::saturating_sub)

@@ -1,18 +1,18 @@
-//! Which earlier frames a frame needs: a bounded set that the producer of the frame states, and that
-//! selection, ledger, receiver and the offline bound go by.
+//! Which earlier frames a frame needs: a bounded set that the producer of the frame states, and
+//! that selection, ledger, receiver and the offline bound use.
 
 /// The frames of the same stream, by how far back they lie in decoding order, without all of which
 /// a frame can't be decoded; they need their own. Each of the [`NEAR`](Self::NEAR) before it may be
 /// one, and a single one farther back (a long-term reference, say).
 ///
-/// In one word: the lower 48 bits say it of the frames 1 to 48 back, the upper 16 how far back the
-/// farther one lies, 0 for none. Every pattern of bits is a value.
+/// In one word: the lower 48 bits mark the frames 1 to 48 back, the upper 16 give the distance of
+/// the farther one, 0 for none. Every bit pattern is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct References(u64);
 
 impl References {
-    /// Up to so far back any number of frames may be needed.
+    /// Up to this distance any number of frames may be needed.
     pub const NEAR: u16 = 48;
     /// Stands alone.
     pub const NONE: Self = Self(0);
@@ -22,14 +22,14 @@ impl References {
     const NEAR_BITS: u64 = (1 << Self::NEAR) - 1;
 
     /// The frames at these distances; 0 is none. Of several beyond [`NEAR`](Self::NEAR) the nearest
-    /// counts: a farther one is likely to be needed by that as well. [`UNKNOWN`](Self::UNKNOWN) if
+    /// counts: that one is likely to need the farther ones as well. [`UNKNOWN`](Self::UNKNOWN) if
     /// there is one at 65,535 or beyond and none of these is nearer.
     #[must_use]
     pub fn to(distances: impl IntoIterator<Item = u32>) -> Self {
         distances.into_iter().fold(Self::NONE, Self::with)
     }
 
-    /// These and the one at another distance, as [`to`](Self::to) has it.
+    /// These and the one at another distance, by the rule of [`to`](Self::to).
     #[must_use]
     pub fn with(self, back: u32) -> Self {
         if back == 0 {
@@ -46,7 +46,7 @@ impl References {
         Self(self.near() | u64::from(far) << Self::NEAR)
     }
 
-    /// From what [`bits`](Self::bits) gave.
+    /// From the result of [`bits`](Self::bits).
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -93,8 +93,8 @@ impl References {
     }
 
     /// Whether each of them is decodable: the one rule by which sender and receiver count.
-    /// `decodable` says for the 64 frames before, the last in the lowest bit, whether they are;
-    /// `is_decodable` is asked for one farther back.
+    /// `decodable` states this for the 64 frames before, the last in the lowest bit; `is_decodable`
+    /// is called for one farther back.
     #[inline(always)]
     #[must_use]
     pub fn are_met(self, decodable: u64, is_decodable: impl FnOnce(u16) -> bool) -> bool {
@@ -133,7 +133,8 @@ mod tests {
                 1..=48 => decodable >> (back - 1) & 1 == 1,
                 back => back != u16::MAX && farther,
             });
-            // A far one that lies near, which only a stranger writes, is looked up all the same.
+            // A far one at a near distance, which only a foreign sender writes, is looked up all
+            // the same.
             if refs.far() == 0 || refs.far() > References::NEAR {
                 prop_assert_eq!(refs.are_met(decodable, |_| farther), each);
             }

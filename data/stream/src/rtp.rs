@@ -1,9 +1,9 @@
-//! The RTP fixed header (RFC 3550 section 5.1), and the header extension (RFC 8285, one-byte
-//! form) in which each packet tells what frame it belongs to.
+//! The RTP fixed header (RFC 3550 section 5.1), and the header extension (RFC 8285, one-byte form)
+//! in which each packet identifies its frame.
 //!
-//! A receiver thereby knows, without parsing any codec, which frames were lost or left out, what
-//! they meant to others, when each packet was sent and when its frame is due, both by the sender's
-//! clock. Receivers that do not know the extension skip it, as RFC 8285 asks of them.
+//! A receiver thereby knows, without parsing any codec, which frames were lost or left out, which
+//! frames needed them, when each packet was sent and when its frame is due, both by the sender's
+//! clock. Receivers that do not know the extension skip it, as RFC 8285 requires.
 
 use selvedge_units::Instant;
 
@@ -31,7 +31,7 @@ const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 13;
 const DEADLINE_AT: usize = LEFT_AT + 2 + 1;
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// What each packet tells of its frame.
+/// The facts that each packet states about its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTag {
     /// The frame's number in its stream.
@@ -44,10 +44,10 @@ pub struct FrameTag {
     pub first: bool,
     /// Whether this is the frame's last packet.
     pub last: bool,
-    /// What the frame refers to.
+    /// The frames that the frame refers to.
     pub refs: References,
     /// Milliseconds from the sending of this packet to the frame's deadline; negative: late.
-    /// The ends of its range stand for all that is beyond them.
+    /// Saturates at the ends of its range.
     pub left_ms: i16,
     /// The frame's deadline in whole milliseconds of the sender's clock, modulo 2^16.
     pub deadline_ms: u16,
@@ -55,7 +55,7 @@ pub struct FrameTag {
 
 impl FrameTag {
     /// When this packet was sent, in whole milliseconds of the sender's clock, modulo 2^16; `None`
-    /// if the deadline was too far off to tell (32.767 s or more).
+    /// if the deadline was too far off to compute it (32.767 s or more).
     #[must_use]
     pub const fn sent_ms(&self) -> Option<u16> {
         match self.left_ms {
@@ -80,21 +80,21 @@ pub struct Header {
     pub ssrc: u32,
 }
 
-/// A packet taken apart.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Its fixed header.
     pub header: Header,
-    /// Our extension, if it carries one that makes sense.
+    /// Our extension, if it carries a valid one.
     pub tag: Option<FrameTag>,
-    /// What it carries, padding removed.
+    /// Its payload, padding removed.
     pub payload: &'a [u8],
 }
 
 /// Why bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Shorter than its own headers say, or than any header.
+    /// Shorter than its own headers state, or than any header.
     #[error("{len} bytes are too few for an RTP packet")]
     Truncated {
         /// Bytes there were.
@@ -109,10 +109,10 @@ pub enum PacketError {
 }
 
 impl<'a> Packet<'a> {
-    /// Takes a packet apart. Unknown extensions are skipped.
+    /// Parses a packet. Unknown extensions are skipped.
     ///
     /// # Errors
-    /// [`PacketError`] for bytes that are no RTP packet.
+    /// [`PacketError`] for bytes that are not an RTP packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
         let truncated = PacketError::Truncated { len: bytes.len() };
         let (fixed, mut rest) = bytes.split_at_checked(HEADER_LEN).ok_or(truncated)?;
@@ -149,8 +149,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The element with this local identifier in a packet's extension, of the one-byte or the two-byte form
-/// (RFC 8285 section 4); `None` if there is none, or no extension that makes sense.
+/// The element with this local identifier in a packet's extension, of the one-byte or the two-byte
+/// form (RFC 8285 section 4); `None` if there is none, or no valid extension.
 #[must_use]
 pub fn extension_element(packet: &[u8], id: u8) -> Option<&[u8]> {
     let (fixed, rest) = packet.split_at_checked(HEADER_LEN)?;
@@ -256,7 +256,7 @@ pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8
 }
 
 /// Sets the sequence number of a packet, just before it is sent: only then is it known which frames
-/// before it were sent at all. Does nothing to a packet too short to be one.
+/// before it were sent at all. Does nothing to a packet that is too short.
 pub fn stamp_sequence(packet: &mut [u8], sequence: u16) {
     if let Some(field) = packet.get_mut(SEQUENCE_AT..SEQUENCE_AT + 2) {
         field.copy_from_slice(&sequence.to_be_bytes());
@@ -267,8 +267,8 @@ pub fn stamp_sequence(packet: &mut [u8], sequence: u16) {
 pub const SEQUENCE_AT: usize = 2;
 
 /// Sets in a packet written by [`write_packet`], just before it is sent, its frame's deadline and
-/// how far off that is, both instants cut to whole milliseconds of one clock. Does nothing to a
-/// packet too short to be one.
+/// the time left until then, both instants cut to whole milliseconds of one clock. Does nothing to
+/// a packet that is too short.
 pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
     if packet.len() >= STAMPED_LEN {
         for (at, bytes) in stamps(deadline, now) {
@@ -280,8 +280,8 @@ pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
 /// The shortest packet that [`stamps`] may be written into.
 pub const STAMPED_LEN: usize = DEADLINE_AT + 2;
 
-/// What [`stamp_deadline`] writes, and at which offsets of the packet: for packets that lie where
-/// no slice can be made of them.
+/// The bytes that [`stamp_deadline`] writes, and their offsets in the packet: for packets that
+/// cannot be borrowed as a slice.
 #[must_use]
 pub fn stamps(deadline: Instant, now: Instant) -> [(usize, [u8; 2]); 2] {
     let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
@@ -345,7 +345,7 @@ mod tests {
         let ms = |ms: u64| Instant(ms * NANOS_PER_MS);
         for (deadline, now, left_ms, deadline_ms, sent_ms) in [
             (ms(1000), ms(679), 321, 1000, Some(679)),
-            // Both are cut before the difference is taken: the sending can be told exactly.
+            // Both are cut before the difference is taken: the sending time is exact.
             (ms(1000), Instant(678_000_001), 322, 1000, Some(678)),
             (Instant(999_999_999), ms(1000), -1, 999, Some(1000)),
             (ms((3 << 16) + 5), ms((3 << 16) - 5), 10, 5, Some(65_531)),

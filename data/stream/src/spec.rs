@@ -1,9 +1,10 @@
-//! A stream as it is described: the same value from the node file, or a program's request, down to the
-//! engine. [`KEYS`] lists each key with its type, range, default and meaning, so a new key of a stream
-//! is one entry here. Readers of files and the reference manual go through that table.
+//! The description of a stream: the same value from the node file, or a program's request, down to
+//! the engine. [`KEYS`] lists each key with its type, range, default and meaning, so a new key of a
+//! stream is one entry here. Readers of files and the reference manual go through that table.
 //!
-//! Specs come from `control/config` and from the control socket of `place/coprocessor`; they go to the
-//! links of `place`. What they ask for is [`Contract`]'s (NI coprocessors, section 2.2).
+//! Specs come from `control/config` and from the control socket of `place/coprocessor`; they go to
+//! the links of `place`. The requirements in them are [`Contract`]'s (NI coprocessors, section
+//! 2.2).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -15,10 +16,10 @@ use crate::{Class, Contract, Frame, Late, Window, Windows};
 
 /// The longest name, in bytes.
 const NAME_MAX: usize = 64;
-/// The longest period and delay that a program may ask for.
+/// The longest period and delay that a program may request.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a source does when its ring or pool is full.
+/// The behaviour of a source when its ring or pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The new frame is dropped.
@@ -28,14 +29,14 @@ pub enum WhenFull {
     Block,
 }
 
-/// A stream: its contract, where it goes, and how much of it may wait.
+/// A stream: its contract, its receiver, and how much of it may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// Its name, 1 to 64 bytes.
     pub name: String,
     /// The receiver of its packets.
     pub to: SocketAddr,
-    /// What it promises and is promised.
+    /// Its contract.
     pub contract: Contract,
     /// Whether the media's own period replaces the contract's.
     pub period_from_media: bool,
@@ -43,9 +44,9 @@ pub struct Spec {
     pub ring: u32,
     /// Bytes of payload that may wait.
     pub pool: Bytes,
-    /// What its source does when there is no room.
+    /// The source's behaviour when there is no room.
     pub full: WhenFull,
-    /// What only the API and the page show.
+    /// Values that only the API and the page show.
     pub shown: SpecSnapshot,
 }
 
@@ -95,7 +96,7 @@ impl Spec {
         Bytes(places * size_of::<Frame>() as u64) + self.pool
     }
 
-    /// Checks what a program asked for.
+    /// Checks a program's request.
     ///
     /// # Errors
     /// [`SpecError`] for the first value that is out of its range.
@@ -131,17 +132,17 @@ impl Spec {
     }
 }
 
-/// Why a stream can't be what it was asked to be.
+/// Why a stream's request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A value out of its range.
     #[error("{what} is {value}; write {range}")]
     Range {
-        /// Which.
+        /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         range: &'static str,
     },
 }
@@ -152,7 +153,7 @@ impl SpecError {
     }
 }
 
-/// What a key's value may be, and where it goes.
+/// The allowed values of a key, and the setter of its field.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
     /// A whole number, from the least to the most.
@@ -167,7 +168,7 @@ pub enum Values {
     Bytes(Bytes, Bytes, fn(&mut Spec, Bytes)),
     /// A window, or a table of windows by kind.
     Windows(fn(&mut Spec, Windows)),
-    /// A line of at most so many bytes, without control characters.
+    /// A line of at most this number of bytes, without control characters.
     Text(usize, fn(&mut Spec, &str)),
 }
 
@@ -176,11 +177,11 @@ pub enum Values {
 pub struct Key {
     /// The key.
     pub name: &'static str,
-    /// What it means: the sentence of the manual.
+    /// Its meaning: the sentence of the manual.
     pub meaning: &'static str,
-    /// What may stand behind it.
+    /// Its allowed values.
     pub values: Values,
-    /// What the manual says of the values beyond their type and range; empty for nothing.
+    /// The manual's note on the values beyond their type and range; empty for none.
     pub note: &'static str,
     /// The default, as the file would write it.
     pub default: &'static str,
@@ -245,7 +246,7 @@ keys! {
 }
 
 impl Key {
-    /// A value that is right, for messages.
+    /// A valid value, for messages.
     #[must_use]
     pub const fn example(&self) -> &'static str {
         match self.values {
@@ -282,11 +283,12 @@ impl Key {
     }
 }
 
-/// What the API and the page show of a spec beside its contract, which changes while a node runs.
+/// The part of a spec that only the API and the page show, beside its contract, which changes while
+/// a node runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SpecSnapshot {
-    /// What people call the stream; empty: its name.
+    /// The label for people; empty: its name.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub label: String,
 }
@@ -313,7 +315,7 @@ mod wire {
     use super::{Spec, SpecError, SpecSnapshot, WhenFull};
     use crate::{Class, Contract, Kind, Late, Window, Windows};
 
-    /// The names are public: docs/coprocessor.md.
+    /// The field names are public: docs/coprocessor.md.
     #[derive(Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Wire {
@@ -333,7 +335,7 @@ mod wire {
         priority: i32,
         #[serde(default)]
         class: Class,
-        // Left out then, so that a coprocessor that knows no trees takes it.
+        // Left out if zero, so that a coprocessor that knows no trees accepts it.
         #[serde(default, skip_serializing_if = "is_link")]
         parent: u32,
         #[serde(default = "ring")]
@@ -382,7 +384,7 @@ mod wire {
     }
 
     impl<'de> Deserialize<'de> for Spec {
-        /// Reads a spec; whether its values are in their ranges is for [`Spec::check`].
+        /// Reads a spec; [`Spec::check`] checks the ranges of its values.
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             let wire = Wire::deserialize(deserializer)?;
             Ok(Self {

@@ -1,4 +1,4 @@
-//! The ledger by example, and against a naive reading of what decodable means.
+//! The ledger by example, and against a naive definition of decodable.
 // Miri has nothing to find here: the ledger has no unsafe code.
 #![cfg(not(any(loom, miri)))]
 
@@ -29,7 +29,7 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
-/// It comes, and is sent on time.
+/// It arrives, and is sent on time.
 fn sent(ledger: &mut Ledger, frame: &Frame) -> bool {
     ledger.offered(frame) && ledger.settle(frame, ON_TIME, at(0))
 }
@@ -67,7 +67,7 @@ fn unknown_references_are_lost() {
     let mut ledger = Ledger::new(16);
     let joined = Frame { refs: References::UNKNOWN, ..frame(0, 0, 0) };
     assert!(sent(&mut ledger, &joined));
-    // Refers to what was before the first frame.
+    // Refers to a frame before the first one.
     assert!(sent(&mut ledger, &frame(1, 2, 0)));
     assert_eq!([0, 1].map(|seq| ledger.is_decodable(seq)), [Some(false); 2]);
 }
@@ -186,7 +186,7 @@ fn a_frame_evaluated_late_counts_in_the_second_in_which_it_was_settled() {
     assert_eq!(ledger.recent(at(10_000)).decodable, 1);
 }
 
-/// One frame of a random stream: what it refers to, how it ends, and how eagerly it is settled.
+/// One frame of a random stream: its references, its fate, and how eagerly it is settled.
 #[derive(Clone, Debug)]
 struct Life {
     refs: References,
@@ -224,7 +224,7 @@ fn life() -> impl Strategy<Value = Life> {
     )
 }
 
-/// As the words say it, for each frame: on time, and so is all that it refers to.
+/// By the definition, for each frame: on time, and so are all its references.
 fn oracle(lives: &[Life]) -> Vec<bool> {
     let mut decodable: Vec<bool> = Vec::new();
     for (n, life) in lives.iter().enumerate() {
@@ -239,8 +239,8 @@ fn oracle(lives: &[Life]) -> Vec<bool> {
     decodable
 }
 
-/// What happens to the ledger, in order: frames are offered and settled by number, after their
-/// delays. The first frame is offered first.
+/// The calls of the ledger, in order: frames are offered and settled by number, after their delays. The
+/// first frame is offered first.
 fn happenings(lives: &[Life]) -> Vec<(usize, bool)> {
     let mut all = Vec::new();
     for (n, life) in lives.iter().enumerate() {
@@ -270,7 +270,7 @@ fn replay(ledger: &mut Ledger, first: u32, lives: &[Life], mut seen: impl FnMut(
 }
 
 proptest! {
-    /// In whatever order they come and however they are split up.
+    /// In any order and split in any way.
     #[test]
     fn settling_several_is_settling_each(
         lives in prop::collection::vec(life(), 1..100),
@@ -301,8 +301,8 @@ proptest! {
         }
     }
 
-    /// Settled in any order, at any pace, with pauses of any length: what recent seconds count is
-    /// what a look at every frame counts.
+    /// Settled in any order, at any pace, with pauses of any length: the counts of recent seconds equal
+    /// those of a scan of all frames.
     #[test]
     fn recent_counts_are_those_of_each_frame(
         steps in prop::collection::vec((0..4_u32, 0..3_500_u64, prop::bool::weighted(0.8)), 1..120),
@@ -365,8 +365,8 @@ proptest! {
         );
     }
 
-    /// A short window may call decodable frames lost, never lost ones decodable, and does not
-    /// take back what it said.
+    /// A short window may count decodable frames as lost, never lost ones as decodable, and does not
+    /// revise its answers.
     #[test]
     fn a_short_window_errs_to_one_side_and_is_final(
         window in 1..40_usize,
@@ -407,7 +407,7 @@ proptest! {
         prop_assert_eq!(ledger.totals().decodable, decodable as u64);
     }
 
-    /// Numbers as a hostile peer might send them.
+    /// Numbers as a malicious peer might send them.
     #[test]
     fn any_numbers_in_any_order_are_survived(
         window in 0..50_usize,

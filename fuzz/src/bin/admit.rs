@@ -1,5 +1,5 @@
-//! Admission of any set: an answer or a reason in bounded work; what would fit fits and a step less
-//! does not; and what is guaranteed shows no miss on a simulated link.
+//! Admission of any set: an answer or a reason in bounded work; a set that should fit is admitted, and
+//! a step beyond is refused; a guaranteed set shows no miss on a simulated link.
 
 #![no_main]
 
@@ -44,7 +44,7 @@ fn load(choices: &mut Choices<'_>, small: bool, sized: bool) -> Load {
     Load { contract, service }
 }
 
-/// The parts of an answer that hold whatever the test is.
+/// Checks the parts of an answer that hold under every test.
 fn sound(ask: &Request<'_>, answer: &Response) {
     assert_eq!(answer.breach.is_some(), answer.verdict == Verdict::Refused);
     assert_eq!(answer.unproved.is_some(), answer.verdict == Verdict::Possible);

@@ -1,5 +1,5 @@
-//! E-code as text: any text is refused with a place in it, or compiles; then evaluator and machine
-//! code leave the same bytes, and byte code is made or refused.
+//! E-code as text: any text is refused with a place in it, or compiles; then evaluator and machine code
+//! leave the same bytes, and the byte code is either made or refused.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
 use selvedge_os_jit::{Handler, Interpreted, Native};
 
-/// What each call may use up.
+/// The most that each call may use.
 const FUEL: u64 = 2000;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! Echoes of a handshake, changed on the way.
+//! Echoes of a handshake, changed in transit.
 
 #![no_main]
 

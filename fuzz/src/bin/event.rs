@@ -1,5 +1,5 @@
 //! Events from outside: bytes are a message or refused; descriptions are learnt or refused, and records
-//! of learnt formats are read whatever they hold; frames from strangers change nothing.
+//! of learnt formats are read whatever they hold; frames from unknown hosts change nothing.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
             learner.read(format.id(), &record, &mut into).expect("of the format's size");
         }
     }
-    // And as what comes from another host.
+    // And as a message from another host.
     let mut host = Exchange::new(Instant::ZERO);
     let channel = host.open(Instant::ZERO, "a", &wanted, Wake::All).expect("a name");
     for part in bytes.chunks(64).chain([bytes]) {

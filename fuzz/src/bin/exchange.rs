@@ -1,6 +1,6 @@
-//! Three hosts on a network that loses and is cut: a source of reliable events, a sink that blocks, and
-//! one that sends what it likes under its own name. Whatever it says and whatever is lost on the way,
-//! the sink gets each event that it was promised, in order, once; and nothing grows beyond its bound.
+//! Three hosts on a network with losses and interruptions: a source of reliable events, a sink that
+//! blocks, and a liar that sends anything under its own name. Whatever it sends and whatever is lost on
+//! the way, the sink gets each promised event once and in order; and nothing grows beyond its bound.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ use network::MemoryNetwork;
 const SINK: HostId = HostId(0);
 const SOURCE: HostId = HostId(1);
 const LIAR: HostId = HostId(2);
-/// The most that an input does.
+/// The most steps of an input.
 const STEPS: usize = 400;
 
 struct World {
@@ -92,7 +92,7 @@ impl World {
         self.promised += 1;
     }
 
-    /// Takes what waits. What the liar sends has numbers below zero.
+    /// Takes waiting events. Those of the liar have numbers below zero.
     fn take(&mut self, most: usize) {
         for _ in 0..most {
             let delivery = self.hosts[0].poll_event(self.now, self.channel, self.sink);
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// A frame as the liar would write it: the variant, the channel, and then what the bytes say.
+/// A frame as the liar would write it: the variant, the channel, and then the chosen bytes.
 fn lie(choices: &mut Choices<'_>) -> Vec<u8> {
     let kind = choices.byte() % 8;
     let mut bytes = if kind == 7 { Vec::new() } else { vec![kind, 1, b'c'] };
@@ -142,7 +142,7 @@ fuzz_target!(|bytes: &[u8]| {
                 }
             }
             4 => world.take(usize::from(choices.byte() % 8)),
-            // Never so long, all together, that what was promised is given up.
+            // Never long enough, in total, for promised events to be given up.
             5 => world.pass(Duration::from_millis(u64::from(choices.byte() / 4))),
             6 => {
                 is_cut = !is_cut;

@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let source = handler(&mut FuzzChoices::new(choices), Features { doubles: true, host: false });
     let program = compile("fuzz.ec", &source, &environment)
         .unwrap_or_else(|error| panic!("{error}\n{source}"));
-    // Doubles are refused, nothing else is.
+    // Doubles are refused, and nothing else.
     match ebpf::emit(&program) {
         Ok(_) | Err(ebpf::KernelError::Double(_) | ebpf::KernelError::Stack(_)) => {}
         Err(other) => panic!("{other}\n{source}"),

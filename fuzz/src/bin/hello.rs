@@ -1,4 +1,4 @@
-//! Hellos of a handshake, changed on the way; and the proposals that they carry.
+//! Hellos of a handshake, changed in transit; and the proposals that they carry.
 
 #![no_main]
 

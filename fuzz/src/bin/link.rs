@@ -1,9 +1,9 @@
-//! The link under any sequence of operations in virtual time, against a plain account of every
+//! The link under any sequence of operations in virtual time, checked against a plain account of every
 //! frame (`book`).
 //!
-//! Input: the link's parameters, then operations of a byte each with their arguments. Streams and
-//! arrivals are whatever the bytes say; the caller's side of the contract is kept: time does not
-//! go back, and `sent` and `failed` follow a poll.
+//! Input: the link's parameters, then operations of a byte each with their arguments. The bytes choose
+//! streams and arrivals freely; the caller's side of the contract is kept: time does not go back, and
+//! `sent` and `failed` follow a poll.
 
 #![no_main]
 
@@ -46,8 +46,8 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn params(choices: &mut Choices<'_>) -> LinkParams {
-    // `vds` never sends a stream that it owes nothing and that waits for its period: such a link
-    // need not run dry, which is what is looked for here.
+    // `vds` never sends a stream that it owes nothing and that waits for its period: such a link need
+    // not run dry, which this target checks.
     let runs_dry = || Discipline::ALL.into_iter().filter(|&d| d != Discipline::Vds).cycle();
     let discipline = runs_dry().nth(choices.byte().into()).unwrap_or_default();
     let flags = choices.byte();
@@ -100,7 +100,7 @@ struct Run {
     link: Link,
     book: Book,
     now: Instant,
-    /// Every place that ever was a stream's; some may be removed.
+    /// Every place that ever belonged to a stream; some streams may be removed.
     streams: Vec<StreamIndex>,
     /// The next frame number, by place.
     next_seq: Vec<u32>,
@@ -169,7 +169,7 @@ impl Run {
         }
     }
 
-    /// A frame of which nothing is as usual.
+    /// A frame with unusual values in every field.
     fn frame(&mut self, choices: &mut Choices<'_>, stream: StreamIndex) {
         let what = choices.byte();
         let kind = Kind::ALL[usize::from(what & 7) % Kind::COUNT];
@@ -245,8 +245,8 @@ impl Run {
         self.book.settle(&mut self.link);
     }
 
-    /// Sends the next packet as soon as it may leave, or says that it can't be sent. False if
-    /// there is none.
+    /// Sends the next packet as soon as it may leave, or reports that it can't be sent. False if there
+    /// is none.
     fn transmit(&mut self, odd: u8, failure: Option<DropReason>) -> bool {
         let Some(first) = self.link.poll_transmit(self.now) else { return false };
         let size = self.book.packet_size(&first, odd);

@@ -1,5 +1,6 @@
-//! A mailbox whose other side writes anything anywhere, at any time: whoever reads gets garbage or a
-//! refusal, and never more bytes than fit; whoever writes is told, or is told that it is broken. Nothing hangs.
+//! A mailbox whose other side writes anything anywhere, at any time: a reader gets garbage or a
+//! refusal, and never more bytes than fit; a writer gets a result, or the error that the mailbox is
+//! broken. Nothing hangs.
 
 #![no_main]
 
@@ -62,7 +63,7 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(scribbled || writer.waiting().is_ok());
             }
             _ => {
-                // Another comes to the memory as it is, or refuses to.
+                // Another writer attaches to the memory as it is, or refuses to.
                 if scribbled && let Ok(other) = MailboxWriter::within(&region, 0) {
                     assert!(mailbox_region(other.spec().capacity) <= len);
                 }

@@ -1,4 +1,4 @@
-//! Node files: any text is read or refused in good order.
+//! Node files: any text is read, or refused with proper errors.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// What must hold of a file that was taken.
+/// The properties of a file that was accepted.
 fn sound(text: &str, parsed: &Parsed) {
     let config = &parsed.config;
     assert!(!config.links.is_empty() && !config.streams.is_empty());
@@ -28,13 +28,13 @@ fn sound(text: &str, parsed: &Parsed) {
         let key = format!("stream.{}.source", stream.spec.name);
         inside(text, parsed.map.at(&key).expect("source is required"));
         let printed = stream.source.to_string();
-        // Logins are not printed: what is, stays as it is.
+        // Logins are not printed: the printed text stays as it is.
         let again = printed.parse::<SourceUri>().map(|source| source.to_string());
         assert_eq!(again.as_ref(), Ok(&printed), "{printed}");
     }
 }
 
-/// What must hold of the mistakes found.
+/// The properties of the mistakes found.
 fn mistaken(text: &str, errors: &ConfigErrors) {
     assert!(!errors.is_empty() && errors.errors().len() <= ConfigErrors::MOST);
     assert!(errors.errors().is_sorted_by_key(|error| error.at));
@@ -48,7 +48,7 @@ fn mistaken(text: &str, errors: &ConfigErrors) {
     serde_json::to_string(errors).expect("mistakes serialise");
 }
 
-/// A place is that of a character of the text, or just behind a line's last.
+/// A place is that of a character of the text, or just after a line's last.
 fn inside(text: &str, at: Position) {
     let line = text.split('\n').nth(at.line as usize - 1);
     let line = line.unwrap_or_else(|| panic!("no line {}", at.line));

@@ -1,5 +1,5 @@
-//! The packets in a payload: any bytes are walked to their end, and what was walked can be
-//! written again.
+//! The packets in a payload: any bytes are iterated to their end, and the packets found can be written
+//! again.
 
 #![no_main]
 

@@ -23,7 +23,7 @@ fuzz_target!(|unit: &[u8]| {
     }
     for encoding in ["H264", "H265", "VP8", "VP9", "AV1"] {
         let mut reader = reader(encoding).unwrap();
-        // What stands in it is known when it is read a second time; parts of it are further units.
+        // The sets in it are known when it is read a second time; parts of it are further units.
         let units = [unit, unit].into_iter().chain(unit.chunks(48));
         for (number, unit) in (0_usize..).zip(units) {
             let refs = reader.push(unit).and_then(|picture| picture.refs).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Probes of a handshake, changed on the way.
+//! Probes of a handshake, changed in transit.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! The receiver's meter: any datagrams at any times leave its counters consistent.
 //!
-//! Input: a byte of options, the clock rate, then operations. A made packet goes on from the one
-//! before, so that frames, gaps and jumps are a byte away; a raw one is whatever follows.
+//! Input: a byte of options, the clock rate, then operations. A made packet continues the one before,
+//! so that frames, gaps and jumps are a byte away; a raw one consists of the bytes that follow.
 
 #![no_main]
 
@@ -118,7 +118,7 @@ impl Maker {
         self.packet.resize(packet_len(payload.len()), 0);
         write_packet(&mut self.packet, self.header, self.tag, &payload);
         if !self.tagged {
-            // No extension: what it was becomes payload.
+            // No extension: its bytes become payload.
             self.packet[0] &= !0x10;
         }
         &self.packet
@@ -132,7 +132,7 @@ fn consistent(s: &MeterSnapshot, handled: u64) {
     assert!(on_time + late <= s.complete);
     assert!(s.decodable.unwrap_or(0) <= on_time);
     assert!(s.complete + s.incomplete + s.after_settled <= s.packets);
-    // Each packet jumps over at most 3000 others and 4096 frames.
+    // Each packet skips at most 3000 others and 4096 frames.
     assert!(s.lost <= s.packets * 3000, "{} lost", s.lost);
     assert!(s.unseen.unwrap_or(0) <= s.packets * 4097, "{s:?}");
     assert!(s.pending <= 64 + 8 && s.restarts <= handled);

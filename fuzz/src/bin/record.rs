@@ -1,6 +1,6 @@
-//! Encrypted records: what was sealed opens once and as it was, whoever shares the work; what was
-//! changed, cut, lengthened, put together of two, replayed, or sealed by other keys opens never, and
-//! is counted.
+//! Encrypted records: a sealed record opens once and unchanged, whichever workers share the work. A
+//! record that was changed, cut, lengthened, joined from two, replayed, or sealed by other keys never
+//! opens, and is counted.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ const LINES: [&str; 2] = [
 const SIZES: [usize; 10] = [0, 1, 15, 16, 17, 16_383, 16_384, 16_385, 32_768, 40_001];
 const RECORDS_MAX: usize = 32;
 
-/// Slaves that are the master himself, last part first.
+/// A worker pool in which the master does all the work, last part first.
 #[derive(Debug)]
 struct Alone;
 
@@ -32,8 +32,8 @@ impl WorkerPool for Alone {
     }
 }
 
-/// Keys that any change of the bytes changes: the fuzzer sees what is compared, so with keys that
-/// stay it puts a tag that was wanted before into its next try, and forges a record.
+/// Keys that depend on every byte of the input. The fuzzer sees the compared values: with constant keys
+/// it puts a tag that was wanted before into its next try, and forges a record.
 fn keys_for(bytes: &[u8]) -> (Keys, Keys) {
     let key = |of: u8| {
         let mut hasher = DefaultHasher::new();
@@ -58,7 +58,7 @@ fn through(line: &ConnectionModules, way: Direction, message: Message) -> Option
 struct Record {
     body: Vec<u8>,
     sealed: Vec<u8>,
-    /// It was opened, or must never be: other keys have sealed it.
+    /// It was opened, or must never be because other keys have sealed it.
     opened: bool,
 }
 
@@ -108,7 +108,7 @@ fuzz_target!(|bytes: &[u8]| {
             6 => sealed = choices.bytes(300).to_vec(),
             _ => {}
         }
-        // Spliced of two it may be the other one.
+        // A record joined from two may equal the other one.
         let whose = records.iter().position(|record| record.sealed == sealed);
         let message = Message::copy_of(&sealed, receiver.buffers());
         let came = through(&receiver, Direction::Up, message);
@@ -120,7 +120,7 @@ fuzz_target!(|bytes: &[u8]| {
                 (record.opened, passed) = (true, passed + 1);
             }
             (Some(_), None) => panic!("nobody sealed this"),
-            // Numbers are within the window, so what is sound and new opens.
+            // Numbers are within the window, so a valid new record opens.
             (None, Some(record)) => assert!(record.opened, "a sound record was dropped"),
             (None, None) => {}
         }

@@ -1,4 +1,4 @@
-//! RTP packets: any bytes are a packet or none; what is written is read back.
+//! RTP packets: any bytes are a packet or none; written packets are read back.
 
 #![no_main]
 
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(Packet::parse(&written), Ok(Packet { tag, ..packet }));
 });
 
-/// The bytes as packets of 32 bytes and as descriptors: what is referred to has come.
+/// The bytes as packets of 32 bytes and as descriptors: frames that are referred to have arrived.
 fn descriptors(bytes: &[u8]) {
     let (mut reader, mut tracker) = (DescriptorReader::default(), DependencyTracker::default());
     for (number, packet) in (0..).zip([bytes].into_iter().chain(bytes.chunks(32))) {

@@ -1,5 +1,5 @@
-//! Messages of control sockets - of the coprocessor, the processor daemon, services, members of a channel -:
-//! bytes are a message, which comes back from its own text, or refused.
+//! Messages of control sockets (of the coprocessor, the processor daemon, services, members of a
+//! channel): bytes are a message, which can be read back from its own text, or refused.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Calls of a scheduler in any order, at any times: one twin takes whole steps, the other goes one
-//! by one; for the disciplines that look at heads alone a plain list says what is right.
+//! Calls of a scheduler in any order, at any times: one twin takes whole steps, the other single ones;
+//! for the disciplines that depend on heads alone a plain list states the expected result.
 
 #![no_main]
 #![allow(dead_code, reason = "the model has more than is asked here")]
@@ -18,7 +18,7 @@ use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_fuzz::Choices;
 use selvedge_units::{Bytes, Duration, Instant};
 
-/// What was done at a moment.
+/// The result of an operation.
 #[derive(Debug, PartialEq)]
 enum Done {
     Expired(Expiry),
@@ -64,7 +64,8 @@ fn contract(choices: &mut Choices<'_>, times: Times) -> Contract {
     }
 }
 
-/// How long spans are: any, or, for the list, which counts misses one by one, up to 255 of the least.
+/// The lengths of durations: any, or, for the list, which counts misses one by one, up to 255 of the
+/// least.
 #[derive(Clone, Copy)]
 struct Times {
     scale: Option<u64>,
@@ -87,7 +88,7 @@ struct Run {
     whole: Scheduler,
     parts: Scheduler,
     model: Option<Model>,
-    /// Which streams there are.
+    /// Which streams exist.
     present: Vec<bool>,
     clock: u64,
     times: Times,
@@ -135,7 +136,7 @@ impl Run {
             .then_some(())
             .map_or_else(|| Some(self.head(choices)), |()| None);
         let found = self.whole_step(now, next);
-        // One by one; what is told first of equal deadlines must be the same as before.
+        // One by one; the first report among equal deadlines must be the same as before.
         let (expected, gone) = match self.parts.poll_expired(now) {
             Some(expiry) => {
                 let dropped = expiry.verdict == Verdict::Dropped;
@@ -162,7 +163,7 @@ impl Run {
         }
     }
 
-    /// At once where that goes, else decided on.
+    /// At once where that is possible, else with a decision.
     fn whole_step(&mut self, now: Instant, next: Option<Head>) -> Done {
         if let Some(passed) = self.whole.dequeue_or_expire(now, |_| next) {
             let (stream, deadline) = (passed.stream, passed.deadline);

@@ -1,4 +1,4 @@
-//! Sealed packets of a connection, changed on the way.
+//! Sealed packets of a connection, changed in transit.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! A hostile producer's whole segment and control messages: bytes written anywhere, at any time,
+//! A hostile producer's whole segment and control messages: bytes are written anywhere, at any time,
 //! while the coprocessor's end takes frames, reads and stamps their packets and settles them in any
-//! order. What it reaches lies in the segment, and its own books stay in order.
+//! order. The coprocessor only touches memory in the segment, and its own state stays consistent.
 #![no_main]
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
                 outlet.settled(&frame);
             }
             7 if *c == 7 => {
-                // It dies, and another takes over, or refuses to.
+                // The coprocessor's end dies, and another takes over, or refuses to.
                 held.clear();
                 match SharedConsumer::new(&segment, false, LIMITS, (Arc::clone(&bell), 0)) {
                     Ok(next) => outlet = next,

@@ -1,5 +1,5 @@
-//! A stack's line and its peer's datagrams: any line is a stack or an error; any datagrams leave
-//! a stack that neither panics nor delivers what was not sent, in bounded memory.
+//! A stack's line and its peer's datagrams: any line is a stack or an error; any datagrams leave a
+//! stack that neither panics nor delivers messages that were not sent, in bounded memory.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ const LINES: [&str; 7] = [
 const SHARED: &str = "ui | encrypt(aes256) | unreliable | frag(20000) | net";
 const BODY: [&[u8]; 2] = [&[0x5a; 700], &[0x5a; 40_000]];
 
-/// Slaves that are the master himself, last part first.
+/// A worker pool in which the master does all the work, last part first.
 #[derive(Debug)]
 struct Alone;
 
@@ -58,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         match choices.byte() % 4 {
             0 => sent += u32::from(peer.handle_message(now, body).is_ok()),
             1 if !kept.is_empty() => {
-                // A datagram of the peer, changed, cut short or as it was, perhaps again.
+                // A datagram of the peer, changed, cut short or unchanged, perhaps again.
                 let mut datagram = kept[usize::from(choices.byte()) % kept.len()].clone();
                 let at = usize::from(choices.byte()) % datagram.len().max(1);
                 match choices.byte() % 3 {

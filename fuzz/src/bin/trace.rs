@@ -1,4 +1,4 @@
-//! Trace files: any text is read or refused, and what is read replays within its bounds.
+//! Trace files: any text is read or refused, and an accepted trace replays within its bounds.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ fuzz_target!(|text: &str| {
     replayed(&trace);
 });
 
-/// What is printed is a JSON object a line.
+/// Checks that each printed line is a JSON object.
 fn printed(text: &str) {
     let mut out = Vec::new();
     match run(text, "fuzz.json", None, &mut out) {
@@ -57,7 +57,7 @@ fn replayed(trace: &Trace) {
     let mut replay = Replay::new(trace);
     let mut seen: HashMap<u32, Seen> = HashMap::new();
     let (mut events, mut slots) = (0_u64, 0_u64);
-    // In each slot one decision; and each stream misses at most one deadline for each tick.
+    // One decision in each slot; and each stream misses at most one deadline for each tick.
     let events_max = trace.ticks * (1 + trace.streams.len() as u64);
     for Event { t, action: happening } in &mut replay {
         events += 1;

@@ -1,4 +1,4 @@
-//! Claims that a connection is not known, changed on the way.
+//! Claims that a connection is not known, changed in transit.
 
 #![no_main]
 

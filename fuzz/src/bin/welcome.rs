@@ -1,4 +1,4 @@
-//! Welcomes and refusals of a handshake, changed on the way.
+//! Welcomes and refusals of a handshake, changed in transit.
 
 #![no_main]
 

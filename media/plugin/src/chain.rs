@@ -1,8 +1,8 @@
-//! The media that pads take.
+//! The media that pads accept.
 
 use gstreamer as gst;
 
-/// Encoded media by themselves.
+/// Encoded media.
 const ENCODED: &str = "video/x-h264; video/x-h265; video/x-vp8; video/x-vp9; video/x-av1; image/jpeg; \
     audio/x-opus; video/mpeg, mpegversion={ (int)1, (int)2 }, systemstream=false; audio/mpeg, mpegversion=4";
 

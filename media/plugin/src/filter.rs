@@ -1,7 +1,8 @@
-//! `selvedge`: the scheduler as a filter in front of any sink. Encoded streams come in on request
-//! pads; those frames that one paced link carries on time leave on a src pad for each, whole.
+//! `selvedge`: the scheduler as a filter in front of any sink. Encoded streams enter on request pads;
+//! the frames that one paced link carries on time leave whole, on a src pad for each stream.
 //!
-//! All is `selvedgesink`'s but the end: in place of a socket there is [`crate::output`].
+//! Everything but the end is shared with `selvedgesink`: in place of a socket there is
+//! [`crate::output`].
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -41,7 +42,7 @@ mod imp {
     impl ObjectImpl for Selvedge {
         fn constructed(&self) {
             self.parent_constructed();
-            // The sinks are those behind it: they end the pipeline, and say when frames are shown.
+            // The sinks are downstream: they end the pipeline, and determine when frames are shown.
             self.obj().set_suppressed_flags(gst::ElementFlags::SINK);
         }
     }

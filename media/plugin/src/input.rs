@@ -1,8 +1,8 @@
-//! The end of a pad's chain: waits until a unit is due, makes packets of it, and gives them to
-//! the engine.
+//! The end of a pad's chain: waits until a unit is due, makes packets of it, and passes them to the
+//! engine.
 //!
-//! A base sink, so that clock, preroll, latency and flushing are GStreamer's. It never waits for
-//! the link: what finds no room is dropped with a reason, as it would be on a node.
+//! A base sink, so that GStreamer handles clock, preroll, latency and flushing. It never waits for the
+//! link: a frame that finds no room is dropped with a reason, as it would be on a node.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ glib::wrapper! {
 }
 
 impl Input {
-    /// An input that no run has yet.
+    /// An input without a run.
     pub(crate) fn new(name: &str, settings: &SinkSettings) -> Self {
         let input: Self = glib::Object::builder().property("name", name).build();
         input.set_property("sync", settings.sync);
@@ -31,7 +31,7 @@ impl Input {
         input
     }
 
-    /// From now on units are of the stream with this number of a run, called `name` in errors.
+    /// From now on units belong to the stream with this number of a run, called `name` in errors.
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
         self.imp().attach(run, name);
     }
@@ -41,7 +41,7 @@ impl Input {
         *self.imp().output.lock() = Some((pad.downgrade(), output));
     }
 
-    /// What waits for the link, if anything is behind it.
+    /// The output behind it, if there is one.
     pub(crate) fn output(&self) -> Option<Arc<Output>> {
         self.imp().output.lock().as_ref().map(|(_, output)| Arc::clone(output))
     }
@@ -56,7 +56,7 @@ impl Input {
         gst_base::prelude::BaseSinkExtManual::sink_pad(self)
     }
 
-    /// The run that units are of, and the stream's number in it.
+    /// The run that units belong to, and the stream's number in it.
     pub(crate) fn run(&self) -> Option<(Arc<Session>, usize)> {
         self.imp().run().map(|run| (run.session, run.stream))
     }
@@ -87,14 +87,14 @@ mod imp {
         name: String,
     }
 
-    /// What only the streaming thread touches, from start to stop.
+    /// State that only the streaming thread touches, from start to stop.
     #[derive(Default)]
     struct Stream {
         framer: Option<Framer>,
         frame_producer: Option<FrameProducer>,
-        /// Frames that the engine was given.
+        /// Frames that were passed to the engine.
         given: u64,
-        /// When the unit that comes is to be decoded, if that is not what is written on it now.
+        /// When the arriving unit is to be decoded, if that differs from the time now written on it.
         decode_time: Option<gst::ClockTime>,
     }
 
@@ -104,7 +104,8 @@ mod imp {
         stream: Mutex<Stream>,
         pub(super) output: Mutex<Option<(glib::WeakRef<gst::Pad>, Arc<Output>)>>,
         unlocked: AtomicBool,
-        /// How often it was unlocked: waiting outside of `render` must see it even if it ended.
+        /// How often it was unlocked: code that waits outside of `render` must notice an unlock even if
+        /// it has ended.
         unlocks: AtomicU64,
     }
 
@@ -126,7 +127,7 @@ mod imp {
             gst::element_imp_error!(self, gst::StreamError::Format, ("{error}"));
         }
 
-        /// The engine's end of the stream, waited for in a way that pausing and stopping end.
+        /// The engine's end of the stream. Pausing and stopping interrupt the wait for it.
         fn fetch_producer(&self, run: &Run) -> Result<FrameProducer, gst::FlowError> {
             loop {
                 let unlocked = || self.unlocked.load(Ordering::Acquire);
@@ -147,10 +148,10 @@ mod imp {
             }
         }
 
-        /// All that came is with the engine; waits until it is done with it.
+        /// The engine has all frames; waits until it is done with them.
         fn end(&self) {
             let Some(run) = self.run() else { return };
-            // Others need not wait for what will never be known.
+            // Other streams need not wait for a period that will never be known.
             run.session.set_media_period(run.stream, PERIOD_DEFAULT);
             let unlocks = self.unlocks.load(Ordering::Acquire);
             let given = {
@@ -174,7 +175,7 @@ mod imp {
         }
     }
 
-    /// A frame that is refused is counted by inlet and link.
+    /// The inlet and the link count a refused frame.
     fn give(
         frame_producer: &mut FrameProducer,
         given: &mut u64,
@@ -192,8 +193,8 @@ mod imp {
         seq
     }
 
-    /// A base sink drops what is decoded before the segment begins, though frames within it may
-    /// refer to that, and with B frames the first ones always are: they are due at its beginning.
+    /// A base sink drops units that are decoded before the segment begins. Frames within it may refer
+    /// to such units, and with B frames the first ones always do: they are due at its beginning.
     fn keep_before_segment(
         pad: &gst::Pad,
         info: &mut gst::PadProbeInfo<'_>,

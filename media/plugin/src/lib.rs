@@ -1,12 +1,12 @@
 //! `selvedgesink` and `selvedge`: the scheduler as GStreamer elements.
 //!
-//! Many encoded streams come in on request pads, and leave as RTP over UDP on one paced link that
-//! may be too small for all of them: what each pad may lose decides what is sent (NI
-//! coprocessors: the scheduler near the wire, behind whatever produces the frames).
+//! Many encoded streams enter on request pads, and leave as RTP over UDP on one paced link that may be
+//! too small for all of them. The losses that each pad allows decide which frames are sent (NI
+//! coprocessors: the scheduler near the wire, behind the producers of the frames).
 //!
 //! `ghost pad -> parser -> input (clock, packets) -> ring -> engine -> socket`; a pad's parser and
-//! input are elements of the bin, the engine is a thread that all pads share. With `selvedge`, what the
-//! engine has chosen goes on to a src pad in place of the socket, and so to any sink.
+//! input are elements of the bin, the engine is a thread that all pads share. With `selvedge`, the
+//! frames that the engine has chosen go to a src pad in place of the socket, and so to any sink.
 
 mod chain;
 mod filter;
@@ -27,7 +27,7 @@ pub use filter::Selvedge;
 pub use pad::SelvedgeSinkPad;
 pub use sink::SelvedgeSink;
 
-/// Makes the elements known to this process without loading the plugin from a file.
+/// Registers the elements in this process without loading the plugin from a file.
 ///
 /// # Errors
 /// GStreamer's, if it is not initialised.

@@ -1,5 +1,5 @@
-//! What leaves the filter: the units of one pad wait here until the link is done with their frames,
-//! and go on to the src pad in the order in which they came, with the events that came between.
+//! The output of the filter: the units of one pad wait here until the link is done with their frames.
+//! They go on to the src pad in their order of arrival, with the events between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ enum Item {
 
 struct Held {
     items: VecDeque<Item>,
-    /// What became of the last unit that was pushed.
+    /// The result of the last push.
     flow: Result<gst::FlowSuccess, gst::FlowError>,
     active: bool,
 }
@@ -35,7 +35,7 @@ impl Output {
         Arc::new(Self { held: Mutex::new(held), changed: Condvar::new(), qos: AtomicU64::new(0) })
     }
 
-    /// From now on what is held goes on to this pad.
+    /// From now on held units go on to this pad.
     pub(crate) fn start(self: &Arc<Self>, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
         *self.held.lock() =
             Held { items: VecDeque::new(), flow: Ok(gst::FlowSuccess::Ok), active: true };
@@ -54,13 +54,13 @@ impl Output {
         self.changed.notify_one();
     }
 
-    /// What is held is dropped, and nothing goes on.
+    /// Drops held units; nothing goes on.
     pub(crate) fn stop(&self, pad: &gst::Pad) -> Result<(), gst::glib::BoolError> {
         self.flush();
         pad.stop_task()
     }
 
-    /// What the pad's thread does, again and again: waits for what is next, and pushes it.
+    /// One step of the pad's thread: waits for the next item, and pushes it.
     fn push_next(&self, pad: &gst::Pad) {
         let mut held = self.held.lock();
         while held.active
@@ -79,19 +79,19 @@ impl Output {
             None => Err(gst::FlowError::Flushing),
         };
         if pushed.is_err() {
-            // The input gives it to the next unit that comes.
+            // The input returns it for the next unit.
             self.held.lock().flow = pushed;
             let _ = pad.pause_task();
         }
     }
 
-    /// What downstream answered last.
+    /// The last result from downstream.
     pub(crate) fn flow(&self) -> Result<gst::FlowSuccess, gst::FlowError> {
         self.held.lock().flow
     }
 
-    /// Offers a frame to the link, and holds its unit if the link takes it. The link may be done with it
-    /// before `enqueue` returns, so it waits until the unit is here.
+    /// Offers a frame to the link, and holds its unit if the link takes it. The link may be done with
+    /// it before `enqueue` returns, so it waits until the unit is here.
     pub(crate) fn hold(&self, unit: &gst::Buffer, enqueue: impl FnOnce() -> Option<u32>) {
         let mut held = self.held.lock();
         if let Some(seq) = enqueue() {
@@ -111,7 +111,7 @@ impl Output {
         self.changed.notify_one();
     }
 
-    /// Takes an event that came to the input: flushing acts at once, others keep their place.
+    /// Takes an event that arrived at the input: flushing acts at once, others keep their place.
     pub(crate) fn handle_event(self: &Arc<Self>, pad: &gst::Pad, event: &gst::Event) {
         match event.type_() {
             gst::EventType::FlushStart => {

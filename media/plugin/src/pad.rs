@@ -1,4 +1,4 @@
-//! A pad of the element: what its stream promises, and the elements behind it.
+//! A pad of the element: the contract of its stream, and the elements behind it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl SelvedgeSinkPad {
         self.imp().elements().input.clone()
     }
 
-    /// The parser and what the media type of its caps is, once they are known.
+    /// The parser and the media type of its caps, once they are known.
     pub(crate) fn chain(&self) -> Option<(gst::Element, String)> {
         self.imp().elements().chain.clone()
     }
@@ -43,7 +43,7 @@ impl SelvedgeSinkPad {
         self.imp().settings().plan(&self.name(), filters)
     }
 
-    /// From now on the pad is the stream with this number of a run; `None`: of none.
+    /// From now on the pad is the stream with this number of a run; `None`: of no run.
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>) {
         if let Some(input) = self.input() {
             input.attach(run, &self.name());
@@ -84,7 +84,7 @@ mod imp {
             self.elements.lock()
         }
 
-        /// A window that is no window is refused while playing, and an error at the start.
+        /// An invalid window is refused while playing, and an error at the start.
         fn set_window(&self, text: String) {
             if let Some((session, stream)) = self.obj().run() {
                 match window(&text, &self.obj().name()) {

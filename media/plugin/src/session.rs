@@ -1,9 +1,9 @@
 //! One run of the element, from PAUSED to READY: a node of one link, started when all streams are
 //! known.
 //!
-//! Inputs announce their periods from their own streaming threads, fetch their ends of the
-//! engine, and at their end wait until it is done with what they gave it. The element changes
-//! what may be changed, and reads what became of the frames.
+//! Inputs announce their periods from their own streaming threads, and fetch their ends of the engine.
+//! At their end they wait until the engine is done with their frames. The element changes the
+//! parameters that may be changed, and reads the fates of the frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +23,9 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use crate::output::Output;
 use crate::settings::PERIOD_DEFAULT;
 
-/// How long the first stream with a frame waits for others to say what they are.
+/// How long the first stream with a frame waits for the others to announce their periods.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// What the engine may take beyond the longest delay to be done with a frame.
+/// The time that the engine may take beyond the longest delay to be done with a frame.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A run of the element.
@@ -34,7 +34,7 @@ pub(crate) struct Session {
     phase: Mutex<SessionState>,
     changed: Condvar,
     settled: Arc<SettledCounts>,
-    /// Where frames go that have left: of the filter, one for each stream; else none.
+    /// The outputs for frames that have left: for the filter, one for each stream; else none.
     outputs: Vec<Arc<Output>>,
     closing: AtomicBool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 struct SessionState {
     rate: Bitrate,
     streams: Vec<Spec>,
-    /// The periods that are known; all of them start the engine.
+    /// The known periods; once all are known, the engine starts.
     periods: Vec<Option<Duration>>,
     node: Option<Node>,
     failure: Option<String>,
@@ -71,7 +71,7 @@ struct FrameFollower {
     outputs: Vec<Arc<Output>>,
 }
 
-/// Packets of the filter go nowhere: they are what a frame takes of the link.
+/// Discards the filter's packets: they only represent the use of the link by a frame.
 #[derive(Debug)]
 struct Discard;
 
@@ -83,7 +83,7 @@ impl Carrier for Discard {
 
 impl FateTap for FrameFollower {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _: Instant) {
-        // Frames that were lost before the engine saw them have no packets.
+        // Frames that were lost before they reached the engine have no packets.
         if frame.payload.len == 0 {
             return;
         }
@@ -92,7 +92,7 @@ impl FateTap for FrameFollower {
         }
         if let Some(count) = self.counts.counts.get(stream) {
             count.fetch_add(1, Ordering::Release);
-            // Whoever counts holds the lock until it waits.
+            // A waiter reads the counts under the lock, so it can't miss this.
             drop(self.counts.lock.lock());
             self.counts.more.notify_all();
         }
@@ -135,7 +135,7 @@ impl Session {
         payload_max(self.link.mtu, if ipv6 { IPV6_UDP } else { IPV4_UDP })
     }
 
-    /// A stream says what period its medium has; where a property says so too, that counts.
+    /// Sets the period of a stream's medium; a period set by a property takes precedence.
     pub(crate) fn set_media_period(&self, stream: usize, period: Duration) {
         let mut phase = self.phase.lock();
         let known = phase.periods.get(stream).is_some_and(Option::is_some);
@@ -173,7 +173,7 @@ impl Session {
         };
         let config = NodeConfig {
             name: link.name.clone(),
-            // It has no page.
+            // It serves no page.
             page: PageConfig::default(),
             links: vec![link],
             streams: streams.iter().zip(periods).map(of_pad).collect(),
@@ -199,8 +199,8 @@ impl Session {
         Ok(node)
     }
 
-    /// The stream's end of the engine. Waits until the others have said what they are, 2 s at
-    /// most: a stream that says nothing until then is taken to have 25 frames a second.
+    /// The stream's end of the engine. Waits until the other streams have announced their periods, 2 s
+    /// at most: a stream that has not announced one by then counts as having 25 frames a second.
     pub(crate) fn frame_producer(
         &self,
         stream: usize,
@@ -231,8 +231,8 @@ impl Session {
         }
     }
 
-    /// Waits until the engine is done with so many frames of a stream, no longer than the longest
-    /// delay takes, or until interrupted. True if it is.
+    /// Waits until the engine is done with this number of frames of a stream, no longer than the
+    /// longest delay takes, or until interrupted. True if it is done.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
         let delays = self.phase.lock().streams.iter().filter_map(|s| s.contract.delay).max();
         let longest = delays.unwrap_or(Duration::ZERO) + GRACE;
@@ -249,7 +249,7 @@ impl Session {
         true
     }
 
-    /// Wakes those who wait, so that they see that they are interrupted.
+    /// Wakes waiting threads, so that they see that they are interrupted.
     pub(crate) fn wake(&self) {
         drop(self.phase.lock());
         self.changed.notify_all();
@@ -257,7 +257,7 @@ impl Session {
         self.settled.more.notify_all();
     }
 
-    /// The run is about to end: nobody is to wait for frames any more.
+    /// The run is about to end: no thread may wait for frames any more.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
@@ -306,14 +306,14 @@ impl Session {
         (report, pads.map(|(n, stream)| (stream.name.clone(), qos(n))).collect())
     }
 
-    /// Stops the node; what still waits is not sent.
+    /// Stops the node; waiting frames are not sent.
     pub(crate) fn stop(&self) {
         let node = {
             let mut phase = self.phase.lock();
             phase.failure.get_or_insert_with(|| "the element has stopped".into());
             phase.node.take()
         };
-        // Not under the lock: the engine's thread ends when it has noticed.
+        // Not under the lock: the engine's thread ends after it has noticed.
         if let Some(last) = node.and_then(|node| node.stop().links.pop()) {
             self.phase.lock().last = last;
         }

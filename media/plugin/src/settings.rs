@@ -1,7 +1,7 @@
-//! What the properties say, checked: a link, and a stream for each pad.
+//! The property values, checked: a link, and a stream for each pad.
 //!
-//! Properties are kept as they were set and read when the element starts, so that a mistake is
-//! an error of the pipeline that names the property, and not a warning that scrolls away.
+//! Properties are kept as they were set and read when the element starts. So a mistake is an error of
+//! the pipeline that names the property, and not a warning that scrolls away.
 
 use std::net::SocketAddr;
 
@@ -15,14 +15,14 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 pub(crate) const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Shortest and longest period.
 const PERIODS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(3600));
-/// Most that may be sent at once.
+/// The most bytes that may be sent at once.
 const BURST_MAX: u64 = 64_000_000;
-/// Most that may be made up for.
+/// The most bytes that may be caught up.
 pub(crate) const CATCH_UP_MAX: i64 = 64_000_000;
 /// The fastest link.
 const RATE_MAX: u64 = 1_000_000_000_000;
 
-/// A property with a value that makes no sense.
+/// A property with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SettingError {
     #[error("property \"rate\" is {0}; set it to what the link carries, 1 to {RATE_MAX} bit/s")]
@@ -106,7 +106,7 @@ pub(crate) fn rate(bps: u64) -> Result<Bitrate, SettingError> {
     (1..=RATE_MAX).contains(&bps).then_some(Bitrate(bps)).ok_or(SettingError::Rate(bps))
 }
 
-/// What becomes of frames that missed their deadlines.
+/// The treatment of frames that missed their deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstSelvedgeLate")]
 pub(crate) enum LateFrames {

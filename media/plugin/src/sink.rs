@@ -1,5 +1,5 @@
-//! The element: a bin that takes streams on request pads and owns the run of the engine. Of the filter
-//! ([`crate::filter`]) it is all but the src pads.
+//! The element: a bin that takes streams on request pads and owns the run of the engine. The filter
+//! ([`crate::filter`]) inherits all of it and adds the src pads.
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -13,7 +13,7 @@ glib::wrapper! {
         @implements gst::ChildProxy;
 }
 
-/// What has the sink's pads, properties and runs, and another end.
+/// Elements with the sink's pads, properties and runs, and another end.
 pub(crate) trait SelvedgeSinkImpl: BinImpl {}
 
 // SAFETY: The sink adds nothing to the class structure of bins, which bins fill in themselves.
@@ -117,13 +117,13 @@ mod imp {
         fn remove_chain(&self, pad: &SelvedgeSinkPad) {
             let Some((chain, _)) = pad.chain() else { return };
             pad.set_chain(None);
-            // Refused only if the chain's pad is gone already.
+            // Fails only if the chain's pad is gone already.
             let _ = pad.set_target(None::<&gst::Pad>);
             self.discard(&chain);
         }
 
         fn discard(&self, element: &gst::Element) {
-            // Refused only for what can't stop, and that is not to stop us.
+            // Fails only for elements that can't stop, which must not keep us from stopping.
             let _ = element.set_state(gst::State::Null);
             // While the element itself goes away, its parts are no longer in it.
             if element.parent().is_some_and(|parent| parent == *self.obj()) {
@@ -192,7 +192,7 @@ mod imp {
             }
             let ended = event.type_() == gst::EventType::Eos && pad.chain().is_none();
             match pad.input().filter(|_| ended) {
-                // It ends before it has begun; the input must know all the same.
+                // It ends before it has begun; the input must be notified all the same.
                 Some(input) => input.static_pad("sink").is_some_and(|end| {
                     let start = pad.sticky_event::<gst::event::StreamStart>(0);
                     start.is_some_and(|start| end.send_event(start)) && end.send_event(event)
@@ -405,7 +405,7 @@ mod imp {
             if transition == gst::StateChange::PausedToReady || failed {
                 self.finish();
             }
-            // The filter gives nothing in PAUSED, as a camera: the link keeps its own time.
+            // The filter delivers nothing in PAUSED, as a camera: the link keeps its own time.
             let stands = gst::State::Paused == transition.next();
             changed.map(|done| match self.filters() && stands {
                 true => gst::StateChangeSuccess::NoPreroll,
@@ -416,8 +416,8 @@ mod imp {
 
     impl BinImpl for SelvedgeSink {}
 
-    /// Pads are the children whose properties can be set from outside, also from a launch line:
-    /// the elements within are nobody's business.
+    /// Pads are the children whose properties can be set from outside, also from a launch line; the
+    /// elements within are private.
     impl ChildProxyImpl for SelvedgeSink {
         fn child_by_name(&self, name: &str) -> Option<glib::Object> {
             self.pads().into_iter().find(|pad| pad.name() == name).map(Cast::upcast)

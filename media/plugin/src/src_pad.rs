@@ -1,5 +1,5 @@
-//! The filter's src pads: each shows what [`crate::output`] holds for it, and hands what downstream asks to the
-//! pad where its stream comes in.
+//! The filter's src pads: each delivers the units that [`crate::output`] holds for it, and passes
+//! queries and events from downstream to the pad where its stream enters.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::output::Output;
 pub(crate) fn add(element: &gst::Element, input: &Input, name: &str) -> Option<()> {
     let output = Output::new();
     let (activated, seen) = (Arc::clone(&output), Arc::clone(&output));
-    // Strong: the input knows its pad weakly.
+    // Strong: the input holds its pad weakly.
     let (upstream, asked) = (input.clone(), input.clone());
     let pad = gst::Pad::builder_from_template(&element.pad_template("src_%u")?)
         .name(name)
@@ -22,7 +22,7 @@ pub(crate) fn add(element: &gst::Element, input: &Input, name: &str) -> Option<(
             done.map_err(|error| gst::loggable_error!(gst::CAT_RUST, "{error}"))
         })
         .event_function(move |_, _, event| match event.view() {
-            // A sink shows a frame by its deadline; it comes in here by `delay` earlier.
+            // A sink shows a frame by its deadline; the frame arrives here earlier by `delay`.
             gst::EventView::Latency(latency) => {
                 let until = latency.latency().saturating_sub(upstream.delay());
                 upstream.send_event(gst::event::Latency::new(until))

@@ -1,10 +1,11 @@
-//! What became of the frames, as structures that any GStreamer program can read.
+//! The fates of the frames, as structures that any GStreamer program can read.
 
 use gstreamer as gst;
 use selvedge_data_stream::DropReason;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 
-/// The link, and a structure for each pad under the pad's name; with pads come counts of QoS events.
+/// The link, and a structure for each pad under the pad's name; with pads, counts of QoS events are
+/// included.
 pub(crate) fn of_link(report: &LinkReport, pads: &[(String, Option<u64>)]) -> gst::Structure {
     let mut builder = gst::Structure::builder("application/x-selvedge-stats")
         .field("rate", report.rate.0)

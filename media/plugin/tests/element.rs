@@ -1,4 +1,4 @@
-//! The element in pipelines: what receivers see, what statistics say, what mistakes say.
+//! The element in pipelines: the frames that receivers get, the statistics, and the error texts.
 
 use std::sync::Once;
 use std::time::Duration as StdDuration;
@@ -21,7 +21,7 @@ fn init() {
     });
 }
 
-/// Receivers for so many streams, and where they are.
+/// Receivers for this number of streams, and their addresses.
 fn receiver(streams: usize) -> (Receiver, Vec<String>) {
     let clock = Clock::new();
     let reception = |_| StreamReception {
@@ -49,7 +49,7 @@ impl Playing {
     }
 
     fn play(&self) {
-        // What fails here is reported on the bus.
+        // Failures are reported on the bus.
         let _ = self.0.set_state(gst::State::Playing);
     }
 
@@ -70,7 +70,7 @@ impl Playing {
         Some(warning.error().message().to_owned())
     }
 
-    /// Stops it; the statistics at the very end.
+    /// Stops it; returns the final statistics.
     fn stop(&self) -> gst::Structure {
         self.0.set_state(gst::State::Null).unwrap();
         self.sink().property("stats")
@@ -106,7 +106,7 @@ fn assert_adds_up(stats: &gst::StructureRef, pad: &str) {
     assert_eq!(sum, of("dropped"), "{stats}");
 }
 
-/// What was received once as many frames came as were sent, or the time is over.
+/// The frames received once as many arrived as were sent, or the time is over.
 fn received(receiver: Receiver, sent: &[u64]) -> Vec<MeterSnapshot> {
     holds_within(StdDuration::from_secs(5), || {
         let seen = receiver.snapshots();
@@ -143,7 +143,7 @@ fn two_pads_over_a_small_link_lose_what_they_may() {
     let seen = received(receiver, &sent);
     for (seen, sent) in seen.iter().zip(sent) {
         assert_eq!((seen.malformed, seen.stray), (0, 0), "{seen:?}");
-        // Only tags tell what is decodable.
+        // Only with tags are decodable frames known.
         assert!(seen.decodable.is_some_and(|n| n > 10), "{seen:?}");
         assert_eq!(seen.complete, sent, "{seen:?}");
     }
@@ -152,7 +152,7 @@ fn two_pads_over_a_small_link_lose_what_they_may() {
 #[test]
 fn the_end_comes_after_the_last_frame_had_its_chance() {
     let (receiver, to) = receiver(1);
-    // Frames come at once, and wait for the link when the stream ends.
+    // Frames arrive at once, and wait for the link when the stream ends.
     let playing = Playing::new(&format!(
         "selvedgesink name=s rate=250000 sync=false selection=false discipline=edf \
          sink_0::to={} sink_0::late=send sink_0::delay=4000000000 {}",

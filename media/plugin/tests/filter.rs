@@ -1,5 +1,5 @@
-//! The filter in pipelines: what FFmpeg makes of what comes out, what statistics say of it, and what a
-//! leaky queue makes of the same stream at the same rate.
+//! The filter in pipelines: the pictures that FFmpeg decodes from its output, its statistics, and the
+//! same stream at the same rate through a leaky queue.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -28,7 +28,7 @@ impl Playing {
 
     fn play(line: &str) -> Self {
         let playing = Self::new(line);
-        // What fails here is reported on the bus.
+        // Failures are reported on the bus.
         let _ = playing.0.set_state(gst::State::Playing);
         playing
     }
@@ -47,7 +47,7 @@ impl Playing {
         self.0.by_name("s").unwrap()
     }
 
-    /// Stops it; what the filter counted of a pad.
+    /// Stops it; returns the filter's counts of a pad.
     fn stop(&self, pad: &str) -> Counts {
         self.0.set_state(gst::State::Null).unwrap();
         let stats: gst::Structure = self.filter().property("stats");
@@ -78,7 +78,7 @@ struct Counts {
     qos: u64,
 }
 
-/// Noise, so that no two pictures are alike, as it comes from a camera.
+/// Noise, so that no two pictures are alike, as from a camera.
 fn noise(frames: u32) -> String {
     format!(
         "videotestsrc is-live=true num-buffers={frames} pattern=snow ! \
@@ -88,7 +88,7 @@ fn noise(frames: u32) -> String {
     )
 }
 
-/// The pictures that FFmpeg decodes of a file: when each is shown, and a sum over its pixels.
+/// The pictures that FFmpeg decodes from a file: when each is shown, and a sum over its pixels.
 fn decoded(path: &Path) -> Vec<String> {
     let output = Command::new("ffmpeg")
         .args(["-nostdin", "-v", "quiet", "-threads", "1", "-copyts", "-i"])
@@ -150,11 +150,11 @@ fn ffmpeg_decodes_what_statistics_say_and_more_than_behind_a_leaky_queue() {
     assert!(by_us > by_the_queue + 20, "{by_us} against {by_the_queue} pictures");
 }
 
-/// An encoding: how FFmpeg writes it, and what of GStreamer makes frames of the file.
+/// An encoding: how FFmpeg writes it, and the GStreamer elements that make frames of the file.
 struct Encoding {
     options: &'static str,
     frames: &'static str,
-    /// What hands them to a muxer as that takes them.
+    /// The elements that bring them into a muxer's form.
     behind: &'static str,
 }
 
@@ -193,7 +193,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
     ),
 ];
 
-/// Makes a clip of four seconds; where it lies.
+/// Makes a clip of four seconds; returns its path.
 fn clip(folder: &Path, name: &str, arguments: &str) -> std::path::PathBuf {
     let clip = folder.join(format!("{name}.mkv"));
     let words = arguments.split_whitespace();

@@ -89,7 +89,7 @@ fn launch_sends_what_a_receiver_gets() {
     let output = installed.run("gst-launch-1.0", &line.split_whitespace().collect::<Vec<_>>());
     assert!(output.status.success(), "{}", text(&output));
     for socket in sockets {
-        // What was sent lies in the sockets' buffers.
+        // The packets lie in the sockets' buffers.
         socket.set_nonblocking(true).unwrap();
         let mut bytes = [0; 2000];
         let mut packets = 0;

@@ -1,9 +1,9 @@
-//! What a node and the process of a source send each other: from one end of their socket to the other.
+//! The messages between a node and the process of a source: from one end of their socket to the other.
 //!
-//! To the process go lines of JSON: a [`Request`], then an [`Attempt`] each time the source is to be opened. Back
-//! come messages: two lengths of 32 bits, a [`Report`] in JSON, and the bytes that belong to it. Those of a frame
-//! are its packets, each behind its length in 16 bits, and its access unit behind them. Nothing in a message is
-//! believed.
+//! The process receives lines of JSON: a [`Request`], then an [`Attempt`] each time the source is to be
+//! opened. It sends messages: two lengths of 32 bits, a [`Report`] in JSON, and the bytes that belong
+//! to it. Those of a frame are its packets, each after its length in 16 bits, followed by its access
+//! unit. No message is trusted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,24 +19,24 @@ use crate::frame::{MediaFrame, StreamInfo};
 use crate::onlookers::Watched;
 use crate::picture::{Codec, Picture};
 
-/// The longest report, and the most bytes behind it.
+/// The longest report, and the most bytes after it.
 const REPORT_MAX: usize = 64 << 10;
 const BYTES_MAX: usize = 16 << 20;
 /// The shortest packet: a fixed header.
 const PACKET_MIN: usize = 12;
-/// How much is read at once.
+/// The number of bytes that are read at once.
 const PIECE: usize = 64 << 10;
 /// The longest text that is shown.
 const TEXT_MAX: usize = 1000;
-/// No media is longer: half of what a time may be, so that times may be added.
+/// No media is longer: half of the largest time, so that times may be added.
 const TIME_MAX: Duration = Duration(1 << 62);
 
-/// A source, as a process is asked to open it.
+/// A source that a process is requested to open.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     /// With its login.
     pub(super) uri: String,
-    /// Whose packets alone count.
+    /// The only sender whose packets count.
     pub(super) from: Option<std::net::IpAddr>,
     pub(super) base: PathBuf,
     pub(super) payload_max: usize,
@@ -48,16 +48,16 @@ pub(super) struct Request {
     pub(super) expected_ns: u64,
 }
 
-/// What a process is asked, once it has its source.
+/// An order to a process, once it has its source.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The source is to be opened now.
+    /// The source must be opened now.
     Open { limit_ns: u64 },
-    /// This is looked at from now on.
+    /// Pages watch these from now on.
     Watch(Watched),
 }
 
-/// What a process has to say.
+/// A report of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The source is open.
@@ -65,7 +65,7 @@ pub(super) enum Report {
     Frame(FrameHead),
     /// A small picture, as JPEG.
     Thumbnail,
-    /// So many more packets were not authentic.
+    /// This number of further packets were not authentic.
     Refused {
         packets: u64,
     },
@@ -84,7 +84,7 @@ pub(super) enum Report {
     },
 }
 
-/// [`StreamInfo`] on its way.
+/// [`StreamInfo`] in a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Info {
     encoding: String,
@@ -126,7 +126,7 @@ impl From<&StreamInfo> for Info {
 }
 
 impl Info {
-    /// `None` if it is none that a stream can have.
+    /// `None` if no stream can have these values.
     pub(super) fn checked(self) -> Option<StreamInfo> {
         let codec = Codec::from_encoding(&self.encoding)?;
         let line = |text: &String| text.len() <= REPORT_MAX && !text.contains(char::is_control);
@@ -149,7 +149,7 @@ impl Info {
 }
 
 impl FrameHead {
-    /// A frame's, with the bytes that go behind it into `bytes`.
+    /// The head of a frame; the bytes that follow it go into `bytes`.
     pub(super) fn new(frame: &MediaFrame<'_>, units: bool, bytes: &mut Vec<u8>) -> Self {
         bytes.clear();
         for packet in frame.packets {
@@ -170,8 +170,8 @@ impl FrameHead {
         }
     }
 
-    /// Gives `take` the frame that these bytes hold, decoded no earlier than the one before; the time for
-    /// that. `None` if they hold none.
+    /// Passes `take` the frame that these bytes hold, decoded no earlier than the one before; returns
+    /// its decoding time. `None` if they hold no frame.
     pub(super) fn take(
         &self,
         mut bytes: &[u8],
@@ -202,13 +202,13 @@ impl FrameHead {
     }
 }
 
-/// A text of a process, as it may be shown: one line, and no login.
+/// A text of a process, in a form that may be shown: one line, and no login.
 pub(super) fn shown(text: &str) -> String {
     let line = text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect::<String>();
     redacted(&line)
 }
 
-/// An error as it was in the process.
+/// An error as it occurred in the process.
 pub(super) fn failed(trouble: Trouble, text: &str) -> SourceError {
     SourceError::Isolated { trouble, message: shown(text) }
 }
@@ -223,7 +223,7 @@ pub(super) fn send(mut socket: &UnixStream, report: &Report, bytes: &[u8]) -> io
     socket.write_all(bytes)
 }
 
-/// Why nothing more comes from a process.
+/// Why no more messages come from a process.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReceiveError {
     #[error("it has ended")]
@@ -232,17 +232,18 @@ pub(super) enum ReceiveError {
     Malformed,
 }
 
-/// A node's end of the socket, with what has come of messages. Never holds more than the longest and a piece.
+/// A node's end of the socket, with the partly received messages. Never holds more than the longest and
+/// a piece.
 #[derive(Debug)]
 pub(super) struct Inbox {
     socket: UnixStream,
     bytes: Vec<u8>,
-    /// The bytes of the message that was given out last.
+    /// The bytes of the message that was returned last.
     taken: usize,
 }
 
 impl Inbox {
-    /// Reads wait as long as this socket's timeout says.
+    /// Reads wait for this socket's timeout.
     pub(super) const fn new(socket: UnixStream) -> Self {
         Self { socket, bytes: Vec::new(), taken: 0 }
     }

@@ -1,10 +1,11 @@
-//! Sources that parse what comes from the network, each in a process of its own that may do nothing else.
+//! Sources that parse network data, each in a process of its own that may do nothing else.
 //!
-//! `node <- socket <- process: GStreamer, payloader, pictures <- network`. The node starts the same program
-//! again ([`SourceProcess`]), which runs [`serve`] and nothing else: it loads its plug-ins, gives up all rights
-//! ([`selvedge_os::sandbox`]), opens the source and sends frames. They come as copies through a socket; the two
-//! share no memory. What comes is checked ([`message`]) before it is used, since the process may have been taken
-//! over by what it parses. When it dies, the socket ends, and its node opens the source again.
+//! `node <- socket <- process: GStreamer, payloader, pictures <- network`. The node starts the same
+//! program again ([`SourceProcess`]), which runs [`serve`] and nothing else: it loads its plug-ins,
+//! gives up all rights ([`selvedge_os::sandbox`]), opens the source and sends frames. Frames are copied
+//! through a socket; the two share no memory. Messages are checked ([`message`]) before they are used,
+//! since malicious data may have taken over the process. When it dies, the socket ends, and its node
+//! opens the source again.
 
 mod message;
 mod plugins;

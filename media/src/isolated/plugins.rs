@@ -1,5 +1,5 @@
-//! Which sources are isolated, and what their processes load before they can load no more: elements that are
-//! used by name, and those that GStreamer finds by what arrives.
+//! The sources that are isolated, and the plug-ins that their processes load while they still can:
+//! elements that are used by name, and those that GStreamer chooses by the arriving data.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -7,7 +7,7 @@ use selvedge_control_config::SourceUri;
 
 use crate::source::{elements, parsed_line};
 
-/// What reads from an address of a scheme that begins so.
+/// Elements that read from an address, by the beginning of its scheme.
 const READERS: [(&str, &str); 3] = [("rtsp", "rtspsrc"), ("srt", "srtsrc"), ("rtmp", "rtmp2src")];
 
 /// Elements that are used by name, here and in `rtspsrc`.
@@ -15,14 +15,14 @@ const ELEMENTS: &str = "aacparse appsink appsrc audioconvert audioresample capsf
     identity jpegenc opusparse rtpbin rtph264pay rtpjitterbuffer rtpopuspay typefind udpsrc videoconvert \
     videoscale";
 
-/// Plug-ins of which no element is used by name.
+/// Plug-ins without elements that are used by name.
 const PLUGINS: [&str; 1] = ["typefindfunctions"];
 
 /// Encodings that may arrive.
 const ENCODINGS: &str = "audio/mpeg; audio/x-opus; audio/x-raw; video/x-h264; video/x-h265; video/x-vp8; \
     video/x-vp9; video/x-av1; video/mpeg, systemstream=false; image/jpeg";
 
-/// What encodings may be packed in.
+/// The containers of encodings.
 fn packed(uri: &SourceUri, scheme: &str) -> &'static str {
     match uri {
         SourceUri::Rtp { .. } | SourceUri::Sdp { .. } => "application/x-rtp",
@@ -34,8 +34,8 @@ fn packed(uri: &SourceUri, scheme: &str) -> &'static str {
     }
 }
 
-/// Whether a source parses what comes from the network: all that listens or connects, and launch lines with
-/// such an element, or with one that opens an address by itself.
+/// Whether a source parses network data: all that listen or connect, and launch lines with such an
+/// element, or with one that opens an address by itself.
 #[must_use]
 pub fn comes_from_network(uri: &SourceUri) -> bool {
     let SourceUri::Launch { line } = uri else {
@@ -44,7 +44,7 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
             SourceUri::Rtp { .. } | SourceUri::Sdp { .. } | SourceUri::Network { .. }
         );
     };
-    // A line that makes no sense connects to nothing.
+    // An invalid line connects to nothing.
     let Ok(bin) = elements::init().and_then(|()| parsed_line(line)) else { return false };
     let connects = |element: &gst::Element| {
         let class = element.metadata("klass").unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
     bin.iterate_recurse().into_iter().flatten().any(|element| connects(&element))
 }
 
-/// Loads all that a source may need. What is not installed is named when it is needed.
+/// Loads all plug-ins that a source may need. A missing one is reported when it is needed.
 pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     let scheme = if let SourceUri::Network { url } = uri { url.scheme() } else { "" };
     let readers = READERS.iter().filter(|(begins, _)| scheme.starts_with(begins));
@@ -92,7 +92,7 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
             load_decoder(&gst::Caps::builder_full().structure(caps.to_owned()).build());
         }
     }
-    // What is not loaded now never will be: what is known of it makes place.
+    // Plug-ins that are not loaded now never will be: removing their descriptions frees memory.
     let registry = gst::Registry::get();
     for plugin in registry.plugins().iter().filter(|plugin| !plugin.is_loaded()) {
         registry.remove_plugin(plugin);
@@ -112,7 +112,7 @@ fn load_decoder(caps: &gst::Caps) {
         (decoder.rank() > gst::Rank::PRIMARY, is_small, decoder.rank())
     });
     if let Some(loaded) = best.and_then(|best| best.load().ok()) {
-        // `decodebin` takes what ranks first, and could not load another.
+        // `decodebin` takes the element that ranks first, and could not load another.
         loaded.set_rank(gst::Rank::PRIMARY + 1);
     }
 }

@@ -1,4 +1,5 @@
-//! A source's process as its node sees it: started, asked to open the source, read, and ended.
+//! A source's process as its node sees it: the node starts it, requests it to open the source, reads
+//! from it, and ends it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -21,11 +22,11 @@ use crate::error::{SourceError, Trouble};
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::onlookers::{Onlookers, Watched};
 
-/// How long a read waits before it looks whether it is to stop.
+/// How long a read waits before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a process may take to start, beside what its source takes.
+/// How long a process may take to start, beside the time that its source takes.
 const START: Duration = Duration::from_secs(10);
-/// How long a process may take to say goodbye to a camera or server.
+/// How long a process may take to sign off from a camera or server.
 const GOODBYE: Duration = Duration::from_millis(300);
 /// The variables of the environment that a process gets, by their beginnings: nothing secret.
 const ENVIRONMENT: [&str; 8] =
@@ -34,9 +35,9 @@ const ENVIRONMENT: [&str; 8] =
 /// A source that a process is to open.
 #[derive(Clone, Debug)]
 pub struct SourceRequest<'a> {
-    /// Where it is.
+    /// Its address.
     pub uri: &'a SourceUri,
-    /// The folder that relative paths are relative to.
+    /// The folder in which relative paths are resolved.
     pub base: &'a Path,
     /// The largest RTP payload of its packets.
     pub payload_max: usize,
@@ -55,7 +56,7 @@ pub struct SourceProcess {
     child: Child,
     inbox: Inbox,
     started: Instant,
-    /// What it was told of pages.
+    /// The orders about pages that it was sent last.
     watched: Watched,
     is_dead: bool,
 }
@@ -65,7 +66,7 @@ impl SourceProcess {
     /// socket, so that the list of processes does not show it.
     ///
     /// # Errors
-    /// [`SourceError::Isolated`] if the process can't be had.
+    /// [`SourceError::Isolated`] if the process can't be started.
     pub fn start(program: &Path, request: &SourceRequest<'_>) -> Result<Self, SourceError> {
         let what = request.uri.to_string();
         let no_process = |error: std::io::Error| SourceError::Isolated {
@@ -74,7 +75,7 @@ impl SourceProcess {
         };
         let (ours, theirs) = UnixStream::pair().map_err(no_process)?;
         ours.set_read_timeout(Some(LOOK.into())).map_err(no_process)?;
-        // One that reads nothing is dead.
+        // A process that reads nothing is dead.
         ours.set_write_timeout(Some(START.into())).map_err(no_process)?;
         let child = spawn(program, theirs.into()).map_err(no_process)?;
         let process = Self {
@@ -98,7 +99,7 @@ impl SourceProcess {
         Ok(process)
     }
 
-    /// Whether it can be asked to open its source again.
+    /// Whether it can be requested to open its source again.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         !self.is_dead
@@ -110,10 +111,11 @@ impl SourceProcess {
         Duration(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Opens the source and waits for its first frame, so long at most, and no longer once `stop` is set.
+    /// Opens the source and waits for its first frame, at most for `limit`, and no longer once `stop`
+    /// is set.
     ///
     /// # Errors
-    /// [`SourceError`], as the process found it, or that it died.
+    /// [`SourceError`] as the process reports it, or that it died.
     pub fn open(&mut self, limit: Duration, stop: &AtomicBool) -> Result<StreamInfo, SourceError> {
         if let Err(error) = self.ask(&Order::Open { limit_ns: limit.0 }) {
             return Err(self.died(&error.to_string()));
@@ -129,7 +131,7 @@ impl SourceProcess {
                 Ok(Some((Report::Failed { trouble, text }, _))) => {
                     return Err(message::failed(trouble, &text));
                 }
-                // What is left of the last attempt.
+                // Messages left over from the last attempt.
                 Ok(Some((
                     Report::Thumbnail | Report::Image { .. } | Report::Refused { .. },
                     _,
@@ -142,10 +144,10 @@ impl SourceProcess {
         Err(SourceError::Stalled { what: self.what.clone(), waited: limit })
     }
 
-    /// Delivers frames until the source ends or `stop` is set, which is looked at every 50 ms.
+    /// Delivers frames until the source ends or `stop` is set, which is checked every 50 ms.
     ///
     /// # Errors
-    /// [`SourceError`] as the process found it, or that it died; the node may start another.
+    /// [`SourceError`] as the process reports it, or that it died; the node may start another.
     pub fn run(
         &mut self,
         sink: &mut dyn FrameSink,
@@ -191,7 +193,7 @@ impl SourceProcess {
         self.inbox.socket().write_all(text.as_bytes())
     }
 
-    /// Ends it, and says how it ended.
+    /// Ends it, and returns an error with its exit status.
     fn died(&mut self, why: &str) -> SourceError {
         self.is_dead = true;
         // It may have ended by itself.
@@ -206,8 +208,8 @@ impl Drop for SourceProcess {
     fn drop(&mut self) {
         let mut socket = self.inbox.socket();
         let until = Instant::now() + GOODBYE.to_std();
-        // It sees the end, lets go of its camera and ends: then the socket ends here. Until then what comes
-        // is thrown away.
+        // The process sees the end of its input, releases its camera and exits, which closes the socket
+        // here. Messages until then are discarded.
         if socket.shutdown(Shutdown::Write).is_ok() {
             let mut rest = vec![0; 64 << 10];
             while Instant::now() < until && !matches!(socket.read(&mut rest), Ok(0)) {}
@@ -217,11 +219,11 @@ impl Drop for SourceProcess {
     }
 }
 
-/// A process to start: the program, its standard input, and where the child goes.
+/// A process to start: the program, its standard input, and the channel for the child.
 type Start = (PathBuf, OwnedFd, Sender<std::io::Result<Child>>);
 
-/// Starts a process on a thread that lives as long as this program: the kernel ends a source's process when
-/// the thread that started it ends, so that none outlives its node.
+/// Starts a process on a thread that lives as long as this program: the kernel ends a source's process
+/// when the thread that started it ends, so that none outlives its node.
 fn spawn(program: &Path, input: OwnedFd) -> std::io::Result<Child> {
     static STARTER: Mutex<Option<Sender<Start>>> = Mutex::new(None);
     let gone = || std::io::Error::other("the thread that starts processes is gone");
@@ -242,7 +244,7 @@ fn spawn(program: &Path, input: OwnedFd) -> std::io::Result<Child> {
     child.recv().map_err(|_| gone())?
 }
 
-/// What starts a source's process.
+/// The command that starts a source's process.
 fn command(program: &Path, input: OwnedFd) -> Command {
     let mut command = Command::new(program);
     command.arg0("selvedge").arg("source-process").stdin(Stdio::from(input)).stdout(Stdio::null());
@@ -252,10 +254,10 @@ fn command(program: &Path, input: OwnedFd) -> Command {
             .any(|beginning| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
     };
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed(name)));
-    // Its node has looked at the plug-ins just now; and code that is made while it runs is not let in.
+    // Its node has just examined the plug-ins; and code generated at run time is not allowed.
     command.env("GST_REGISTRY_UPDATE", "no").env("ORC_CODE", "backup");
-    // One heap for its dozen threads, which allocate little: each heap keeps what it once had. Pictures lie
-    // outside of it, so that what is freed goes back.
+    // One heap for its dozen threads, which allocate little: each heap keeps its freed memory. Pictures
+    // lie outside of it, so that their memory is returned.
     command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
     command
 }

@@ -1,5 +1,5 @@
-//! The process of a source: from what its node asks by standard input, a socket, to the frames that it sends
-//! back there. It ends with its node.
+//! The process of a source: from its node's orders on standard input, a socket, to the frames that it
+//! sends back there. It ends with its node.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ use crate::frame::{End, MediaFrame};
 use crate::onlookers::{Onlookers, Watched};
 use crate::source::{Source, SourceOpener, elements};
 
-/// What resolves names, and what TLS trusts.
+/// The files that name resolution reads, and those that TLS trusts.
 #[rustfmt::skip]
 const READABLE: [&str; 9] = [
     "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
@@ -34,13 +34,13 @@ const READABLE: [&str; 9] = [
 /// Runs a source for the node at the other end of standard input, until that end is closed.
 ///
 /// # Errors
-/// [`ServeError`], if this was not started by a node; what is wrong with the source goes to the node.
+/// [`ServeError`], if this was not started by a node; errors of the source go to the node.
 pub fn serve() -> Result<(), ServeError> {
     close_others();
-    // It was started by a link of another name.
+    // It may have been started by a link of another name.
     let _ = rustix::thread::set_name(c"selvedge-source");
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)?;
-    // Before any thread is started: each has its own.
+    // Before any thread is started: each thread has its own set.
     keep_capabilities(CapabilitySet::empty())?;
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut lines = BufReader::new(socket.try_clone()?);
@@ -80,7 +80,7 @@ pub enum ServeError {
     /// It was not started by a node.
     #[error("standard input has no source; only a node starts this, for a source in the network")]
     NoRequest,
-    /// It could do more than it should.
+    /// It has more rights than it should.
     #[error("this source can't be isolated: {0}")]
     Sandbox(#[from] selvedge_os::sandbox::SandboxError),
     /// Its node is gone.
@@ -99,17 +99,17 @@ fn failure(error: &SourceError) -> Report {
     Report::Failed { trouble: error.trouble(), text: error.to_string() }
 }
 
-/// The way to the node, for several threads.
+/// The connection to the node, for several threads.
 #[derive(Debug)]
 struct Reports {
     socket: Mutex<UnixStream>,
     stop: AtomicBool,
-    /// What the node's pages look at.
+    /// What the node's pages watch.
     watched: Mutex<Watched>,
 }
 
 impl Reports {
-    /// Sends; nobody is left to work for if that fails.
+    /// Sends; if that fails, no node is left to work for.
     fn send(&self, report: &Report, bytes: &[u8]) {
         if send(&self.socket.lock(), report, bytes).is_err() {
             self.stop.store(true, Ordering::Relaxed);
@@ -144,7 +144,7 @@ struct Serving {
 }
 
 impl Serving {
-    /// Opens the source each time it is asked to.
+    /// Opens the source each time the node requests it.
     fn run(&self, asked: &Receiver<Duration>) {
         for limit in asked {
             let report = match self.deliver(limit) {
@@ -162,7 +162,7 @@ impl Serving {
         let mut source = Source::open_by(self.opener.clone(), payload_max, limit, stop)?;
         reports.send(&Report::Open(Info::from(source.info())), &[]);
         let shown = source.show(Arc::clone(reports) as Arc<dyn Onlookers>, thumbnails);
-        // A page is worth no stream: without small pictures it goes on.
+        // A page is less important than the stream: it continues without small pictures.
         if let Err(error) = shown {
             tracing::warn!(%error, "no thumbnails");
         }

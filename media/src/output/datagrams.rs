@@ -1,5 +1,5 @@
-//! RTP, or an MPEG transport stream, over UDP: a packet a datagram, from the engine to a socket of the
-//! stream's own.
+//! RTP, or an MPEG transport stream, over UDP: one packet per datagram, from the engine to a socket
+//! that belongs to the stream.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,16 +13,16 @@ use selvedge_units::Bytes;
 use super::transport_stream::Continuity;
 use super::{Opened, Output, OutputError};
 
-/// A socket, and where its datagrams go.
+/// A socket, and the destination of its datagrams.
 #[derive(Debug)]
 struct Datagrams {
     socket: UdpSocket,
     to: SocketAddr,
     /// Why the last packet could not be sent.
     failed: Mutex<Option<io::Error>>,
-    /// Of a transport stream.
+    /// For a transport stream.
     continuity: Option<Mutex<Continuity>>,
-    /// Bytes that were added to it and not reported.
+    /// Bytes that were added to it and are not reported yet.
     added: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn rtp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
     open(to, at, None)
 }
 
-/// The transport stream that they carry.
+/// The transport stream inside the packets.
 pub(super) fn udp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
     open(to, at, Some(Mutex::default()))
 }
@@ -50,7 +50,7 @@ fn open(to: &Destination, at: SocketAddr, continuity: Option<Mutex<Continuity>>)
 
 impl Output for Datagrams {
     fn send(&self, packet: &[u8]) -> bool {
-        // Not connected: nobody may be listening yet, which is no reason to refuse packets.
+        // Not connected: a receiver that does not listen yet is no reason to refuse packets.
         let send = |bytes: &[u8]| {
             let sent = self.socket.send_to(bytes, self.to);
             sent.map_err(|error| *self.failed.lock() = Some(error)).is_ok()
@@ -68,7 +68,7 @@ impl Output for Datagrams {
     fn poll(&self) -> Result<Bytes, OutputError> {
         let failed = self.failed.lock().take();
         match failed {
-            // Full buffers empty themselves.
+            // Full buffers drain by themselves.
             Some(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
             _ => Ok(Bytes(self.added.swap(0, Ordering::Relaxed))),
         }

@@ -1,9 +1,10 @@
-//! Outputs: what carries a stream's packets where the engine's own sockets don't. One file for each kind,
+//! Outputs: they carry a stream's packets where the engine's own sockets don't. One file for each kind,
 //! and one line in [`KINDS`].
 //!
-//! The engine chooses frames and paces packets; each packet that it hands over goes on at once, so the link's
-//! rate holds on the wire. What an output sends beyond that it reports, and the link pays for it. Opening may
-//! take long and is done in a thread of the stream's own (`node/src/output.rs`), again and again.
+//! The engine chooses frames and paces packets; each packet that it passes on is sent at once, so the
+//! link's rate holds on the wire. An output reports the bytes that it sends beyond that, and the link
+//! is charged for them. Opening may take long and is done in a thread of the stream's own
+//! (`node/src/output.rs`), again and again.
 
 mod datagrams;
 #[cfg(feature = "gstreamer")]
@@ -32,20 +33,20 @@ use crate::picture::Codec;
 
 /// An output that is open.
 pub trait Output: fmt::Debug + Send + Sync {
-    /// Takes a packet in the order in which they leave, in RTP with the frame's tag; false if it can't. The
-    /// engine's thread calls it: it must not wait.
+    /// Takes a packet in sending order, in RTP with the frame's tag; false if it can't. The engine's
+    /// thread calls it: it must not wait.
     fn send(&self, packet: &[u8]) -> bool;
 
     /// Bytes on the wire since the last call, beyond the packets and the kind's headers on each. Called
-    /// some times a second.
+    /// several times a second.
     ///
     /// # Errors
-    /// [`OutputError`] if it is broken: it is closed then, and opened again.
+    /// [`OutputError`] if it is broken: it is then closed, and opened again.
     fn poll(&self) -> Result<Bytes, OutputError> {
         Ok(Bytes(0))
     }
 
-    /// Why nothing is sent though nothing is broken, such as that nobody has connected yet.
+    /// Why nothing is sent though nothing is broken, for example because no peer has connected yet.
     fn waits(&self) -> Option<&'static str> {
         None
     }
@@ -54,12 +55,12 @@ pub trait Output: fmt::Debug + Send + Sync {
 /// Why an output can't be opened, or has broken off.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// A name that nobody knows, or not now.
+    /// A name that can't be resolved, or not now.
     #[error("\"{host}\" does not resolve: {why}")]
     Name {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: io::Error,
     },
     /// The kind does not carry this encoding.
@@ -69,9 +70,9 @@ pub enum OutputError {
     Codec {
         /// The kind.
         scheme: &'static str,
-        /// What the stream is.
+        /// The stream's encoding.
         encoding: &'static str,
-        /// What would do.
+        /// The encodings that it carries.
         takes: String,
     },
     /// Two pictures, or two sounds, for one output.
@@ -85,19 +86,19 @@ pub enum OutputError {
         /// `pictures` or `sounds`.
         what: &'static str,
     },
-    /// No socket.
+    /// A socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Nobody is there, or wants to talk.
+    /// No peer answers, or it refuses.
     #[error("{0} does not answer, or refuses: see its address, passphrase and streamid")]
     Silent(SocketAddr),
-    /// An element of GStreamer's, or who it speaks with.
+    /// A GStreamer element failed, or its peer did.
     #[error(transparent)]
     Element(#[from] SourceError),
     /// The network refuses packets.
     #[error("packets can't be sent: {0}")]
     Send(#[from] io::Error),
-    /// Nothing of this name is in this build.
+    /// This build has no output of this name.
     #[error("this build has no output for {0}://; build with the feature `gstreamer`")]
     Absent(&'static str),
 }
@@ -108,17 +109,17 @@ pub struct OutputKind {
     scheme: &'static str,
     /// The encodings that it carries.
     codecs: &'static [Codec],
-    /// Whether it is handed packets of the encoding's own format, and not of a transport stream, of which the
-    /// headers of RTP end here.
+    /// Whether it takes packets in the encoding's own RTP format; else in those of a transport stream,
+    /// whose RTP headers are removed here.
     is_rtp: bool,
-    /// Bytes of headers on each of them, with those of IPv4.
+    /// Bytes of headers on each packet, including those of IPv4.
     headers: Bytes,
     open: Open,
 }
 
-/// An output that is open, or why there is none.
+/// An open output, or the error.
 type Opened = Result<Box<dyn Output>, OutputError>;
-/// Opens an output of so many streams at the address that its destination has.
+/// Opens an output of this number of streams at the address of its destination.
 type Open = fn(&Destination, SocketAddr, usize) -> Opened;
 
 /// The kinds, one a line.
@@ -131,7 +132,7 @@ const KINDS: &[OutputKind] = &[
     OutputKind { scheme: "rtmp", codecs: &FLV, headers: TCP, open: muxed::rtmp, ..UDP },
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "rtmps", codecs: &FLV, headers: TLS, open: muxed::rtmp, ..UDP },
-    // Nothing goes on a wire.
+    // Nothing is sent on a wire.
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "file", headers: Bytes(0), open: muxed::recording, ..UDP },
 ];
@@ -148,19 +149,19 @@ const UDP: OutputKind = OutputKind {
 /// How much longer headers of IPv6 are than those of IPv4.
 const IPV6_MORE: Bytes = Bytes(20);
 
-/// Those of TCP with its time stamps, and of a record of TLS 1.3 besides, on each segment.
+/// The headers of TCP with its timestamps, and those plus a record of TLS 1.3, on each segment.
 #[cfg(feature = "gstreamer")]
 const TCP: Bytes = Bytes(52);
 #[cfg(feature = "gstreamer")]
 const TLS: Bytes = Bytes(TCP.0 + 22);
-/// What servers of RTMP take.
+/// The encodings that RTMP servers accept.
 #[cfg(feature = "gstreamer")]
 const FLV: [Codec; 2] = [Codec::H264, Codec::Aac];
 
 /// The kind of a destination.
 ///
 /// # Errors
-/// [`OutputError::Absent`] for what this build lacks.
+/// [`OutputError::Absent`] for a kind that this build lacks.
 pub fn kind(to: &Destination) -> Result<&'static OutputKind, OutputError> {
     let known = KINDS.iter().find(|kind| kind.scheme == to.scheme());
     known.ok_or_else(|| OutputError::Absent(to.scheme()))
@@ -192,8 +193,9 @@ impl OutputKind {
         Err(OutputError::Second { other: other.to_owned(), what })
     }
 
-    /// What each of the engine's packets takes on the wire beside its own bytes; and the largest that may be
-    /// handed over where IP packets may have `mtu` bytes. A name may turn out to be an IPv6 host's.
+    /// The bytes that each of the engine's packets takes on the wire beside its own; and the largest
+    /// packet that it accepts where IP packets may have `mtu` bytes. A name may turn out to be an IPv6
+    /// host's.
     #[must_use]
     pub fn fit(&self, to: &Destination, mtu: Bytes) -> (Bytes, Bytes) {
         let headers = match to.host().parse() {
@@ -210,8 +212,8 @@ impl OutputKind {
         (Bytes(headers.0.saturating_sub(inner.0)), most + inner)
     }
 
-    /// What makes packets of its frames, where that are not RTP's own: those of a program, of at most so many
-    /// bytes behind the headers of RTP.
+    /// Makes the packets of its frames, where they are not RTP's own: those of a program, of at most
+    /// `payload_max` bytes after the RTP headers.
     #[must_use]
     pub fn packets(
         &self,
@@ -222,7 +224,7 @@ impl OutputKind {
         (!self.is_rtp).then(|| TransportStream::new(info, Arc::clone(program), payload_max))
     }
 
-    /// Opens it for so many streams; may take long.
+    /// Opens it for this number of streams; may take long.
     ///
     /// # Errors
     /// [`OutputError`]; it may be tried again.
@@ -231,7 +233,7 @@ impl OutputKind {
     }
 }
 
-/// The address of a destination; that of a name may take long.
+/// The address of a destination; resolving a name may take long.
 ///
 /// # Errors
 /// [`OutputError::Name`].
@@ -239,7 +241,7 @@ pub fn resolve(to: &Destination) -> Result<SocketAddr, OutputError> {
     let host = if to.host().is_empty() { "0.0.0.0" } else { to.host() };
     let unknown = || io::Error::other("it has no address");
     let found = (host, to.port()).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    // Of a host that has both, which most receivers listen at.
+    // For a host with both families: the one that most receivers listen at.
     let best = |found: Vec<SocketAddr>| found.into_iter().min_by_key(SocketAddr::is_ipv6);
     found
         .and_then(|found| best(found).ok_or_else(unknown))

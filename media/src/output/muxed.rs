@@ -1,11 +1,11 @@
-//! Recordings in Matroska or MP4, and RTMP: access units out of the transport stream's packets, through
+//! Recordings in Matroska or MP4, and RTMP: access units from the transport stream's packets, through
 //! GStreamer's parsers into another container, in a thread of the output's own.
 //!
-//! Samples are written in the order in which they leave the link, so neither of two streams waits for the
-//! other; only the head of a file waits for both, up to [`HEAD`]. A recording is written in pieces of half a
-//! second at most, so that of a node that is killed at any moment all but the last second can be read; no file
-//! that is there is ever overwritten. The stream key of RTMP goes to the element as a property, and is taken
-//! out of what it says.
+//! Samples are written in the order in which they leave the link, so neither of two streams waits for
+//! the other; only the head of a file waits for both, up to [`HEAD`]. A recording is written in pieces
+//! of half a second at most: if a node is killed at any moment, all but the last second can be read. No
+//! existing file is ever overwritten. The stream key of RTMP goes to the element as a property, and is
+//! removed from its messages.
 
 mod flv;
 mod matroska;
@@ -38,27 +38,27 @@ use super::units::{Unit, Units};
 use super::{IPV6_MORE, Opened, Output, OutputError, TCP};
 use crate::source::elements::{init, make, wiring};
 
-/// What a segment of TCP has at most behind its headers.
+/// The largest payload of a TCP segment.
 const SEGMENT: u64 = 1448;
 /// How long the end of a connection may take.
 const END: Duration = Duration::from_secs(2);
 /// How long samples wait for the others of their piece, and for the other stream in front of a file.
 const PIECE: Duration = Duration::from_millis(500);
 const HEAD: Duration = Duration::from_secs(1);
-/// What times begin with, so that those of the other stream may lie before the first.
+/// All times begin here, so that those of the other stream may lie before the first.
 const BEGIN: Duration = Duration::from_secs(1);
 
 /// An output that ends in a file or a connection.
 #[derive(Debug)]
 struct Muxed {
-    /// What puts units together, and where they go; none once it is closed.
+    /// Assembles units, and the channel to the thread; `None` once it is closed.
     entry: Mutex<(Units, Option<Sender<Unit>>)>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     connection: Option<Connection>,
 }
 
-/// What the thread that muxes shares with the others.
+/// The state that the muxing thread shares with the others.
 #[derive(Debug, Default)]
 struct Shared {
     /// Bytes of units that wait for it.
@@ -79,7 +79,7 @@ struct Connection {
     sent: Mutex<State>,
     /// Whether the server has answered.
     answered: AtomicBool,
-    /// Where the server may be.
+    /// The possible addresses of the server.
     peers: Vec<SocketAddr>,
     /// Sockets that were connected there before.
     others: Vec<u32>,
@@ -87,10 +87,10 @@ struct Connection {
     socket: AtomicU32,
 }
 
-/// Sockets of which an output counts what they send.
+/// Sockets whose sent bytes are already counted by an output.
 static COUNTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// A file that is not there yet; its ending says which container.
+/// A file that does not exist yet; its ending selects the container.
 pub(super) fn recording(to: &Destination, _: SocketAddr, streams: usize) -> Opened {
     init()?;
     let path = free(Path::new(to.path().unwrap_or_default()));
@@ -100,7 +100,7 @@ pub(super) fn recording(to: &Destination, _: SocketAddr, streams: usize) -> Open
     open(Sink::File(recording), streams, None)
 }
 
-/// A server of RTMP, with TLS or without.
+/// A server of RTMP, with or without TLS.
 pub(super) fn rtmp(to: &Destination, at: SocketAddr, streams: usize) -> Opened {
     init()?;
     let caps = gst::Caps::new_empty_simple("video/x-flv");
@@ -157,7 +157,7 @@ fn open(sink: Sink, streams: usize, connection: Option<Connection>) -> Opened {
     Ok(Box::new(Muxed { entry, shared, thread: Some(thread), connection }))
 }
 
-/// The first of `NAME.mkv`, `NAME-2.mkv`, ... that is not there.
+/// The first of `NAME.mkv`, `NAME-2.mkv`, ... that does not exist.
 fn free(path: &Path) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
@@ -204,7 +204,7 @@ impl Output for Muxed {
 
 impl Drop for Muxed {
     fn drop(&mut self) {
-        // It ends when nothing can come any more.
+        // The thread ends when nothing more can arrive.
         self.entry.lock().1 = None;
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
@@ -214,7 +214,7 @@ impl Drop for Muxed {
 }
 
 impl Connection {
-    /// Why it is broken, if it is.
+    /// The error, if it is broken.
     fn broken(&self) -> Result<(), OutputError> {
         let Some((element, text)) = pipeline::error(&self.bus) else { return Ok(()) };
         Err(wiring(&element, redacted(&text).replace(&self.secret, "***")).into())
@@ -222,7 +222,7 @@ impl Connection {
 
     fn poll(&self) -> Result<Bytes, OutputError> {
         self.broken()?;
-        // Handshake and answers included; more than none once the server answers.
+        // Handshake and answers included; zero until the server answers.
         let stats = self.element.property::<Option<gst::Structure>>("stats");
         let sent = stats.and_then(|stats| stats.get::<u64>("out-bytes-total").ok()).unwrap_or(0);
         self.answered.store(sent > 0, Ordering::Relaxed);
@@ -231,8 +231,8 @@ impl Connection {
         Ok(self.sent.lock().extra(wire))
     }
 
-    /// What has gone on the wire by the kernel's count: all segments with their headers, those sent again too.
-    /// `None` where it does not tell which connection this is.
+    /// The bytes on the wire by the kernel's count: all segments with their headers, including
+    /// retransmissions. `None` where it does not show which connection this is.
     fn counted(&self) -> Option<u64> {
         let mut counted = COUNTED.lock();
         let known = self.socket.load(Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Refused only by what has stopped.
+        // Fails only if the element has stopped.
         if self.input.end_of_stream().is_ok() {
             let ends = [gst::MessageType::Eos, gst::MessageType::Error];
             let limit = gst::ClockTime::from_nseconds(END.0);
@@ -265,23 +265,23 @@ impl Drop for Connection {
     }
 }
 
-/// The thread that muxes: units in, pieces of a container out.
+/// The muxing thread's state: units in, pieces of a container out.
 struct Muxer {
     parsers: [Option<Parser>; 2],
     /// How many streams the output has.
     streams: usize,
     sink: Sink,
-    /// What is taken from all times.
+    /// The offset that is subtracted from all times.
     zero: Option<Duration>,
     waiting: Vec<Sample>,
-    /// When the first that waits came.
+    /// When the first waiting sample arrived.
     since: Option<Instant>,
 }
 
-/// Where pieces go.
+/// The destination of pieces.
 enum Sink {
     File(Recording),
-    /// And the tracks of which it knows.
+    /// A server, and the tracks that were announced to it.
     Server(gst_app::AppSrc, [Option<Track>; 2]),
 }
 
@@ -301,7 +301,7 @@ impl Muxer {
         while !ended {
             let left =
                 self.since.map_or(PIECE, |since| self.limit() - Duration::from(since.elapsed()));
-            // All that has come counts, however late this thread wakes up.
+            // Everything received counts, however late this thread wakes up.
             let (mut done, mut left) = (Ok(()), left);
             while done.is_ok() {
                 match units.recv_timeout(left.to_std()) {
@@ -340,11 +340,11 @@ impl Muxer {
         self.keep(rest);
     }
 
-    /// Keeps samples for their piece, at the times that the container has.
+    /// Keeps samples for their piece, with the container's times.
     fn keep(&mut self, samples: Vec<Sample>) {
         for mut sample in samples {
             let zero = *self.zero.get_or_insert(sample.decode - BEGIN);
-            // What lies before the beginning has no place.
+            // A sample before the beginning has no place.
             if sample.decode < zero {
                 continue;
             }
@@ -359,7 +359,7 @@ impl Muxer {
         [0, 1].map(|n| self.parsers[n].as_ref().and_then(Parser::track))
     }
 
-    /// How long what waits may wait.
+    /// How long samples may wait.
     fn limit(&self) -> Duration {
         match &self.sink {
             Sink::Server(..) => Duration::ZERO,
@@ -369,7 +369,7 @@ impl Muxer {
         }
     }
 
-    /// Writes what has waited for long enough, or all.
+    /// Writes samples that have waited long enough, or all.
     fn write(&mut self, all: bool) -> Result<(), OutputError> {
         let is_due =
             self.since.is_some_and(|since| Duration::from(since.elapsed()) >= self.limit());
@@ -430,7 +430,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Each try would leave one more file with nothing in it.
+        // Each attempt would leave one more empty file.
         if self.begun.is_none() {
             let _ = std::fs::remove_file(&self.path);
         }

@@ -1,5 +1,5 @@
-//! What outputs by GStreamer share: packets go in at one end, errors come from the bus, and what went on the
-//! wire beyond the packets is counted for the link to pay.
+//! The common parts of GStreamer outputs: packets enter at one end, errors come from the bus, and bytes
+//! on the wire beyond the packets are counted and charged to the link.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -12,37 +12,37 @@ use super::transport_stream::{Continuity, RTP_LEN};
 /// Bytes that may wait for the elements.
 pub(super) const WAITING: u64 = 1 << 20;
 
-/// Where packets enter a pipeline.
+/// The entry of packets into a pipeline.
 #[derive(Debug)]
 pub(super) struct Entry {
     input: gst_app::AppSrc,
-    /// Bytes of headers that the link pays for with each packet.
+    /// Bytes of headers that the link is charged for with each packet.
     headers: u64,
     pub(super) state: Mutex<State>,
 }
 
-/// What has been sent.
+/// The counts of sent bytes.
 #[derive(Debug, Default)]
 pub(super) struct State {
     continuity: Continuity,
-    /// Bytes of packets with their headers that the link paid for when they were handed over.
+    /// Bytes of packets with their headers that the link was charged for when they were passed on.
     paid: u64,
-    /// How far the wire has been ahead of that at most, and is paid for.
+    /// The most by which the wire has been ahead of that; already charged.
     ahead: u64,
 }
 
 impl State {
-    /// The link pays for so many bytes.
+    /// Charges the link for this number of bytes.
     pub(super) const fn pay(&mut self, bytes: u64) {
         self.paid += bytes;
     }
 
-    /// From here on the link owes nothing: so many bytes have gone on the wire.
+    /// Resets the debt of the link: this number of bytes have gone on the wire.
     pub(super) fn begin_at(&mut self, wire: u64) {
         (self.paid, self.ahead) = (wire, 0);
     }
 
-    /// What the link has yet to pay for, where so many bytes went on the wire.
+    /// The bytes that the link has yet to be charged for, if this number went on the wire.
     pub(super) fn extra(&mut self, wire: u64) -> Bytes {
         let ahead = wire.saturating_sub(self.paid).max(self.ahead);
         Bytes(ahead - std::mem::replace(&mut self.ahead, ahead))
@@ -67,7 +67,7 @@ impl Entry {
     }
 }
 
-/// The error that a pipeline has reported, if it has, and the element that did.
+/// The error that a pipeline has reported, if any, and the element that did.
 pub(super) fn error(bus: &gst::Bus) -> Option<(String, String)> {
     let message = bus.pop_filtered(&[gst::MessageType::Error])?;
     let gst::MessageView::Error(error) = message.view() else { return None };

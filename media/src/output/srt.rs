@@ -1,8 +1,8 @@
-//! SRT: an MPEG transport stream to a host that is called, or to all that call (`?mode=listener`).
+//! SRT: an MPEG transport stream to a host that this end calls, or to all callers (`?mode=listener`).
 //!
-//! GStreamer's element speaks the protocol. What it sends beyond the engine's packets - again, to a second
-//! caller, as answers - stands in its statistics, and is reported. Passphrase and stream id go to it as
-//! properties, so no message of its own has them.
+//! GStreamer's element implements the protocol. Its statistics count the bytes that it sends beyond the
+//! engine's packets (retransmissions, packets to a second caller, answers), and these are reported.
+//! Passphrase and stream id go to it as properties, so no message of its own contains them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +18,10 @@ use super::pipeline::{self, Entry};
 use super::{Opened, Output, OutputError};
 use crate::source::elements::{init, make, wiring};
 
-/// IPv4, UDP and SRT headers, which the statistics count with each packet of data; and a whole answer.
+/// IPv4, UDP and SRT headers, which the statistics count with each packet of data; also the size of a
+/// whole answer.
 const HEADERS: u64 = 44;
-/// How long who is called may take to answer: the protocol's own limit is 3 s.
+/// How long the called host may take to answer: the protocol's own limit is 3 s.
 const ANSWER: Duration = Duration::from_secs(4);
 
 /// A pipeline that ends in a socket.
@@ -30,9 +31,9 @@ struct Srt {
     entry: Entry,
     sink: gst::Element,
     bus: gst::Bus,
-    /// Who is called, if nobody is waited for; and since when.
+    /// The called host, unless this output waits for callers; and when the call began.
     called: Option<(SocketAddr, Instant)>,
-    /// How many are connected.
+    /// How many peers are connected.
     connected: AtomicUsize,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn open(to: &Destination, at: SocketAddr, _: usize) -> Opened {
 }
 
 impl Srt {
-    /// Why it is broken, if it is.
+    /// The error, if it is broken.
     fn broken(&self) -> Result<(), OutputError> {
         let Some((_, text)) = pipeline::error(&self.bus) else { return Ok(()) };
         Err(wiring("srtsink", redacted(&text)).into())
@@ -97,7 +98,7 @@ impl Output for Srt {
         let wire = sent.iter().sum();
         let mut state = self.entry.state.lock();
         if sent.len() != connected {
-            // Those who left have taken their counts along.
+            // The counts of peers that left are gone from the statistics.
             state.begin_at(wire);
             self.connected.store(sent.len(), Ordering::Relaxed);
             return Ok(Bytes(0));
@@ -110,7 +111,7 @@ impl Output for Srt {
     }
 }
 
-/// Bytes on the wire to each who is connected: data, first or again, and answers to what they acknowledge.
+/// Bytes on the wire to each connected peer: data, first or again, and answers to its acknowledgements.
 fn sent(stats: &gst::StructureRef) -> Vec<u64> {
     let of = |stats: &gst::StructureRef| {
         stats.get::<i32>("negotiated-latency-ms").ok()?;

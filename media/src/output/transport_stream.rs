@@ -1,9 +1,9 @@
-//! MPEG transport streams (ISO/IEC 13818-1) of a picture, a sound, or both: frames in, datagrams out, as RTP
-//! packets of payload type 33 (RFC 2250), so that the engine handles them as any.
+//! MPEG transport streams (ISO/IEC 13818-1) of a picture, a sound, or both: frames in, datagrams out,
+//! as RTP packets of payload type 33 (RFC 2250), so that the engine handles them like any others.
 //!
-//! A picture and a sound share a [`Program`]: one list of both, one clock. Each frame stands alone: what the
-//! engine drops takes nothing of another along. What must go on over dropped frames, the continuity counters
-//! and the clock, is written by [`Continuity`] when a packet leaves.
+//! A picture and a sound share a [`Program`]: one list of both, one clock. Each frame is independent:
+//! if the engine drops one, no other loses anything. [`Continuity`] writes the fields that must
+//! continue over dropped frames, the continuity counters and the clock, when a packet leaves.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,27 +27,27 @@ const PAYLOAD_TYPE: u8 = 33;
 const PROGRAMS: u16 = 0;
 pub(super) const PROGRAM: u16 = 0x1000;
 const STREAM: u16 = 0x100;
-/// How long the clock may be silent where a picture and a sound share it, in its ticks: 100 ms.
+/// How long the clock may be missing where a picture and a sound share it, in its ticks: 100 ms.
 const CLOCK_EVERY: u64 = 9000;
-/// How often both tables come, at least; and in front of each picture that stands alone.
+/// How often both tables are sent, at least; and in front of each picture that stands alone.
 const TABLES_EVERY: Duration = Duration::from_millis(100);
-/// How long a program's time runs before it is made.
+/// How long before its creation a program's time begins.
 const BEFORE: Duration = Duration::from_secs(60);
-/// Delimiters that access units begin with, where their encoder wrote none.
+/// Delimiters that begin access units for which their encoder wrote none.
 const DELIMITER_H264: &[u8] = &[0, 0, 0, 1, 9, 0xf0];
 const DELIMITER_H265: &[u8] = &[0, 0, 0, 1, 0x46, 1, 0x50];
 
-/// What the picture and the sound of one transport stream share.
+/// The common state of the picture and the sound of one transport stream.
 #[derive(Debug)]
 pub struct Program {
     /// When its time began.
     began: Instant,
-    /// How far the clock is behind the time for decoding: frames may wait so long for the link.
+    /// How far the clock is behind the decoding time: frames may wait this long for the link.
     lead: Duration,
     listed: Mutex<Listed>,
 }
 
-/// What the tables say.
+/// The contents of the tables.
 #[derive(Debug, Default)]
 struct Listed {
     /// The kinds of the picture and the sound, as far as they are known.
@@ -58,7 +58,7 @@ struct Listed {
 }
 
 impl Program {
-    /// One whose frames may wait for `lead`.
+    /// A program whose frames may wait for `lead`.
     #[must_use]
     pub fn new(lead: Duration) -> Self {
         // Sources may have begun before it.
@@ -101,7 +101,7 @@ impl Program {
 #[derive(Debug)]
 pub struct TransportStream {
     codec: Codec,
-    /// What each frame of AAC begins with, its length left out.
+    /// The beginning of each frame of AAC, without its length.
     adts: Option<[u8; 4]>,
     program: Arc<Program>,
     per_datagram: usize,
@@ -110,7 +110,7 @@ pub struct TransportStream {
 }
 
 impl TransportStream {
-    /// For frames of this kind in a program, in datagrams of at most so many bytes.
+    /// For frames of this kind in a program, in datagrams of at most `datagram_max` bytes.
     #[must_use]
     pub fn new(info: &StreamInfo, program: Arc<Program>, datagram_max: usize) -> Self {
         let most = DATAGRAM_LEN.min(datagram_max);
@@ -125,7 +125,7 @@ impl TransportStream {
         }
     }
 
-    /// The packets of a frame, whose times begin at `since`.
+    /// The packets of a frame, whose times count from `since`.
     pub fn packets(&mut self, frame: &MediaFrame<'_>, since: Duration) -> Vec<&[u8]> {
         let (decode, present) = (since + frame.decode_time, since + frame.media_time);
         let mut stream = Vec::new();
@@ -167,7 +167,7 @@ impl TransportStream {
             packet.extend([0xc0, 10]);
             packet.extend(stamp(3, present).iter().chain(&stamp(1, decode)));
         }
-        // Zero means that it ends where the next begins, which only pictures may.
+        // Zero means that the packet ends where the next begins, which only pictures may do.
         let len = u16::try_from(packet.len() - 6 + delimiter.len() + unit.len()).unwrap_or(0);
         packet[4..6].copy_from_slice(&len.to_be_bytes());
         packet.extend(delimiter.iter().chain(unit));
@@ -180,19 +180,19 @@ fn ticks(at: Duration) -> u64 {
     u64::try_from(u128::from(at.0) * 9 / 100_000).unwrap_or(u64::MAX)
 }
 
-/// A time in 33 bits, as headers have it.
+/// A time in 33 bits, in the form of headers.
 fn stamp(prefix: u8, ticks: u64) -> [u8; 5] {
     let byte = |shift: u32| (ticks >> shift) as u8;
     [prefix << 4 | byte(29) & 0x0e | 1, byte(22), byte(14) | 1, byte(7), byte(0) << 1 | 1]
 }
 
-/// Cuts an elementary stream's packet into transport packets; the first has the clock.
+/// Splits an elementary stream's packet into transport packets; the first has the clock.
 fn split((mut rest, id): (&[u8], u16), clock: u64, stands_alone: bool, out: &mut Vec<u8>) {
     let mut first = true;
     while !rest.is_empty() {
         let mut field = Vec::new();
         if first {
-            // The clock has no lead: what is decoded later may arrive later.
+            // The clock has no lead: units that are decoded later may arrive later.
             field.extend([7, if stands_alone { 0x50 } else { 0x10 }]);
             field.extend(clock_field(clock));
         }
@@ -212,7 +212,7 @@ fn split((mut rest, id): (&[u8], u16), clock: u64, stands_alone: bool, out: &mut
     }
 }
 
-/// A moment of the clock as adaptation fields have it.
+/// A clock value in the form of adaptation fields.
 fn clock_field(clock: u64) -> [u8; 6] {
     let [.., a, b, c, d, e] = (clock << 7).to_be_bytes();
     [a, b, c, d, e & 0x80 | 0x7e, 0]
@@ -223,7 +223,8 @@ fn header(id: u16, first: bool, has_field: bool, out: &mut Vec<u8>) {
     out.extend([0x47, u8::from(first) << 6 | high, low, 0x10 | u8::from(has_field) << 5]);
 }
 
-/// Which programs there are, and what is in ours (sections 2.4.4.3 and 2.4.4.8). The clock is the picture's.
+/// The list of programs, and the contents of ours (sections 2.4.4.3 and 2.4.4.8). The clock is the
+/// picture's.
 fn tables(kinds: [Option<u8>; 2], version: u8, out: &mut Vec<u8>) {
     let known = (STREAM..).zip(kinds).filter_map(|(id, kind)| Some((id | 0xe000, kind?)));
     let clock = known.clone().next().map_or(STREAM, |(id, _)| id).to_be_bytes();
@@ -271,21 +272,21 @@ fn adts_header(head: [u8; 4], unit: usize) -> Vec<u8> {
     vec![a, b, c, d | (len >> 11) as u8 & 3, (len >> 3) as u8, (len << 5) as u8 | 0x1f, 0xfc]
 }
 
-/// Numbers transport packets when they leave: a gap says that something of the stream is missing. A picture and
-/// a sound wait for the link apart, so their common clock is kept going forward here.
+/// Numbers transport packets when they leave: a gap shows that a part of the stream is missing. A
+/// picture and a sound wait for the link separately, so their common clock is kept monotonic here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Continuity {
     /// The next sequence numbers of RTP, of picture and sound.
     sequences: [Option<u16>; 2],
-    /// Of the list of programs, the program, its picture and its sound.
+    /// Those of the list of programs, the program, its picture and its sound.
     counters: [u8; 4],
-    /// Who has the clock, and its newest moment.
+    /// The identifier of the packets with the clock, and the clock's newest value.
     clock: Option<(u16, u64)>,
 }
 
 impl Continuity {
-    /// Sends the transport packets in an RTP packet, numbered: true, and how many bytes were added. What was not
-    /// sent is numbered alike again.
+    /// Sends the transport packets in an RTP packet, numbered; returns true, and how many bytes were
+    /// added. Packets that were not sent keep their numbers for the next attempt.
     pub(super) fn sent(
         &mut self,
         packet: &[u8],
@@ -298,7 +299,7 @@ impl Continuity {
         let track = track_of(payload);
         let sequence = &mut self.sequences[track];
         if sequence.is_some_and(|sequence| sequence != header.sequence) {
-            // The end of a frame was not sent, which receivers must see.
+            // The end of a frame was not sent, which receivers must notice.
             self.counters[2 + track] = self.counters[2 + track].wrapping_add(1);
         }
         *sequence = Some(header.sequence.wrapping_add(1));
@@ -334,15 +335,15 @@ impl Continuity {
         (sent, added)
     }
 
-    /// Takes the clock out of a packet where it would go back. Where who has the clock is silent, the other's
-    /// time is returned, to be sent in its place.
+    /// Removes the clock from a packet where it would go back. If the stream with the clock has sent
+    /// none for too long, the other's time is returned, to be sent in its place.
     fn keep_clock(&mut self, id: u16, packet: &mut [u8]) -> Option<(u16, u64)> {
         let (of, newest) = self.clock?;
         let has_field = packet[3] & 0x20 != 0 && packet[4] >= 7 && packet[5] & 0x10 != 0;
         let field = packet.get_mut(5..12).filter(|_| has_field)?;
         let high = u32::from_be_bytes([field[1], field[2], field[3], field[4]]);
         let at = u64::from(high) << 1 | u64::from(field[5] >> 7);
-        // In 33 bits; half of them is as far as it can be ahead.
+        // In 33 bits; half of them is the most that it can be ahead.
         let ahead = at.wrapping_sub(newest) & ((1 << 33) - 1);
         let is_newer = (1..1 << 32).contains(&ahead);
         if of != id {
@@ -363,11 +364,12 @@ pub(super) fn id_of(packet: &[u8]) -> u16 {
     u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff
 }
 
-/// Whether a datagram is of the picture, 0, or of the sound, 1: tables are in front.
+/// Whether a datagram belongs to the picture, 0, or to the sound, 1: tables are in front.
 pub(super) fn track_of(payload: &[u8]) -> usize {
     let last = payload.chunks_exact(PACKET_LEN).next_back();
     usize::from(last.is_some_and(|last| id_of(last) == STREAM + 1))
 }
 
-/// Bytes in front of a datagram's in the packets that the engine counts: those of RTP and of the frame's tag.
+/// Bytes in front of a datagram's in the packets that the engine counts: those of RTP and of the
+/// frame's tag.
 pub(super) const RTP_LEN: usize = HEADER_LEN + selvedge_data_stream::rtp::EXTENSION_LEN;

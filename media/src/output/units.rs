@@ -1,5 +1,5 @@
-//! Access units out of the transport packets that [`TransportStream`](super::TransportStream) made, when they
-//! leave: whole ones only, at once with their last packet.
+//! Assembles access units from the transport packets that [`TransportStream`](super::TransportStream)
+//! made, when they leave: whole ones only, at once with their last packet.
 
 use selvedge_data_stream::rtp::Packet;
 use selvedge_units::Duration;
@@ -10,26 +10,26 @@ use super::transport_stream::{PACKET_LEN, PROGRAM, id_of, track_of};
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) track: usize,
-    /// Its encoding, by the program's list.
+    /// Its encoding, from the program's list.
     pub(super) kind: u8,
     pub(super) decode: Duration,
     pub(super) present: Duration,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Puts units together.
+/// Assembles units.
 #[derive(Debug, Default)]
 pub(super) struct Units {
     kinds: [u8; 2],
-    /// Elementary packets of which the end is yet to come, and the next sequence numbers of RTP.
+    /// Incomplete elementary packets, and the next sequence numbers of RTP.
     begun: [Vec<u8>; 2],
     sequences: [Option<u16>; 2],
-    /// The newest time, of which packets have the lower 33 bits only.
+    /// The newest time; packets have its lower 33 bits only.
     newest: u64,
 }
 
 impl Units {
-    /// Takes a packet; a unit if it was its last.
+    /// Takes a packet; returns a unit if it was its last.
     pub(super) fn take(&mut self, packet: &[u8]) -> Option<Unit> {
         let Packet { header, payload, .. } = Packet::parse(packet).ok()?;
         let track = track_of(payload);
@@ -54,7 +54,7 @@ impl Units {
         (header.marker && !is_cut).then(|| self.whole(track)).flatten()
     }
 
-    /// Reads which encodings there are.
+    /// Reads the encodings from the program's list.
     fn list(&mut self, packet: &[u8]) {
         let end = 5 + 3 + usize::from(packet[7]) - 4;
         for entry in packet.get(17..end).unwrap_or_default().chunks_exact(5) {
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// A frame's packets with sequence numbers, from one on.
+    /// A frame's packets with sequence numbers, starting from one.
     fn packets(of: &mut TransportStream, number: u16, at: Duration, unit: &[u8]) -> Vec<Vec<u8>> {
         let picture = Picture { kind: Kind::Intra, referenced: true, closes: true, refs: None };
         let frame = MediaFrame {

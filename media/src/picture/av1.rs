@@ -2,8 +2,8 @@
 //! its sequence and frame headers.
 //!
 //! Units come from the framing in decoding order, as open bitstream units in the low-overhead format. A
-//! temporal unit is one picture: with its hidden frames and layers it refers to all outside of it that any of
-//! them refers to. A frame needs all seven that its header names; the one whose probabilities it loads
+//! temporal unit is one picture: it has the outside references of all its frames and layers, including
+//! hidden ones. A frame needs all seven that its header names; the one whose probabilities it loads
 //! (`primary_ref_frame`) is one of them.
 
 mod frame;
@@ -27,7 +27,7 @@ const FRAME: u32 = 6;
 pub struct Av1Reader {
     sequence: Option<Sequence>,
     slots: Slots<8>,
-    /// For each slot whether its frame is a key frame, and where in display order that lies.
+    /// For each slot whether its frame is a key frame, and its place in display order.
     is_key: [bool; 8],
     orders: [u32; 8],
     /// Number of the next unit.
@@ -84,7 +84,7 @@ impl Av1Reader {
             Header::Existing(slot) => return self.existing(slot, number),
         };
         for (slot, order) in (0..).zip(frame.orders) {
-            // The encoder says that it goes on without what was there.
+            // The encoder announces that it continues without the old frame.
             if order.is_some_and(|order| order != self.orders[slot]) {
                 self.slots.clear(slot);
                 self.orders[slot] = order.unwrap_or_default();
@@ -108,7 +108,7 @@ impl Av1Reader {
         }
     }
 
-    /// A frame of a slot is shown; a key frame takes all other slots then (section 7.21).
+    /// A frame of a slot is shown; a key frame then takes all other slots (section 7.21).
     fn existing(&mut self, slot: usize, number: u64) -> Picture {
         let refs = Some(self.slots.references([slot], number));
         let referenced = self.is_key[slot];
@@ -120,7 +120,7 @@ impl Av1Reader {
     }
 }
 
-/// The first unit of these bytes, and what is behind it.
+/// The first unit of these bytes, and the rest.
 fn obu(bytes: &[u8]) -> Option<(Obu<'_>, &[u8])> {
     let (&head, mut rest) = bytes.split_first()?;
     let mut layer = Layer::default();

@@ -1,5 +1,5 @@
-//! Reads the fields of headers, the highest bit first. Bytes come from the readers of H.265, VP9, AV1 and
-//! of the RTP dependency descriptor; behind their end there is nothing, which each call says.
+//! Reads the fields of headers, the highest bit first, for the readers of H.265, VP9, AV1 and of the
+//! RTP dependency descriptor. Every call returns `None` past the end.
 
 /// Bytes, and how many of their bits have been read.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ impl<'a> Bits<'a> {
         Some(bit == 1)
     }
 
-    /// A number of so many bits, 32 at most.
+    /// A number of `width` bits, 32 at most.
     pub(crate) fn number(&mut self, width: u32) -> Option<u32> {
         debug_assert!(width <= u32::BITS);
         (0..width).try_fold(0, |value: u32, _| Some(value << 1 | u32::from(self.flag()?)))
@@ -43,7 +43,7 @@ impl<'a> Bits<'a> {
         Some((1 << width) - 1 + self.number(width)?)
     }
 
-    /// Reads over so many Exp-Golomb numbers; those with a sign are of the same form.
+    /// Skips this number of Exp-Golomb numbers; signed ones have the same form.
     pub(crate) fn skip_golomb(&mut self, count: u32) -> Option<()> {
         (0..count).try_for_each(|_| self.golomb().map(drop))
     }
@@ -61,7 +61,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Bits that tell `count` values apart: `Ceil(Log2(count))`.
+/// Bits that distinguish `count` values: `Ceil(Log2(count))`.
 pub(crate) const fn width_of(count: u32) -> u32 {
     match count {
         0 | 1 => 0,

@@ -20,7 +20,7 @@ const SEQUENCE: u8 = 7;
 /// `nal_unit_type` of an access unit delimiter, which has one byte of body.
 const DELIMITER: u8 = 9;
 
-/// What a whole access unit in byte-stream format is; `None` if it holds no slice that can be read.
+/// The picture of a whole access unit in byte-stream format; `None` if it holds no readable slice.
 #[must_use]
 pub fn picture(unit: &[u8]) -> Option<Picture> {
     start_code::units(unit).filter_map(slice).reduce(Picture::joined)
@@ -62,7 +62,7 @@ fn slice(nal: &[u8]) -> Option<Picture> {
     let prefix = &nal[..len];
     let mut bits = BitReader::new(ByteReader::skipping_h264_header(prefix));
     bits.read_ue("first_mb_in_slice").ok()?;
-    // Types 5 to 9 say that all slices of the picture are of the same type, 0 to 4.
+    // Types 5 to 9 mean that all slices of the picture are of the same type, 0 to 4.
     let kind = match bits.read_ue("slice_type").ok()? {
         0 | 5 | 3 | 8 => Kind::Predicted,
         1 | 6 => Kind::Bidirectional,

@@ -1,9 +1,9 @@
-//! H.265 (ITU-T Rec. H.265, sections 8.1, 8.3.1, 8.3.2 and 8.3.4): what an access unit is, and which
-//! pictures it may refer to: all in the active parts of its slices' reference lists.
+//! H.265 (ITU-T Rec. H.265, sections 8.1, 8.3.1, 8.3.2 and 8.3.4): the kind of an access unit, and
+//! which pictures it may refer to: all in the active parts of its slices' reference lists.
 //!
-//! Access units come from the framing in decoding order, as a byte stream; what they refer to goes with the
-//! frame. Each slice header states all pictures that are kept, so that one of another unit is not lost
-//! twice. Layers beyond the first (SHVC, MV-HEVC) are left out. Pure.
+//! Access units come from the framing in decoding order, as a byte stream; their references go with
+//! the frame. Each slice header states all pictures that are kept, so the loss of a unit does not
+//! affect which others are kept. Layers beyond the first (SHVC, MV-HEVC) are left out. Pure.
 
 mod sets;
 mod slice;
@@ -24,11 +24,11 @@ const KEPT_MAX: usize = 16;
 pub struct H265Reader {
     sets: Sets,
     kept: Vec<Kept>,
-    /// The count of the last picture of the lowest temporal layer that others may go by.
+    /// The count of the last picture of the lowest temporal layer that counts are relative to.
     anchor: i64,
-    /// Whether all begins again with the next picture of random access.
+    /// Whether decoding restarts with the next random-access picture.
     begins: bool,
-    /// Whether leading pictures refer to what never came.
+    /// Whether leading pictures refer to pictures that never arrived.
     skips_leading: bool,
     /// Number of the next access unit.
     next: u64,
@@ -78,12 +78,12 @@ impl NalType {
         matches!(self.0, 16..=23)
     }
 
-    /// Of a layer within which nothing refers to it.
+    /// Of a sub-layer within which nothing refers to it.
     const fn is_unreferenced(self) -> bool {
         self.0 <= 14 && self.0 & 1 == 0
     }
 
-    /// Leading pictures that may refer to what is before their picture of random access.
+    /// Leading pictures that may refer to pictures before their random-access picture.
     const fn is_skipped_leading(self) -> bool {
         matches!(self.0, 8 | 9)
     }
@@ -143,7 +143,7 @@ impl PictureReader for H265Reader {
             whole = Some((joined, order));
         }
         let (picture, order) = whole?;
-        // Only counts that come twice make more.
+        // Only counts that occur twice make more.
         if self.kept.len() > KEPT_MAX {
             self.kept.remove(0);
         }
@@ -162,7 +162,8 @@ impl PictureReader for H265Reader {
 }
 
 impl H265Reader {
-    /// A picture begins with this slice: its count, after those that it does not keep are gone.
+    /// A picture begins with this slice: returns its count, after removing the pictures that it does
+    /// not keep.
     fn begin(&mut self, nal: &Nal<'_>, slice: &Slice, width: u32) -> i64 {
         let is_start = nal.nal_type.is_random_access();
         let begins =
@@ -222,7 +223,7 @@ impl H265Reader {
                     .map(|&entry| candidates.get(entry).copied().unwrap_or(u32::MAX))
                     .fold(refs, References::with),
             };
-            // A list of nothing can't be decoded.
+            // A list without candidates can't be decoded.
             if candidates.is_empty() && !matches!(active, List::First(0)) {
                 refs = References::UNKNOWN;
             }

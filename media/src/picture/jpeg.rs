@@ -12,7 +12,7 @@ pub struct Size {
     pub height: u16,
 }
 
-/// The largest side that RFC 2435 can tell: 255 blocks of 8 pixels.
+/// The largest side that RFC 2435 can express: 255 blocks of 8 pixels.
 pub const SIDE_MAX: u16 = 2040;
 
 /// Why an image can't travel as RTP JPEG.

@@ -1,8 +1,8 @@
-//! What a picture is to those that come after it, read from its own bits.
+//! The relation of a picture to later ones, read from its own bits.
 //!
-//! Neither containers nor demultiplexers tell P from B. Input is one access unit as a parser cut
-//! it; the result goes with the frame to the scheduler. Any bytes may come in: what makes no sense
-//! is [`Kind::Data`]. Work is linear in the size of the unit.
+//! Neither containers nor demultiplexers distinguish P from B. The input is one access unit as a parser
+//! cut it; the result goes with the frame to the scheduler. Any bytes are accepted: invalid ones become
+//! [`Kind::Data`]. Work is linear in the size of the unit.
 
 pub mod av1;
 pub(crate) mod bits;
@@ -25,15 +25,15 @@ pub use self::reader::{reader, reader_of};
 
 /// Follows the pictures of one stream.
 pub trait PictureReader: fmt::Debug + Send {
-    /// What the next unit is, its references counted in units; `None` if its headers can't be read. To be
-    /// called for every unit that becomes a frame.
+    /// The picture of the next unit, with its references counted in units; `None` if its headers can't
+    /// be read. Must be called for every unit that becomes a frame.
     fn push(&mut self, unit: &[u8]) -> Option<Picture>;
 
-    /// The medium begins again: what comes does not refer to what was.
+    /// The medium begins again: later units do not refer to earlier ones.
     fn restart(&mut self);
 }
 
-/// What an access unit is to others.
+/// The relation of an access unit to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// Its kind; the most dependent of its slices counts.
@@ -43,7 +43,7 @@ pub struct Picture {
     /// Whether nothing after it can refer to anything before it (an H.264 IDR picture, the
     /// intra picture of a closed MPEG group).
     pub closes: bool,
-    /// What it refers to, in frames of its stream, where its headers say so.
+    /// The frames of its stream that it refers to, where its headers state them.
     pub refs: Option<References>,
 }
 
@@ -121,7 +121,7 @@ impl Codec {
         matches!(self, Self::Aac | Self::Opus | Self::L16)
     }
 
-    /// What this access unit is to others. H.264 is expected as a byte stream (Annex B).
+    /// The relation of this access unit to others. H.264 is expected as a byte stream (Annex B).
     #[must_use]
     pub fn picture(self, unit: &[u8]) -> Picture {
         match self {
@@ -129,7 +129,7 @@ impl Codec {
             Self::Mpv => mpeg::picture(unit).unwrap_or(Picture::DATA),
             Self::Jpeg => Picture::STILL,
             Self::Aac | Self::Opus | Self::L16 => Picture::AUDIO,
-            // Who these are to others only a reader knows that has seen those before.
+            // Only a reader that has seen the earlier units knows the relations of these.
             Self::H265 | Self::Vp8 | Self::Vp9 | Self::Av1 => Picture::DATA,
         }
     }

@@ -1,5 +1,5 @@
-//! MPEG-1 and MPEG-2 video (ISO/IEC 11172-2 section 2.4.2, ISO/IEC 13818-2 section 6.2): the kind
-//! of a picture, and what the RTP payload header (RFC 2250 section 3.4) repeats of it.
+//! MPEG-1 and MPEG-2 video (ISO/IEC 11172-2 section 2.4.2, ISO/IEC 13818-2 section 6.2): the kind of a
+//! picture, and the fields that the RTP payload header (RFC 2250 section 3.4) repeats.
 
 use selvedge_data_stream::Kind;
 
@@ -61,7 +61,7 @@ fn picture_header(body: &[u8]) -> Option<Headers> {
         _ => return None,
     };
     let temporal_reference = u16::from_be_bytes([body[0], body[1]]) >> 6;
-    // Behind vbv_delay (16 bits): 4 bits forward if P or B, 4 bits backward if B.
+    // After vbv_delay (16 bits): 4 bits forward if P or B, 4 bits backward if B.
     let tail = |at: usize| body.get(at).copied().unwrap_or(0);
     let codes = u16::from_be_bytes([tail(3), tail(4)]) >> 3;
     let (forward, backward) = ((codes >> 4 & 0x0f) as u8, (codes & 0x0f) as u8);
@@ -73,14 +73,14 @@ fn picture_header(body: &[u8]) -> Option<Headers> {
     Some(Headers { kind, temporal_reference, group: None, sequence: false, coding, vectors })
 }
 
-/// What an access unit is to others; `None` if it holds no picture.
+/// The picture of an access unit; `None` if it holds none.
 #[must_use]
 pub fn picture(unit: &[u8]) -> Option<Picture> {
     headers(unit).map(|headers| headers.picture())
 }
 
 impl Headers {
-    /// What the picture is to others.
+    /// The relation of the picture to others.
     #[must_use]
     pub fn picture(&self) -> Picture {
         let intra = self.kind == Kind::Intra;
@@ -92,8 +92,8 @@ impl Headers {
         }
     }
 
-    /// Writes the MPEG video-specific header of one of the picture's packets (RFC 2250
-    /// section 3.4) in front of this payload. `first` and `last` say where the packet stands.
+    /// Makes the MPEG video-specific header of one of the picture's packets (RFC 2250 section 3.4), to
+    /// go in front of this payload. `first` and `last` state the packet's position.
     #[must_use]
     pub fn rtp_header(&self, payload: &[u8], first: bool, last: bool) -> [u8; RTP_HEADER_LEN] {
         let begins = matches!(payload, [0, 0, 1, code, ..] if SLICES.contains(code));

@@ -1,7 +1,7 @@
-//! Who reads what the units of a stream are to each other: one reader for each encoding.
+//! The readers of relations between the units of a stream: one for each encoding.
 //!
-//! Units come from the framing in decoding order; pictures go with the frames to the scheduler. Pure, and
-//! bounded in memory and time whatever bytes come in.
+//! Units come from the framing in decoding order; pictures go with the frames to the scheduler. Pure,
+//! and bounded in memory and time for any input.
 
 use selvedge_data_stream::References;
 
@@ -12,8 +12,8 @@ use super::vp8::Vp8Reader;
 use super::vp9::Vp9Reader;
 use super::{Codec, Picture, PictureReader};
 
-/// The reader for an encoding, by its name in SDP; `None` if its headers don't say what pictures refer to.
-/// A new one is a line here and a file.
+/// The reader for an encoding, by its name in SDP; `None` if its headers don't state references. A new
+/// reader is a line here and a file.
 #[must_use]
 pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
     let reader: Box<dyn PictureReader> = match encoding.to_ascii_uppercase().as_str() {
@@ -27,13 +27,13 @@ pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
     Some(reader)
 }
 
-/// The reader for a codec. Without one of its own each unit is looked at alone.
+/// The reader for a codec. Without a specific reader each unit is examined alone.
 #[must_use]
 pub fn reader_of(codec: Codec) -> Box<dyn PictureReader> {
     reader(codec.encoding()).unwrap_or_else(|| Box::new(Alone(codec)))
 }
 
-/// Looks at each unit alone.
+/// Examines each unit alone.
 #[derive(Debug)]
 struct Alone(Codec);
 
@@ -46,8 +46,8 @@ impl PictureReader for Alone {
 }
 
 impl Picture {
-    /// This part of a unit and a later one: the more dependent kind, and what either refers to. What
-    /// follows a picture that closes the past within its unit can only refer to that.
+    /// This part of a unit and a later one: the more dependent kind, and the references of both. Parts
+    /// that follow, in the same unit, a picture that closes the past can only refer to that picture.
     pub(super) fn joined(self, later: Self) -> Self {
         let kind = match self.closes {
             true => self.kind,

@@ -1,5 +1,5 @@
-//! What a decoder of VP8, VP9 or AV1 keeps: a fixed number of slots, each with what some picture left in
-//! it. Headers say which slots a picture reads and which it writes. Pure.
+//! The memory of a decoder of VP8, VP9 or AV1: a fixed number of slots, each with the data that some
+//! picture left in it. Headers state which slots a picture reads and which it writes. Pure.
 
 use selvedge_data_stream::References;
 
@@ -36,7 +36,7 @@ impl<const COUNT: usize> Slots<COUNT> {
         back.and_then(|back| u32::try_from(back).ok()).unwrap_or(u32::MAX)
     }
 
-    /// What the unit of this number refers to if it reads these slots.
+    /// The references of the unit of this number if it reads these slots.
     pub(super) fn references(
         &self,
         slots: impl IntoIterator<Item = usize>,
@@ -54,7 +54,7 @@ impl<const COUNT: usize> Slots<COUNT> {
         }
     }
 
-    /// `to` holds from now on what `from` held `before`.
+    /// From now on `to` holds the content that `from` had in `before`.
     pub(super) fn copy(&mut self, before: &Self, from: usize, to: usize) {
         self.0[to] = before.0[from];
     }

@@ -1,6 +1,6 @@
 //! Cuts bytes at the start codes (00 00 01) that MPEG video and H.264 byte streams share.
 
-/// What follows each start code, up to the next one or to the end; may be empty.
+/// The bytes after each start code, up to the next one or to the end; may be empty.
 pub(super) fn units(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = after_next(bytes);
     core::iter::from_fn(move || {
@@ -11,10 +11,10 @@ pub(super) fn units(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The bytes behind the first start code.
+/// The bytes after the first start code.
 pub(super) fn after_next(bytes: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
-    // The third byte of a window says how far a start code can be at least.
+    // The third byte of a window determines the minimum distance to a start code.
     loop {
         match *bytes.get(at + 2)? {
             0 => at += 1,
@@ -24,7 +24,7 @@ pub(super) fn after_next(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What a NAL unit carries: without the bytes 3 that keep start codes out of it.
+/// The payload of a NAL unit: without the emulation prevention bytes (3).
 pub(super) fn unescaped(nal: &[u8]) -> Vec<u8> {
     let mut zeros = 0;
     let is_payload = |&&byte: &&u8| {

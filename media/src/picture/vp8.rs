@@ -1,8 +1,9 @@
 //! VP8 (RFC 6386): which frames a frame needs, from the first partition's header (sections 9.1 to 9.11).
 //!
 //! Units come from the framing in decoding order, one frame each, hidden ones too. Which of the three
-//! buffers a frame predicts from is only known by macroblock: all three count as referenced. What the
-//! decoder carries from frame to frame beside them (probabilities, segments, filter deltas) counts as well.
+//! buffers a frame predicts from is stated only per macroblock: all three count as referenced. Other
+//! state that the decoder carries from frame to frame (probabilities, segments, filter deltas) counts
+//! as well.
 
 use selvedge_data_stream::Kind;
 
@@ -22,7 +23,7 @@ pub struct Vp8Reader {
     next: u64,
 }
 
-/// What a frame's header says that matters to others.
+/// The fields of a frame's header that matter to other frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Header {
     is_key: bool,
@@ -90,7 +91,7 @@ fn header(unit: &[u8]) -> Option<Header> {
     (0..5).for_each(|_| bits.skip_optional(4 + 1));
     let mut header = Header { is_key, ..Header::default() };
     if is_key {
-        // All begins again; a decoder's state behind it is this frame's.
+        // All state restarts; afterwards the decoder's state is this frame's.
         header.writes = 0b11_1111;
         return Some(header);
     }
@@ -127,7 +128,7 @@ fn segmentation(bits: &mut BoolDecoder<'_>) -> (bool, bool) {
     (true, map || data)
 }
 
-/// Reads flags of even probability (section 7). Zeros stand behind the end, as the format has it.
+/// Reads flags of even probability (section 7). Past the end it reads zeros, as the format requires.
 struct BoolDecoder<'a> {
     rest: core::slice::Iter<'a, u8>,
     value: u32,
@@ -169,7 +170,7 @@ impl<'a> BoolDecoder<'a> {
         (0..width).fold(0, |value, _| value << 1 | u32::from(self.flag()))
     }
 
-    /// A value of so many bits behind a flag that says whether it is there.
+    /// Skips a value of `width` bits after a flag that states whether it is there.
     fn skip_optional(&mut self, width: u32) {
         if self.flag() {
             self.number(width);

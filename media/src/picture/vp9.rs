@@ -1,10 +1,11 @@
 //! VP9 (bitstream specification, sections 6.2 and 7.2, Annex B): which pictures a unit needs, from the
 //! uncompressed headers of its frames.
 //!
-//! Units come from the framing in decoding order. One unit is one picture: a superframe with its hidden
-//! frames and layers refers to all outside of it that any of them refers to. Beside the three frames that
-//! its header names, a frame needs who left the probabilities that it loads, and, unless it is resilient to
-//! errors, the frame just before it, whose motion vectors and segments it goes on with.
+//! Units come from the framing in decoding order. One unit is one picture: a superframe has the outside
+//! references of all its frames and layers, including hidden ones. Beside the three frames that its
+//! header names, a frame needs the frame that left the probabilities that it loads. Unless it is
+//! resilient to errors, it also needs the frame just before it, whose motion vectors and segments it
+//! continues.
 
 use selvedge_data_stream::Kind;
 
@@ -31,7 +32,7 @@ pub struct Vp9Reader {
     next: u64,
 }
 
-/// What a frame's header says that matters to others.
+/// The fields of a frame's header that matter to other frames.
 #[derive(Clone, Copy, Debug)]
 enum Header {
     /// A frame of a slot is shown once more.
@@ -85,7 +86,7 @@ impl Vp9Reader {
             };
             self.contexts.write(defaults, number);
         }
-        // Where all else begins again, the first context is used.
+        // Where all other state restarts, the first context is used.
         let context = if frame.from.is_none() || frame.is_resilient { 0 } else { frame.context };
         let mut refs = self.contexts.references([context], number);
         if let Some(from) = frame.from {
@@ -98,7 +99,7 @@ impl Vp9Reader {
         self.contexts.write(u32::from(frame.saves_context) << context, number);
         self.frames.write(frame.refreshed, number);
         self.previous.write(1, number);
-        // One that goes on with the frame before is likely to be gone on with.
+        // A frame that continues the one before is likely to be continued itself.
         let referenced = frame.refreshed != 0 || frame.saves_context || !frame.is_resilient;
         Picture { kind: frame.kind, referenced, closes: frame.is_key, refs: Some(refs) }
     }
@@ -189,7 +190,7 @@ fn render_size(bits: &mut Bits<'_>) -> Option<()> {
     if bits.flag()? { bits.skip(32) } else { Some(()) }
 }
 
-/// The slots of the three references; reads on to what stands behind sizes and filter.
+/// The slots of the three references; skips to the fields after sizes and filter.
 fn inter_references(bits: &mut Bits<'_>) -> Option<[usize; 3]> {
     let mut from = [0; 3];
     for slot in &mut from {

@@ -1,4 +1,4 @@
-//! SDP as it is written, read, and refused.
+//! SDP: written, read, and refused.
 
 use super::*;
 use crate::picture::Codec;

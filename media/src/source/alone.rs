@@ -1,5 +1,5 @@
-//! An element of GStreamer that stands alone between two pads of ours, and works in the calling thread: what
-//! comes out while a unit goes in is of that unit, or of those before it.
+//! A GStreamer element that stands alone between two pads of ours, and works in the calling thread: its
+//! output during a push belongs to the pushed unit, or to those before it.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct Output {
 }
 
 impl Alone {
-    /// Stands an element up that is to give what these caps say.
+    /// Sets up an element that is to output these caps.
     pub(crate) fn new(element: gst::Element, wanted: &gst::Caps) -> Result<Self, SourceError> {
         let failed = |why: &dyn ToString| wiring(&element.name(), why.to_string());
         let bus = gst::Bus::new();
@@ -45,7 +45,7 @@ impl Alone {
         Ok(Self { element, input, output, bus, out, caps: None })
     }
 
-    /// Tells the element what comes, at the start and when that changes.
+    /// Announces the input's caps to the element, at the start and when they change.
     pub(crate) fn announce(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
         if self.caps.as_ref() == Some(caps) {
             return Ok(());
@@ -65,7 +65,7 @@ impl Alone {
         Ok(())
     }
 
-    /// What comes out while this goes in.
+    /// The output while this unit goes in.
     pub(crate) fn push(&self, unit: gst::Buffer) -> Vec<gst::Buffer> {
         if let Err(flow) = self.input.push(unit) {
             tracing::debug!(?flow, "a unit was refused by {}", self.element.name());
@@ -74,18 +74,18 @@ impl Alone {
         std::mem::take(&mut self.out.lock().buffers)
     }
 
-    /// What comes out at the end.
+    /// The output at the end.
     pub(crate) fn end(&self) -> Vec<gst::Buffer> {
         self.input.push_event(gst::event::Eos::new());
         std::mem::take(&mut self.out.lock().buffers)
     }
 
-    /// What it says of that.
+    /// The caps of its output.
     pub(crate) fn caps(&self) -> Option<gst::Caps> {
         self.out.lock().caps.clone()
     }
 
-    /// Warnings of the element, which has no pipeline to tell them to.
+    /// Logs warnings of the element, which has no pipeline to report them to.
     fn log_bus(&self) {
         while let Some(message) = self.bus.pop() {
             tracing::debug!(?message, "an element that stands alone");

@@ -1,8 +1,8 @@
 //! AV1 temporal units into RTP packets (RTP Payload Format for AV1, version 1.0, section 4).
 //!
 //! Units come from the parser as open bitstream units in the low-overhead format; payloads go to the
-//! packetizer, which keeps them. GStreamer's own payloader is in a plug-in that Debian does not have, and
-//! that would bring more crates than this has functions. Pure.
+//! packetizer, which keeps them. GStreamer's own payloader is in a plug-in that Debian does not have,
+//! and that would bring more crates than this has functions. Pure.
 
 use selvedge_data_stream::rtp::HEADER_LEN;
 
@@ -12,7 +12,8 @@ const TEMPORAL_DELIMITER: u8 = 2;
 const TILE_LIST: u8 = 8;
 const PADDING: u8 = 15;
 const SEQUENCE_HEADER: u8 = 1;
-/// Bits of the aggregation header: the first element goes on, the last will, a sequence begins.
+/// Bits of the aggregation header: the first element continues, the last will continue, a sequence
+/// begins.
 const CONTINUED: u8 = 0x80;
 const CONTINUES: u8 = 0x40;
 const BEGINS: u8 = 0x08;
@@ -36,8 +37,8 @@ impl Av1Packets {
         Self { payload_max, payload_type }
     }
 
-    /// Appends the packets of a unit to `bytes`, and where each ends to `ends`, both empty before; none
-    /// of what is no unit. All elements have their sizes, so that any number of them fits a packet.
+    /// Appends the packets of a unit to `bytes`, and the end of each to `ends`, both empty before; none
+    /// for invalid units. All elements have their sizes, so that any number of them fits a packet.
     pub(super) fn write(
         &self,
         unit: &[u8],
@@ -79,7 +80,7 @@ impl Av1Packets {
         }
     }
 
-    /// Begins a packet; where it begins.
+    /// Begins a packet; returns its start.
     fn begin(&self, timestamp: u32, aggregation: u8, bytes: &mut Vec<u8>) -> usize {
         let at = bytes.len();
         bytes.extend_from_slice(&[0x80, self.payload_type, 0, 0]);
@@ -89,8 +90,8 @@ impl Av1Packets {
     }
 }
 
-/// What of a temporal unit goes into packets, each open bitstream unit without its size. Ends at what makes
-/// no sense.
+/// The parts of a temporal unit that go into packets, each open bitstream unit without its size. Ends
+/// at the first invalid one.
 fn elements(unit: &[u8]) -> Vec<Vec<u8>> {
     let mut elements = Vec::new();
     let mut rest = unit;
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a receiver makes of packets: the elements, whole.
+    /// The elements that a receiver assembles from packets, whole.
     fn received(bytes: &[u8], ends: &[usize]) -> Vec<Vec<u8>> {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let mut elements: Vec<Vec<u8>> = Vec::new();

@@ -1,5 +1,5 @@
-//! `camera:` sources: Video4Linux devices. What the camera encodes itself is taken as it is;
-//! unencoded pictures become JPEG.
+//! `camera:` sources: Video4Linux devices. Encoded output of the camera is taken as it is; unencoded
+//! pictures become JPEG.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
     camera.set_property("device", device);
     let bus = gst::Bus::new();
     camera.set_bus(Some(&bus));
-    // Opened, a camera tells what it can give.
+    // Once opened, a camera reports its formats.
     if camera.set_state(gst::State::Ready).is_err() {
         let message = bus.pop_filtered(&[gst::MessageType::Error]);
         let _ = camera.set_state(gst::State::Null);
@@ -39,7 +39,7 @@ pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
     opened(what, device, camera)
 }
 
-/// The feed of a camera that is open, and can tell what it gives.
+/// The feed of a camera that is open, and can report its formats.
 fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, SourceError> {
     let caps = camera.static_pad("src").map(|pad| pad.query_caps(None));
     let caps = caps.unwrap_or_else(gst::Caps::new_empty);
@@ -60,7 +60,7 @@ fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, Source
     })
 }
 
-/// What goes behind a camera that gives these caps.
+/// The elements after a camera that delivers these caps.
 fn line_for(caps: &gst::CapsRef) -> Option<&'static str> {
     let gives = |name| caps.iter().any(|s| s.name() == name);
     let lines = [
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// A live test card in the camera's place, behind `convert`: what a device would give.
+    /// A live test card in the camera's place, after `convert`: the output of a device.
     fn fake(convert: &str) -> gst::Element {
         let line =
             format!("videotestsrc is-live=true num-buffers=30 pattern=ball ! {convert} ! identity");
@@ -117,7 +117,7 @@ mod tests {
         bin.upcast()
     }
 
-    /// Pulls ten units off a camera that gives this, and tells their encoding.
+    /// Pulls ten units off a camera with this output, and returns their encoding.
     fn units(convert: &str) -> crate::picture::Codec {
         use crate::source::feed::PullResult;
         use crate::source::unit::Format;

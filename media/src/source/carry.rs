@@ -1,5 +1,5 @@
-//! From whatever a container, a launch line or a depayloader gives to one stream of access units
-//! in the form that the payloaders want.
+//! From the output of a container, a launch line or a depayloader to one stream of access units in the
+//! form that the payloaders need.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::forms;
 use crate::error::SourceError;
 use crate::picture::Codec;
 
-/// Where an error from GStreamer's threads waits to be fetched.
+/// The place of an error from GStreamer's threads until it is fetched.
 pub(super) type Failure = Arc<Mutex<Option<SourceError>>>;
 
-/// A `decodebin` in `pipeline`, for the caller to link, that only takes containers and packets apart: the
-/// first video stream that it finds, else the first sound, goes through what it needs to `sink`.
-/// `failure` gets what goes wrong.
+/// A `decodebin` in `pipeline`, for the caller to link, that only takes containers and packets apart:
+/// the first video stream that it finds, else the first sound, goes through the elements that it needs
+/// to `sink`. `failure` receives the error, if any.
 pub(super) fn unpack_into(
     pipeline: &gst::Pipeline,
     sink: &gst::Element,
@@ -93,7 +93,7 @@ fn choose(
     Ok(())
 }
 
-/// Puts a decoder in front of a pad, and gives back where encoded media enters.
+/// Puts a decoder in front of a pad, and returns the pad where encoded media enter.
 fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad, SourceError> {
     let decode = make("decodebin")?;
     pipeline.add(&decode).map_err(|e| wiring("decodebin", e))?;
@@ -123,7 +123,7 @@ fn tail_for(caps: &gst::CapsRef, what: &str, wanted: FilePart) -> Result<String,
     let name = caps.structure(0).map_or("", |s| s.name().as_str());
     let (what, codec) = (what.to_owned(), name.to_owned());
     Err(match name {
-        // A container that nothing here takes apart.
+        // A container for which there is no demultiplexer here.
         name if CONTAINERS.contains(&name) => {
             SourceError::CodecAbsent { codec, package: package_for_caps(name) }
         }
@@ -142,7 +142,7 @@ const CONTAINERS: [&str; 7] = [
     "video/x-ms-asf",
 ];
 
-/// What people call the encoding of these caps.
+/// The common name of the encoding of these caps.
 fn codec_name(caps: &str) -> &str {
     match caps {
         "video/x-theora" => "Theora",

@@ -1,8 +1,8 @@
-//! Dependency descriptors of an RTP input, from its packets to the units that these make.
+//! Dependency descriptors of an RTP input, from its packets to the units made of these packets.
 //!
-//! Each depayloader of a pipeline is watched: descriptors go in with packets, and the next unit that comes
-//! out is of them. Where an SDP names the extension, the caps do so too, as `extmap-ID`. The thread that
-//! pulls units takes their references by presentation time, and marks the buffers with them.
+//! Each depayloader of a pipeline is watched: descriptors enter with packets and belong to the next
+//! unit that leaves. Where an SDP names the extension, the caps do so too, as `extmap-ID`. The thread
+//! that pulls units takes their references by presentation time, and marks the buffers with them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use selvedge_data_stream::{References, rtp};
 
 use crate::dependency::{DEPENDENCY_URI, DependencyTracker, Descriptor, DescriptorReader};
 
-/// Units whose descriptors wait for them; more would be of units that parsers threw away.
+/// Descriptors of this number of units may wait for their units; more would belong to units that
+/// parsers discarded.
 const WAITING_MAX: usize = 256;
 /// Frames of a unit: more than there are layers.
 const FRAMES_MAX: usize = 32;
@@ -22,7 +23,7 @@ const FRAMES_MAX: usize = 32;
 const MARK: &str = "SelvedgeReferences";
 const BITS: &str = "bits";
 
-/// What a pipeline's depayloaders have seen.
+/// The descriptors that a pipeline's depayloaders have seen.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     arrived: Arc<Mutex<Arrived>>,
@@ -34,14 +35,14 @@ struct Arrived {
     /// The extension's local identifier; `None` if it is not sent.
     id: Option<u8>,
     reader: DescriptorReader,
-    /// Frames of the unit that is coming in, and whether one of its descriptors can't be read.
+    /// Frames of the arriving unit, and whether one of its descriptors can't be read.
     current: Vec<Descriptor>,
     is_unreadable: bool,
     waiting: VecDeque<(Option<gst::ClockTime>, Vec<Descriptor>)>,
 }
 
 impl Descriptors {
-    /// Watches all depayloaders that come into this pipeline from now on.
+    /// Watches all depayloaders that are added to this pipeline from now on.
     pub(super) fn of(pipeline: &gst::Pipeline) -> Self {
         let descriptors = Self::default();
         let arrived = Arc::downgrade(&descriptors.arrived);
@@ -58,7 +59,8 @@ impl Descriptors {
         descriptors
     }
 
-    /// Marks a unit's buffer with what its descriptors say, if it had any. To be called for every unit.
+    /// Marks a unit's buffer with the references of its descriptors, if it had any. Must be called for
+    /// every unit.
     pub(super) fn mark(&mut self, buffer: &mut gst::Buffer) {
         let frames = {
             let mut arrived = self.arrived.lock();
@@ -78,7 +80,7 @@ impl Descriptors {
 
 /// The references that a buffer was marked with.
 pub(super) fn references(unit: &gst::BufferRef) -> Option<References> {
-    // A name that was never registered is not to be looked for.
+    // An unregistered name must not be looked up.
     gst::meta::CustomMeta::is_registered(MARK).then_some(())?;
     let mark = gst::meta::CustomMeta::from_buffer(unit, MARK).ok()?;
     mark.structure().get(BITS).ok().map(References::from_bits)
@@ -113,7 +115,7 @@ fn each(info: &gst::PadProbeInfo<'_>, mut handle: impl FnMut(&gst::BufferRef)) {
     }
 }
 
-/// The local identifier that caps name for the descriptor, by a string or behind a direction.
+/// The local identifier that caps name for the descriptor, by a string or after a direction.
 fn extension_id(caps: &gst::CapsRef) -> Option<u8> {
     let structure = caps.structure(0).filter(|s| s.name() == "application/x-rtp")?;
     structure.iter().find_map(|(name, value)| {
@@ -141,7 +143,7 @@ impl Arrived {
         }
     }
 
-    /// What came in makes this unit.
+    /// The packets so far make this unit.
     fn unit(&mut self, time: Option<gst::ClockTime>) {
         let mut frames = std::mem::take(&mut self.current);
         if std::mem::take(&mut self.is_unreadable) {
@@ -154,8 +156,8 @@ impl Arrived {
         }
     }
 
-    /// The frames of the unit of this time. A parser may have put several buffers of it together, and have
-    /// thrown away others before it; it may have given it a time, where it had none.
+    /// The frames of the unit of this time. A parser may have joined several buffers to this unit,
+    /// discarded others before it, and given it a time where it had none.
     fn take(&mut self, time: Option<gst::ClockTime>) -> Vec<Descriptor> {
         let is_its = |(of, _): &(Option<gst::ClockTime>, _)| of.is_none() || *of == time;
         let Some(at) = self.waiting.iter().position(is_its) else { return Vec::new() };

@@ -8,7 +8,7 @@ use selvedge_control_config::redacted;
 
 use crate::error::SourceError;
 
-/// Elements that are used by name, and the packages that have them.
+/// Elements that are used by name, and the packages that contain them.
 const PACKAGES: [(&str, &str); 5] = [
     (
         "gstreamer1.0-plugins-base",
@@ -48,8 +48,8 @@ pub(crate) fn package_for_caps(caps: &str) -> &'static str {
     }
 }
 
-/// Starts GStreamer, once. What its libraries would print goes to `tracing` instead; their own
-/// debug log is silent unless `GST_DEBUG` is set.
+/// Starts GStreamer, once. The output of its libraries goes to `tracing` instead; their own debug log
+/// is silent unless `GST_DEBUG` is set.
 ///
 /// # Errors
 /// [`SourceError::Pipeline`] if GStreamer can't start.
@@ -88,15 +88,15 @@ pub(crate) fn wiring(element: &str, message: impl ToString) -> SourceError {
 /// A bin from a launch line, with its open ends as pads `sink` and `src`.
 ///
 /// # Errors
-/// [`SourceError::CodecAbsent`] or [`SourceError::ElementAbsent`] for an element that is not
-/// installed, [`SourceError::Launch`] for a line that makes no sense.
+/// [`SourceError::CodecAbsent`] or [`SourceError::ElementAbsent`] for an element that is not installed,
+/// [`SourceError::Launch`] for an invalid line.
 pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
     parsed(line, true)
 }
 
 /// A bin from a launch line that begins with a source, with its end as pad `src`.
 ///
-/// An input that an element links only when its pads come (`qtdemux`, `rtspsrc`) looks open until
+/// An input that an element links only when its pads appear (`qtdemux`, `rtspsrc`) looks open until
 /// then, so inputs stay as they are.
 ///
 /// # Errors
@@ -105,7 +105,7 @@ pub(crate) fn source_bin(line: &str) -> Result<gst::Bin, SourceError> {
     let bin = parsed(line, false)?;
     let (end, bin) = match open_end(&bin) {
         Some(end) => (end, bin),
-        // The last element may have no output yet; one behind it takes what comes.
+        // The last element may have no output yet; an element after it takes its later output.
         None => {
             let followed = parsed(&format!("{line} ! identity"), false).ok();
             let message = "nothing comes out of its end".into();
@@ -118,7 +118,7 @@ pub(crate) fn source_bin(line: &str) -> Result<gst::Bin, SourceError> {
     Ok(bin)
 }
 
-/// The output of a bin's own elements that is linked to nothing; those inside of its bins are theirs.
+/// The unlinked output of a bin's own elements; those inside of its bins belong to them.
 fn open_end(bin: &gst::Bin) -> Option<gst::Pad> {
     let outputs = bin.children().into_iter().flat_map(|element| element.src_pads());
     outputs.into_iter().find(|pad| !pad.is_linked())

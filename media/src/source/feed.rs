@@ -1,4 +1,4 @@
-//! A running pipeline that ends in encoded access units, and what its bus says.
+//! A running pipeline that ends in encoded access units, and the messages on its bus.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -12,9 +12,9 @@ use super::elements::{self, package_for_caps, wiring};
 use super::unit::Unit;
 use crate::error::SourceError;
 
-/// Units that GStreamer's threads may be ahead.
+/// The number of units by which GStreamer's threads may be ahead.
 const AHEAD: u32 = 8;
-/// How long a pull waits for a unit before it looks at the bus again.
+/// How long a pull waits for a unit before it checks the bus again.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// The name of an element that opens sealed packets.
@@ -31,23 +31,23 @@ pub(super) struct Feed {
     descriptors: Descriptors,
     live: bool,
     timing: Timing,
-    /// Encodings that were found and that nothing here handles.
+    /// Encodings that were found but can't be handled here.
     missing: Option<SourceError>,
     delivered: bool,
 }
 
-/// Whose clock frames come by.
+/// The clock that paces the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timing {
-    /// Frames come when they come.
+    /// The source delivers frames at its own pace.
     Live,
-    /// Frames are there, and wait to be fetched.
+    /// Frames are stored, and wait to be fetched.
     Stored,
-    /// Whichever of them GStreamer says.
+    /// One of these; GStreamer finds out which.
     Unknown,
 }
 
-/// What a pull brought.
+/// The result of a pull.
 #[derive(Debug)]
 pub(super) enum PullResult {
     /// A unit and its caps.
@@ -59,7 +59,7 @@ pub(super) enum PullResult {
 }
 
 impl Feed {
-    /// A feed that finds out what comes from the element that `head` puts into the pipeline.
+    /// A feed that detects the format of the element that `head` puts into the pipeline.
     pub(super) fn parsed(
         what: &str,
         timing: Timing,
@@ -93,7 +93,7 @@ impl Feed {
     }
 
     fn start(mut self) -> Result<Self, SourceError> {
-        // Live pipelines have nothing to show before they play.
+        // Live pipelines deliver nothing before they play.
         let paused = self.pipeline.set_state(gst::State::Paused);
         if self.timing == Timing::Unknown {
             self.live = paused == Ok(gst::StateChangeSuccess::NoPreroll);
@@ -104,25 +104,26 @@ impl Feed {
         }
     }
 
-    /// Whether frames come in their own time.
+    /// Whether the source paces the frames.
     pub(super) const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Whether what ends was cut off: a camera or server has gone, and nothing has come to its end.
+    /// Whether the end of the media means that they were cut off: a camera or server that has gone has
+    /// no regular end.
     pub(super) fn is_from_network(&self) -> bool {
         self.live && self.connects()
     }
 
-    /// Whether anything in it connects to something, or waits for what arrives.
+    /// Whether any of its elements connects to something, or waits for arrivals.
     fn connects(&self) -> bool {
         let elements = self.pipeline.iterate_recurse().into_iter().flatten();
         let mut classes = elements.filter_map(|element| element.metadata("klass"));
         classes.any(|class| class.contains("Source") && class.contains("Network"))
     }
 
-    /// Notes of a source of unknown timing whether it is live, once it has begun: what connects by
-    /// itself can't tell before.
+    /// Records whether a source of unknown timing is live, once it has begun: an element that connects
+    /// by itself can't tell before.
     fn note_timing(&mut self) {
         if self.timing == Timing::Unknown && !self.live {
             let mut query = gst::query::Latency::new();
@@ -136,15 +137,15 @@ impl Feed {
         duration.filter(|_| !self.live).map(|duration| Duration(duration.nseconds()))
     }
 
-    /// Packets so far that were not authentic.
+    /// The number of packets so far that were not authentic.
     pub(super) fn refused(&self) -> u64 {
         let unsealer = self.pipeline.by_name(UNSEALER);
         let stats = unsealer.map(|unsealer| unsealer.property::<gst::Structure>("stats"));
         stats.and_then(|stats| stats.get::<u32>("recv-drop-count").ok()).unwrap_or(0).into()
     }
 
-    /// Whether no thread of a pipeline that reads what is stored runs any more, so that nothing will
-    /// ever come. Those that connect to something have none meanwhile.
+    /// Whether all threads of a pipeline that reads stored media have ended, so that nothing will ever
+    /// arrive. Pipelines that connect to something have no threads while they do.
     ///
     /// `decodebin` loses an error that a demultiplexer reports while it is being put in place.
     pub(super) fn is_dead(&self) -> bool {
@@ -156,7 +157,7 @@ impl Feed {
         !elements.flatten().any(|element| element.pads().iter().any(runs))
     }
 
-    /// The next unit, waited for no longer than `wait`.
+    /// The next unit; waits at most for `wait`.
     pub(super) fn pull(&mut self, wait: Duration) -> Result<PullResult, SourceError> {
         let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).0);
         for _ in 0..wait.0.div_ceil(SLICE.0).max(1) {
@@ -171,7 +172,8 @@ impl Feed {
             }
             let error = self.take_failure().or_else(|| self.bus_error());
             match error {
-                // What broke after it had begun is a damaged end; a live source has failed.
+                // An error after the beginning is a damaged end for stored media; a live source has
+                // failed.
                 Some(error) if self.delivered && !self.live => {
                     return Ok(PullResult::End(Some(error.to_string())));
                 }
@@ -197,7 +199,7 @@ impl Feed {
         self.failure.lock().take()
     }
 
-    /// The first error on the bus, in our words.
+    /// The first error on the bus, as one of ours.
     fn bus_error(&mut self) -> Option<SourceError> {
         let kinds = [gst::MessageType::Error, gst::MessageType::Element];
         while let Some(message) = self.bus.pop_filtered(&kinds) {
@@ -238,7 +240,7 @@ impl Feed {
     }
 }
 
-/// What a `missing-plugin` message asks for.
+/// The encoding that a `missing-plugin` message names.
 fn missing_plugin(structure: &gst::StructureRef) -> Option<SourceError> {
     if structure.name() != "missing-plugin" {
         return None;

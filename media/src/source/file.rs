@@ -19,7 +19,7 @@ pub(super) fn feed(what: &str, path: &Path, wanted: FilePart) -> Result<Feed, So
     if file.is_dir() {
         return Err(not_media("a folder"));
     }
-    // A pipe without a writer would be waited for without end.
+    // Waiting for a pipe without a writer would never end.
     if !file.is_file() {
         return Err(not_media("a device or a pipe"));
     }

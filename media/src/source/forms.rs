@@ -1,4 +1,5 @@
-//! The form in which each encoding is carried, as GStreamer writes it, and what brings others of its forms there.
+//! The form in which each encoding is carried, as GStreamer writes it, and the elements that convert
+//! other forms to it.
 
 use gstreamer as gst;
 
@@ -41,7 +42,7 @@ pub(crate) fn codec_of(caps: &gst::CapsRef) -> Option<Codec> {
     (!is_other).then_some(*codec)
 }
 
-/// The launch line that brings media of this encoding into the form that is carried.
+/// The launch line that converts media of this encoding to the form that is carried.
 pub(super) fn line(codec: Codec) -> String {
     let (_, elements, caps) = form(codec);
     format!("{elements} ! capsfilter caps={}", caps.replace(' ', ""))

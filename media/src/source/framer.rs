@@ -1,6 +1,6 @@
-//! Frames of access units that somebody else's pipeline delivers.
+//! Frames of access units that another program's pipeline delivers.
 //!
-//! [`super::Source`] owns its pipeline and its pace; an element that sits in a pipeline is handed
+//! [`super::Source`] owns its pipeline and its pace; an element inside a foreign pipeline receives
 //! units when they are due. The way from unit to packets is the same.
 
 use gstreamer as gst;
@@ -22,8 +22,8 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// For units as they come out of [`Self::entry`]. `what` is the stream's name in errors,
-    /// `payload_max` what a packet may carry behind its 12-byte fixed header.
+    /// For units in the output format of [`Self::entry`]. `what` is the stream's name in errors,
+    /// `payload_max` the room in a packet after its 12-byte fixed header.
     ///
     /// # Errors
     /// [`SourceError`] for other caps, or if a payloader is not installed.
@@ -32,7 +32,8 @@ impl Framer {
         Ok(Self { what: what.into(), info: framing.info(), framing, looked: false })
     }
 
-    /// What brings encoded media, or sound that is not encoded, into this form: a bin with pads `sink` and `src`.
+    /// Converts encoded media, or sound that is not encoded, into this form: a bin with pads `sink` and
+    /// `src`.
     ///
     /// # Errors
     /// [`SourceError`] for media that are not carried, or if an element is not installed.
@@ -40,7 +41,7 @@ impl Framer {
         carry::entry(what, caps)
     }
 
-    /// What the stream is.
+    /// The stream's description.
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
@@ -52,7 +53,7 @@ impl Framer {
         self.framing.format.period.is_some() || self.framing.is_audio()
     }
 
-    /// Goes on with other caps of the same encoding.
+    /// Continues with other caps of the same encoding.
     ///
     /// # Errors
     /// [`SourceError::Pipeline`] if the encoding, or the rate or channels of sound, change.
@@ -63,8 +64,9 @@ impl Framer {
         Ok(())
     }
 
-    /// Takes a unit, whose times are of this segment; gives `sink` what has become whole: one
-    /// frame of a picture, any number of sound, none of what the payloader does not understand.
+    /// Takes a unit, whose times are in this segment; passes `sink` the frames that have become
+    /// complete: one for a picture, any number for sound, none if the payloader does not understand the
+    /// unit.
     ///
     /// # Errors
     /// [`SourceError`] if the payloader fails, or the images can't travel as RTP JPEG.
@@ -87,7 +89,7 @@ impl Framer {
         Ok(())
     }
 
-    /// The stream has ended: what is left of sound goes to `sink`.
+    /// The stream has ended: the rest of sound goes to `sink`.
     ///
     /// # Errors
     /// As [`Self::push`].

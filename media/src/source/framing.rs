@@ -1,8 +1,8 @@
-//! The way from an access unit to frames, whoever delivers the units:
-//! `unit -> cut and placed in time -> payloader -> FrameSink`.
+//! The way from an access unit to frames, for all providers of units: `unit -> cut and placed in time
+//! -> payloader -> FrameSink`.
 //!
-//! [`super::Source`] takes units from a pipeline of its own and keeps their pace; [`super::Framer`]
-//! is handed them by an element that sits in somebody else's.
+//! [`super::Source`] takes units from its own pipeline and keeps their pace; [`super::Framer`] receives
+//! them from an element inside a foreign pipeline.
 
 use gstreamer as gst;
 use selvedge_data_stream::rtp::HEADER_LEN;
@@ -18,19 +18,19 @@ use crate::picture::{Codec, Picture, PictureReader, reader_of};
 use crate::samples::SampleBlocks;
 use crate::timeline::{FrameTimes, Timeline};
 
-/// What a stream's units go through.
+/// The steps that a stream's units go through.
 #[derive(Debug)]
 pub(super) struct Framing {
-    /// The stream as errors name it.
+    /// The stream's name in errors.
     what: String,
     pub(super) format: Format,
     pub(super) timeline: Timeline,
     order: DisplayOrder,
     packetizer: Packetizer,
     pictures: Box<dyn PictureReader>,
-    /// Cuts sound into packets; `None` for what comes in units of its own.
+    /// Cuts sound into packets; `None` for media that have units of their own.
     sound: Option<SampleBlocks>,
-    /// What is added to the times of blocks of sound, and where our zero is to lie on the medium's clock.
+    /// The offset of the times of blocks of sound, and the place of our zero on the medium's clock.
     sound_offset: Duration,
     sound_zero: Option<i64>,
 }
@@ -63,7 +63,7 @@ impl Framing {
         Ok(framing)
     }
 
-    /// What can be said of the stream before a unit was looked at.
+    /// The stream's description before a unit was examined.
     pub(super) fn info(&self) -> StreamInfo {
         let mut info = self.format.info();
         if let Some(cutter) = &self.sound {
@@ -76,7 +76,7 @@ impl Framing {
         self.sound.is_some()
     }
 
-    /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
+    /// Accepts a change of caps in mid-stream, if the stream stays as it was announced.
     pub(super) fn accept_caps(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
         let same = |f: &Format| f.codec == self.format.codec && f.audio == self.format.audio;
         self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
@@ -86,7 +86,7 @@ impl Framing {
         Ok(())
     }
 
-    /// The medium begins again; time goes on without a gap.
+    /// The medium begins again; time continues without a gap.
     pub(super) fn restart(&mut self) {
         self.timeline.restart();
         self.order = DisplayOrder::default();
@@ -99,7 +99,7 @@ impl Framing {
         self.sound_zero = Some(zero);
     }
 
-    /// How long after the time for its decoding a unit is shown, by the medium.
+    /// How long after its decoding time a unit is shown, by the medium.
     pub(super) fn lag(&self, unit: &Unit) -> Duration {
         let period = self.format.period.unwrap_or_default();
         match (unit.pts, unit.dts) {
@@ -109,12 +109,13 @@ impl Framing {
         }
     }
 
-    /// Only these put pictures in another order for decoding; containers leave that time out of others.
+    /// Only these decode pictures in another order than they show them; for others, containers leave
+    /// the decoding time out.
     const fn reorders(&self) -> bool {
         matches!(self.format.codec, Codec::H264 | Codec::H265 | Codec::Mpv)
     }
 
-    /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
+    /// The frames of a unit, each with its times: one for a picture, any number for sound.
     pub(super) fn frames(
         &mut self,
         unit: Unit,
@@ -145,12 +146,12 @@ impl Framing {
         vec![(unit.buffer, at)]
     }
 
-    /// What is left of sound when the stream has ended.
+    /// The rest of sound when the stream has ended.
     pub(super) fn drain_rest(&mut self) -> Option<(gst::Buffer, FrameTimes)> {
         self.sound.as_mut().and_then(SampleBlocks::drain_rest).map(sound_buffer)
     }
 
-    /// Gives `sink` a frame; returns what it is to others, or `None` if the payloader made nothing
+    /// Passes `sink` a frame; returns its relation to others, or `None` if the payloader made nothing
     /// of it.
     pub(super) fn enqueue(
         &mut self,
@@ -182,10 +183,10 @@ impl Framing {
     }
 }
 
-/// The format that these caps are of.
+/// The format of these caps.
 ///
 /// # Errors
-/// [`SourceError::CodecUnsupported`] for what is not carried.
+/// [`SourceError::CodecUnsupported`] for encodings that are not carried.
 pub(super) fn format(what: &str, caps: &gst::CapsRef) -> Result<Format, SourceError> {
     Format::new(caps).ok_or_else(|| unknown(what, caps))
 }

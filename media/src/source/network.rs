@@ -1,8 +1,7 @@
-//! Sources in the network by name: what connects to each, in one table.
+//! Sources in the network by name: the elements that connect to each, in one table.
 //!
-//! Streams come from cameras and servers, with whatever they carry inside, and go to the feed, which
-//! takes them apart. Logins go to GStreamer's elements apart from addresses, so that no message of
-//! theirs has them.
+//! Streams come from cameras and servers, with any content, and go to the feed, which takes them apart.
+//! Logins go to GStreamer's elements apart from addresses, so that no message of theirs contains them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +16,10 @@ use crate::error::SourceError;
 
 /// How long a camera may take to answer.
 const ANSWER_US: u64 = 4_000_000;
-/// How long packets wait for those that were overtaken.
+/// How long packets wait for overtaken ones.
 const REORDER_MS: u32 = 60;
 
-/// Makes what connects to an address.
+/// Makes the element that connects to an address.
 type Connect = fn(&Url) -> Result<gst::Element, SourceError>;
 
 /// The inputs by name, one a line.
@@ -38,14 +37,14 @@ pub(super) fn feed(what: &str, url: &Url) -> Result<Feed, SourceError> {
     })
 }
 
-/// An element that is given the address by this property.
+/// An element that receives the address by this property.
 fn located(factory: &str, property: &str, url: &Url) -> Result<gst::Element, SourceError> {
     let source = make(factory)?;
     source.set_property(property, url.without_login());
     Ok(source)
 }
 
-/// A camera: its first video, else its first sound. Packets come by the connection itself, which
+/// A camera: its first video, else its first sound. Packets arrive over the connection itself, which
 /// passes firewalls and breaks at once when the camera goes.
 fn rtsp(url: &Url) -> Result<gst::Element, SourceError> {
     let source = located("rtspsrc", "location", url)?;

@@ -1,9 +1,9 @@
-//! What a launch line says of its rate before it runs: the bitrate that its encoder is set to, and its
-//! frame rate. For `selvedge check`, of sources that can't be measured.
+//! The rate that a launch line states before it runs: the bitrate that its encoder is set to, and its
+//! frame rate. For `selvedge check`, about sources that can't be measured.
 
 use selvedge_units::{Bitrate, Duration};
 
-/// Encoders that have a property `bitrate`, and what one of its units is.
+/// Encoders that have a property `bitrate`, and the size of its unit.
 const ENCODERS: [(&str, u64); 6] = [
     ("x264enc", 1000),
     ("x265enc", 1000),
@@ -15,7 +15,7 @@ const ENCODERS: [(&str, u64); 6] = [
 /// The period where the line has no frame rate: that of test signals, and of most cameras.
 const PERIOD: Duration = Duration::from_millis(40);
 
-/// The mean rate and period of what a launch line makes, headers not included, if it says so.
+/// The mean rate and period of a launch line's output, headers not included, if it states them.
 pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
     let rate =
         line.split('!').rev().find_map(|element| encoded(element).or_else(|| plain(element)));
@@ -43,7 +43,7 @@ fn period(line: &str) -> Option<Duration> {
     Some(Duration(nanos)).filter(|period| *period > Duration::ZERO)
 }
 
-/// The value behind `name=`, where the name stands by itself.
+/// The value after `name=`, where the name stands by itself.
 fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let ends = |c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | ')');
     let words = text.split(|c: char| c.is_whitespace() || c == ',');

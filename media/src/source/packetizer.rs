@@ -1,6 +1,6 @@
 //! Access units into RTP packets: one GStreamer payloader, driven by hand, or our own for AV1.
 //!
-//! The payloader stands alone, so that what comes out while a unit goes in is exactly that unit's packets,
+//! The payloader stands alone, so that its output while a unit goes in is exactly that unit's packets,
 //! whatever the format.
 
 use gstreamer as gst;
@@ -14,7 +14,7 @@ use crate::error::SourceError;
 use crate::picture::{Codec, h264, mpeg};
 use crate::timeline::FrameTimes;
 
-/// What payloaders can work with: less would leave no room behind their own headers.
+/// The least room that payloaders can work with: less would leave no room after their own headers.
 const PAYLOAD_MIN: usize = 64;
 /// More does not fit a UDP datagram.
 const PAYLOAD_MAX: usize = 65_000;
@@ -24,12 +24,12 @@ const PAYLOAD_MAX: usize = 65_000;
 pub(super) struct Packetizer {
     codec: Codec,
     maker: Maker,
-    /// The packets of the last unit, one behind the other, and where each ends.
+    /// The packets of the last unit, one after the other, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-/// Who makes packets.
+/// The maker of packets.
 #[derive(Debug)]
 enum Maker {
     Element(Alone),
@@ -53,7 +53,7 @@ const fn factory(codec: Codec) -> Option<&'static str> {
 }
 
 impl Packetizer {
-    /// A packetizer whose packets carry at most `payload_max` bytes behind their fixed headers.
+    /// A packetizer whose packets carry at most `payload_max` bytes after their fixed headers.
     pub(super) fn new(codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
         let payload_max = payload_max.clamp(PAYLOAD_MIN, PAYLOAD_MAX);
         let maker = match factory(codec) {
@@ -83,7 +83,7 @@ impl Packetizer {
             }
         };
         payloader.announce(caps)?;
-        // A delimiter would travel in a packet of its own, and say what the marker bit says.
+        // A delimiter would travel in a packet of its own, and duplicate the marker bit.
         let skip = if self.codec == Codec::H264 { h264::delimiter_len(read) } else { 0 };
         let headers = if self.codec == Codec::Mpv { mpeg::headers(read) } else { None };
         drop(map);
@@ -164,11 +164,11 @@ fn payloader(factory: &str, codec: Codec, payload_max: usize) -> Result<Alone, S
     element.set_property("pt", u32::from(codec.payload_type()));
     element.set_property("timestamp-offset", 0u32);
     match codec {
-        // The parser before us has put parameter sets where they belong.
+        // The parser before this has put parameter sets where they belong.
         Codec::H264 | Codec::H265 => {
             element.set_property_from_str("aggregate-mode", "none");
         }
-        // Every picture is full, so that none waits for the next to fill its packet.
+        // Every packet is sent when its picture ends, so that none waits for the next to fill it.
         Codec::Mpv => element.set_property("max-ptime", 0i64),
         Codec::L16 => element.set_property("min-ptime", 0i64),
         _ => {}

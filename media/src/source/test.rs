@@ -11,7 +11,7 @@ const CARD: &str = "videotestsrc pattern=smpte";
 /// The whole frame rates that the MPEG-2 encoder takes.
 const MPEG_RATES: [u32; 4] = [24, 25, 30, 50];
 
-/// The launch line of a test source; `spec` is what stands behind `test:`.
+/// The launch line of a test source; `spec` is the text after `test:`.
 pub(super) fn line(spec: &str) -> Result<String, SourceError> {
     let options = Options::parse(spec)?;
     let refuse = |option: &str, remedy| Err(options.error(option, remedy));

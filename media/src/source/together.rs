@@ -1,9 +1,9 @@
-//! Two streams of one file that keep together: one clock, one pace, and one zero of time for both.
+//! Synchronises two streams of one file: one clock, one pace, and one zero of time for both.
 //!
-//! Each has a pipeline of its own, which stands at the same place of the same file. Frames are due at the
-//! same distance from the file's beginning in both, over all its loops; pictures that are shown later than
-//! they are decoded are sent so much later. One that is opened again joins the other where that is. The node
-//! makes pairs; [`super::Source::run`] asks when to send.
+//! Each has a pipeline of its own, which stands at the same place of the same file. Frames are due at
+//! the same distance from the file's beginning in both, over all its loops; pictures that are shown
+//! later than they are decoded are sent later by the same time. A stream that is opened again joins the
+//! other at its present place. The node makes pairs; [`super::Source::run`] queries them for sending times.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ pub(super) const SLACK: Duration = Duration::from_millis(500);
 /// How long our time begins before the file does: decoding begins before the first picture is shown.
 const LEAD: Duration = Duration::from_secs(2);
 
-/// The pace of two streams of one file, which outlives both: either may be opened again, or come later.
+/// The pace of two streams of one file, which outlives both: either may be opened again, or start
+/// later.
 #[derive(Clone, Debug)]
 pub struct Pair(Arc<Shared>);
 
 impl Default for Pair {
-    /// Nobody plays yet. The clock stands behind where any file begins, so that the first frame has a place
-    /// on it.
+    /// Neither plays yet. The clock is set past the beginning of any file, so that the first frame has
+    /// a place on it.
     fn default() -> Self {
         let now = std::time::Instant::now();
         Self(Arc::new(Shared {
@@ -43,15 +44,15 @@ struct Shared {
     newest: Mutex<Duration>,
 }
 
-/// What a stream shares with the other.
+/// A stream's share in the pair.
 #[derive(Clone, Debug)]
 pub(super) struct Together {
     pair: Pair,
-    /// How much later than for decoding its frames are sent.
+    /// How much later than its decoding time a frame is sent.
     lag: Duration,
-    /// Where the pass that runs began.
+    /// Where the current pass began.
     began: Duration,
-    /// Whether it came while the other played: what is past is left out, up to an intra picture.
+    /// Whether it started while the other played: past frames are left out, up to an intra picture.
     pub(super) catches_up: bool,
 }
 
@@ -70,13 +71,13 @@ impl Together {
         self.pair.0.pacer.lock().due(now, decode + self.lag)
     }
 
-    /// Whether a frame was to be sent before now.
+    /// Whether a frame was due before now.
     pub(super) fn is_past(&self, decode: Duration) -> bool {
         let position = self.pair.0.pacer.lock().position(self.now());
         position.is_some_and(|position| decode + self.lag < position)
     }
 
-    /// The file begins again; where our zero lies by its clock.
+    /// The file begins again; returns the place of our zero on its clock.
     pub(super) fn next_pass(&mut self, length: Duration) -> i64 {
         self.began += length;
         let mut newest = self.pair.0.newest.lock();
@@ -86,14 +87,14 @@ impl Together {
 }
 
 impl Source {
-    /// What it keeps together with.
+    /// The pair that synchronises it.
     #[must_use]
     pub fn pair(&self) -> Option<Pair> {
         self.together.as_ref().map(|together| together.pair.clone())
     }
 
-    /// Keeps together with the other stream of a pair, within some milliseconds, as far as their threads wake up
-    /// in time; if that plays already, from where it is.
+    /// Synchronises it with the other stream of a pair, within some milliseconds, as far as their
+    /// threads wake up in time; if that stream plays already, from its present place.
     pub fn join(&mut self, pair: &Pair) {
         let lag = self.ahead.front().map(|unit| self.framing.lag(unit)).unwrap_or_default();
         let began = *pair.0.newest.lock();

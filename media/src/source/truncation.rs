@@ -1,32 +1,33 @@
-//! Whether a file is all there: what its container declares beside what the file holds.
+//! Whether a file is complete: the length that its container declares beside the bytes that the file
+//! holds.
 //!
-//! MP4 and QuickTime (boxes), AVI and WAV (RIFF), Matroska and WebM (EBML) say how long they are; a
-//! transport stream does not. It is asked before a pipeline is built, so that a copy that broke off
-//! is refused before anything is sent.
+//! MP4 and QuickTime (boxes), AVI and WAV (RIFF), Matroska and WebM (EBML) declare their length; a
+//! transport stream does not. The check runs before a pipeline is built, so that an incomplete copy is
+//! refused before anything is sent.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 use selvedge_units::Bytes;
 
-/// Parts at a file's top level that are looked at. Behind that it counts as whole: a fragmented
-/// MP4 has two a second or so.
+/// Parts at a file's top level that are examined. After that it counts as complete: a fragmented MP4
+/// has two a second or so.
 const PARTS: usize = 1 << 16;
-/// What writers of RIFF are known to be wrong by: padding, and the header itself.
+/// The known error of RIFF writers: padding, and the header itself.
 const RIFF_SLACK: u64 = 8;
-/// From this length on a RIFF's length is taken for unknown, as writers into pipes leave it.
+/// From this length on a RIFF's length counts as unknown: writers into pipes leave such a value.
 const RIFF_UNKNOWN: u64 = 0x7fff_ff00;
 
 /// A file that breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TruncatedFile {
-    /// The bytes that it would have at least.
+    /// The bytes that it should have at least.
     pub(super) declared: Bytes,
     /// The bytes that it has.
     pub(super) found: Bytes,
 }
 
-/// Where a file breaks off, if its container says that there would be more. Nothing for containers
-/// that don't tell, and for what is no container: that is found when it is played.
+/// Where a file breaks off, if its container declares more. `None` for containers that don't declare a
+/// length, and for files without a container: those errors show when the file is played.
 ///
 /// Reads at most 1 MiB in 65,536 places.
 ///
@@ -96,7 +97,7 @@ fn riff<F: Read + Seek>(file: &mut F, found: u64) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// The end of the segment, if the file says how long it is.
+/// The end of the segment, if the file states its length.
 fn matroska<F: Read + Seek>(file: &mut F) -> io::Result<Option<u64>> {
     let Some((from, size)) = element(&bytes(file, 0)?, 4) else { return Ok(None) };
     let segment = (from as u64).saturating_add(size);
@@ -107,8 +108,8 @@ fn matroska<F: Read + Seek>(file: &mut F) -> io::Result<Option<u64>> {
     Ok(element(&head, 4).map(|(from, size)| segment.saturating_add(from as u64 + size)))
 }
 
-/// Where an element's content begins, and its length, which is written from a byte on. Nothing if
-/// the length is left open.
+/// Where an element's content begins, and its length, which is written at `at`. `None` if the length is
+/// left open.
 fn element(head: &[u8; 16], at: usize) -> Option<(usize, u64)> {
     let more = head[at].leading_zeros() as usize;
     let digits = head.get(at..=at + more).filter(|_| more < 8)?;
@@ -118,7 +119,7 @@ fn element(head: &[u8; 16], at: usize) -> Option<(usize, u64)> {
     (size != all_ones).then_some((at + more + 1, size))
 }
 
-/// The 16 bytes from a place on, zeros behind the end.
+/// The 16 bytes from a place on, zeros past the end.
 fn bytes<F: Read + Seek>(file: &mut F, at: u64) -> io::Result<[u8; 16]> {
     let mut head = [0; 16];
     file.seek(SeekFrom::Start(at))?;
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, and the length that it says it has.
+    /// A file, and the length that it declares.
     fn found(file: &[u8]) -> Option<u64> {
         let cut = find_truncation(&mut Cursor::new(file)).unwrap()?;
         assert_eq!(cut.found, Bytes(file.len() as u64));
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(found(&file), None);
         for kept in 32..file.len() {
             let said = found(&file[..kept]);
-            // At the edge of a box nothing tells that another was to follow.
+            // At the edge of a box nothing shows that another was to follow.
             let edge = [24, 72].contains(&kept);
             let whole = if kept < 72 { 72 } else { 180 };
             // The head of a box is read as far as it is there.
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(found(&long(66)), None);
         assert_eq!(found(&long(67)), Some(16 + 67));
         assert_eq!(found(&long(u64::MAX)), Some(u64::MAX));
-        // What is behind the last box is no matter, unless it says that it is media.
+        // Bytes after the last box do not matter, unless they declare media.
         let mut rest = mp4_box(b"moov", 8);
         rest.extend([0xff; 12]);
         assert_eq!(found(&rest), None);

@@ -1,4 +1,4 @@
-//! An encoded access unit as it leaves a feed, and the format that a feed is in.
+//! An encoded access unit as it leaves a feed, and the format of a feed.
 
 use gstreamer as gst;
 use selvedge_units::Duration;
@@ -37,7 +37,7 @@ impl Unit {
     }
 }
 
-/// What a feed gives, from its caps.
+/// The format of a feed, from its caps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     pub(super) codec: Codec,
@@ -51,7 +51,7 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// `None` if the caps are of nothing that is carried.
+    /// `None` if the encoding of the caps is not carried.
     pub(super) fn new(caps: &gst::CapsRef) -> Option<Self> {
         let s = caps.structure(0)?;
         let codec = forms::codec_of(caps)?;
@@ -61,7 +61,7 @@ impl Format {
             let (n, d) = (u64::from(r.numer().unsigned_abs()), u64::from(r.denom().unsigned_abs()));
             Duration((d.saturating_mul(1_000_000_000).saturating_add(n / 2)) / n)
         });
-        // Rates that no picture has are how unknown rates are written.
+        // Implausible rates stand for unknown ones.
         let plausible = Duration::from_micros(500)..=Duration::from_secs(60);
         let channels = number("channels").and_then(|n| u8::try_from(n).ok());
         let sound = number("rate").filter(|&n| n > 0).zip(channels.filter(|&n| n > 0));
@@ -71,12 +71,12 @@ impl Format {
             period: period.filter(|p| plausible.contains(p)),
             width: number("width").filter(|&n| n > 0),
             height: number("height").filter(|&n| n > 0),
-            // Whatever is inside, Opus is announced like this (RFC 7587 section 7).
+            // Opus is always announced like this (RFC 7587 section 7).
             audio: if codec == Codec::Opus { Some((48_000, 2)) } else { sound },
         })
     }
 
-    /// What can be said of the stream before a unit was looked at.
+    /// The stream's description before a unit was examined.
     pub(super) fn info(&self) -> StreamInfo {
         StreamInfo {
             codec: self.codec,

@@ -1,4 +1,5 @@
-//! What the tests of sources share: where the clips are, and a list of what a source gave.
+//! The common code of the tests of sources: the folder of the clips, and a list of the frames of a
+//! source.
 
 // Not every test needs all of it.
 #![allow(dead_code)]
@@ -35,7 +36,7 @@ pub(crate) struct Seen {
     pub(crate) packets: Vec<Vec<u8>>,
 }
 
-/// The first `most` frames of a source, as fast as they come.
+/// The first `most` frames of a source, as fast as they arrive.
 pub(crate) fn take(source: &mut Source, most: usize) -> (Vec<Seen>, Result<End, SourceError>) {
     let stop = AtomicBool::new(false);
     let mut seen = Vec::new();

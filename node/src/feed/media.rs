@@ -1,5 +1,5 @@
-//! A GStreamer source's thread: it delivers frames to inlets, and when the source breaks off it
-//! opens it again, waiting longer each time. No other stream is touched by that.
+//! A GStreamer source's thread: it delivers frames to inlets. When the source breaks off, the thread
+//! opens it again, waiting longer each time. No other stream is affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,10 @@ use crate::source_spec::SourceSpec;
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The same for what comes and goes: an attempt costs little, and who waits for a camera looks on.
+/// The same for sources that come and go: an attempt costs little, and a user who waits for a camera is
+/// watching.
 const RETRY_ABSENT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// How long what comes and goes may take to give its first frame.
+/// How long a source that comes and goes may take to deliver its first frame.
 const OPENING: Duration = Duration::from_secs(15);
 /// A source that ran this long is not blamed for its earlier failures.
 const HEALTHY: Duration = Duration::from_secs(20);
@@ -69,17 +70,17 @@ impl SourceThread {
         Ok(Self { stop, thread: Some(thread), status })
     }
 
-    /// What it writes how it does into.
+    /// The status that it writes its state into.
     pub(super) const fn status(&self) -> &Arc<FeedStatus> {
         &self.status
     }
 
-    /// Whether nothing more will come.
+    /// Whether no more frames will come.
     pub(super) fn is_over(&self) -> bool {
         self.status.is_over()
     }
 
-    /// Asks it to stop; `drop` waits for it.
+    /// Requests it to stop; `drop` waits for it.
     pub(super) fn request_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = &self.thread {
@@ -98,7 +99,7 @@ impl Drop for SourceThread {
     }
 }
 
-/// The pages that look at a stream whose source was opened `since` its stream began.
+/// The pages that watch a stream whose source was opened `since` its stream began.
 #[derive(Debug)]
 struct Pages {
     status: Arc<FeedStatus>,
@@ -139,10 +140,10 @@ struct Worker {
     stop: Arc<AtomicBool>,
     status: Arc<FeedStatus>,
     began: Instant,
-    /// What the stream is, since its source was open for the first time.
+    /// The stream's description, once its source was open for the first time.
     info: Option<StreamInfo>,
     on_info: OnInfo,
-    /// What makes packets of frames where the stream's output takes others than RTP's.
+    /// Makes packets of frames where the stream's output takes others than RTP's.
     packets: Option<TransportStream>,
     /// The process that will open the source again, if it has one.
     process: Option<SourceProcess>,
@@ -169,7 +170,7 @@ impl Worker {
                 }
                 Err(error) => {
                     let delivered = self.status.get().0 == StreamState::Running;
-                    // A process that dies says nothing of its source.
+                    // The death of a process indicates nothing about its source.
                     let died = error.trouble() == Trouble::Died;
                     let is_first =
                         began.elapsed() > HEALTHY.to_std() || (comes_and_goes || died) && delivered;
@@ -180,7 +181,7 @@ impl Worker {
                     let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
                     self.pause(wait);
-                    // The next attempt may be cut short by what ended this one.
+                    // The cause of this failure may also cut the next attempt short.
                     wait = if is_first { wait } else { (wait * 2).min(longest) };
                 }
             }
@@ -200,8 +201,8 @@ impl Worker {
         self.reopen.stream.spec.declared_period().unwrap_or_default()
     }
 
-    /// Notes what the stream is when its source is open for the first time; `Err` with what it was
-    /// when it has become something else.
+    /// Records the stream's description when its source is open for the first time; `Err` with the old
+    /// encoding when the source has become something else.
     fn note_info(&mut self, info: &StreamInfo) -> Result<(), &'static str> {
         if let Some(was) = &self.info {
             let same = info.codec == was.codec && info.clock_rate == was.clock_rate;
@@ -234,8 +235,8 @@ impl Worker {
             (None, None) => {}
         }
         self.status.set(StreamState::Running, "");
-        // A source begins its timestamps near zero each time it is opened; receivers must see
-        // them go on. Those of a pair go on by themselves.
+        // A source begins its timestamps near zero each time it is opened; receivers must see them
+        // continue. Those of a pair continue by themselves.
         let since = source.began().saturating_duration_since(self.began).as_nanos();
         let base = (since * u128::from(info.clock_rate) / 1_000_000_000) as u32;
         let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
@@ -275,7 +276,7 @@ impl Worker {
         source.run(&self.reopen, &mut self.process, &mut sink, pages, &self.stop)
     }
 
-    /// Waits, unless asked to stop.
+    /// Waits, unless requested to stop.
     fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait.to_std();
         while !self.stop.load(Ordering::Relaxed) && Instant::now() < until {

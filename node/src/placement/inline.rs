@@ -8,7 +8,7 @@ use selvedge_units::Bitrate;
 
 use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
 
-/// Streams that may be added to a link that runs, beside those that it started with.
+/// Streams that may be added to a running link, beside those that it started with.
 const ROOM: usize = 64;
 
 struct Inline {

@@ -20,7 +20,7 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
 }
 
-/// The key of the link that is to be changed, if it is one.
+/// The key of the link that must be changed, if it is one.
 const fn key(why: &LinkError) -> Option<&'static str> {
     match why {
         LinkError::Attach(AttachError::NoDevice { .. } | AttachError::Occupied { .. }) => {

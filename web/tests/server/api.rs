@@ -1,4 +1,4 @@
-//! Every route: what it answers, and how it refuses.
+//! Every route: its answers and its refusals.
 
 use selvedge_control_config::view::Knob;
 use selvedge_data_stream::Window;

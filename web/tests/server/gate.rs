@@ -1,4 +1,4 @@
-//! Host, Origin and token against the real server, and what `start` refuses.
+//! Host, Origin and token against the real server, and the errors of `start`.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Nothing here takes as long unless the server hangs.
+/// Nothing here takes this long unless the server hangs.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) fn ask(
     ask_on(&mut tcp, server, request, headers, body)
 }
 
-/// The same over a connection that is there already, plain or by TLS.
+/// The same over an existing connection, plain or by TLS.
 pub(crate) fn ask_on(
     stream: &mut (impl Read + Write),
     server: SocketAddr,

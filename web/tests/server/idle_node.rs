@@ -1,4 +1,4 @@
-//! A node that does nothing of itself: tests set what is seen and read what was turned.
+//! A node that does nothing by itself: tests set the visible state and read the changed knobs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ pub(crate) const ODD: &str = "a \"b\"\\/é\n%41";
 pub(crate) struct IdleNode {
     pub(crate) node: Mutex<NodeSnapshot>,
     pub(crate) set_knobs: Mutex<Vec<Knob>>,
-    /// How often the node was looked at; also its uptime, so that snapshots can be told apart.
+    /// How many snapshots were taken; also its uptime, so that snapshots can be distinguished.
     pub(crate) looks: AtomicU64,
     /// The number of the newest picture of every stream; 0: there is none.
     pub(crate) picture: AtomicU64,
     /// Moving pictures of every track so far; each tenth is an intra picture.
     pub(crate) moving: AtomicU64,
-    /// How many of them were given out.
+    /// How many of them were returned.
     pub(crate) given: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ impl IdleNode {
         self.serve_as(PageConfig::default(), limits)
     }
 
-    /// At any free port of the loopback, otherwise as `page` says.
+    /// At any free port of the loopback, otherwise as `page` configures.
     pub(crate) fn serve_as(self: &Arc<Self>, page: PageConfig, limits: Limits) -> Server {
         let view: Arc<dyn NodeView> = Arc::clone(self) as _;
         let listen = "127.0.0.1:0".parse().unwrap();

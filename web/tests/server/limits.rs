@@ -1,4 +1,5 @@
-//! What slow, silent and greedy clients can take, and that stopping does not wait for them.
+//! The resources that slow, silent and greedy clients can take, and that stopping does not wait for
+//! them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +20,7 @@ fn large() -> std::sync::Arc<IdleNode> {
     node
 }
 
-/// Bytes until the server hangs up; answers nothing.
+/// Counts bytes until the server hangs up; answers nothing.
 fn drain(tcp: &mut TcpStream) -> usize {
     let mut chunk = vec![0; 1 << 16];
     let mut total = 0;
@@ -35,7 +36,7 @@ fn drain(tcp: &mut TcpStream) -> usize {
     panic!("the server keeps the connection and sends on");
 }
 
-/// Waits until `done`, for as long as nothing takes unless the server hangs.
+/// Waits until `done`, longer than anything takes unless the server hangs.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !done() {
@@ -52,7 +53,7 @@ fn a_client_that_reads_nothing_slows_only_itself() {
     let at = server.local_addr();
     let mut stalled = open(at);
     let mut healthy = open(at);
-    // Forty snapshots are 40 MB: far more than the buffers of the one that reads nothing hold.
+    // Forty snapshots are 40 MB: far more than fits the buffers of the client that reads nothing.
     for _ in 0..40 {
         while !matches!(healthy.read().unwrap(), Message::Text(_)) {}
     }

@@ -1,4 +1,4 @@
-//! The real server on a free port, asked by a plain TCP client.
+//! The real server on a free port, with a plain TCP client.
 
 mod api;
 mod gate;

@@ -127,7 +127,7 @@ fn metrics_are_well_formed_and_complete() {
         let page = get(server.local_addr(), "/metrics").body;
         parse(&page)["process_cpu_seconds_total"].1[0].1
     };
-    // What asks for it takes processor time as well.
+    // The request itself takes processor time as well.
     let before = used();
     selvedge_tests_wait::until("processor time is counted", || used() > before);
 
@@ -187,8 +187,8 @@ fn dashboard_and_alerts_name_metrics_that_there_are() {
     assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
 }
 
-/// Enough of YAML to see that the rules are what Prometheus takes: every rule has its keys, once, at
-/// the indentation of a list's entry.
+/// Enough of YAML to check that Prometheus accepts the rules: every rule has its keys, once, at the
+/// indentation of a list's entry.
 #[test]
 fn alerts_are_rules() {
     let text = include_str!("../../../docs/monitoring/alerts.yml");

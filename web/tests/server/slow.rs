@@ -1,5 +1,5 @@
-//! Clients that are slow on purpose: whoever sends half a request, or says nothing, makes room for those
-//! that ask.
+//! Clients that are slow on purpose: one that sends half a request, or nothing, makes room for those
+//! that send requests.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -36,7 +36,7 @@ fn four() -> PageConfig {
     PageConfig { connections_per_address: 4, ..PageConfig::default() }
 }
 
-/// Nothing is given up for being late.
+/// No request times out.
 fn patient() -> Limits {
     Limits { header: selvedge_units::Duration::from_secs(3600), ..quick() }
 }
@@ -137,7 +137,7 @@ fn ten_thousand_slow_connections_hold_up_nobody() {
             let mut slow = VecDeque::new();
             for _ in 0..10_000 {
                 slow.push_back(half_sent(at));
-                // By far more than have a place.
+                // Far more than the available places.
                 if slow.len() > 400 {
                     slow.pop_front();
                 }

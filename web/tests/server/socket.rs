@@ -30,7 +30,7 @@ pub(crate) fn open_with(server: SocketAddr, headers: &[(&'static str, &str)]) ->
     open_on(connect(server), server, headers).expect("a WebSocket")
 }
 
-/// Over a connection that is there already, plain or by TLS.
+/// Over an existing connection, plain or by TLS.
 pub(crate) fn open_on<S: Read + Write>(
     stream: S,
     server: SocketAddr,
@@ -105,8 +105,8 @@ fn all_clients_get_the_same_snapshots() {
     let node = IdleNode::new();
     let server = node.serve(quick());
     let mut clients = [open(server.local_addr()), open(server.local_addr())];
-    // The uptime counts how often the node was looked at: with one look for each client, no two
-    // clients would ever see the same.
+    // The uptime counts snapshots: with one snapshot for each client, no two clients would ever see the
+    // same.
     let mut seen = [BTreeSet::new(), BTreeSet::new()];
     while seen[0].is_disjoint(&seen[1]) {
         assert!(seen[0].len() < 1000, "two clients share no snapshot");
@@ -150,7 +150,7 @@ fn a_picture_waits_for_the_acknowledgement_of_the_last() {
     say(&mut client, json!({ "ack": 1 }));
     assert_eq!(picture(&mut client).1, 8, "the number's low 32 bits");
 
-    // The same picture is not sent twice, and one that is shown no more not at all.
+    // The same picture is not sent twice, and one that is no longer shown is not sent at all.
     say(&mut client, json!({ "ack": 1 }));
     say(&mut client, json!({ "show": [], "id": 1 }));
     say(&mut client, json!({ "show": "all", "id": 2 }));
@@ -168,7 +168,7 @@ fn another_list_of_streams_ends_what_is_shown() {
     let mut client = open(server.local_addr());
     snapshot(&mut client);
     say(&mut client, json!({ "show": [0], "id": 1 }));
-    // The reply to a wrong message shows that the right one before it was taken.
+    // The reply to a wrong message shows that the valid one before it was handled.
     say(&mut client, json!({ "id": 2 }));
     reply(&mut client);
     node.node.lock().unwrap().streams.remove(0);

@@ -1,5 +1,5 @@
-//! The page by TLS: the certificate checked by a client that trusts nothing else, and what happens to
-//! those that speak something else.
+//! The page over TLS: the certificate checked by a client that trusts nothing else, and the treatment
+//! of clients with other protocols.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ impl Made {
         IdleNode::new().serve_as(PageConfig { token, tls, ..PageConfig::default() }, limits)
     }
 
-    /// A connection of a client that trusts this certificate alone, and looks at its names.
+    /// A connection of a client that trusts this certificate alone, and checks its names.
     fn connect(&self, at: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Moving pictures over the WebSocket: what is watched, in order, and what a slow client costs.
+//! Moving pictures over the WebSocket: the watched tracks, in order, and the cost of a slow client.
 
 use std::sync::atomic::Ordering;
 
@@ -61,8 +61,8 @@ fn who_reads_nothing_is_kept_nothing_for() {
     let mut stalled = open(server.local_addr());
     let all: Vec<_> = (0..9).map(|track| json!([track, "coded"])).collect();
     say(&mut stalled, json!({ "watch": all }));
-    // More and more pictures come; at some point none is asked for any more, because the sockets'
-    // buffers are full, while the server goes on with everything else.
+    // More and more pictures arrive; at some point none is requested any more, because the sockets'
+    // buffers are full, while the server continues with everything else.
     let mut lively = open(server.local_addr());
     let mut before = (u64::MAX, 0);
     until("nothing more is taken for the stalled client", || {
@@ -75,7 +75,7 @@ fn who_reads_nothing_is_kept_nothing_for() {
         }
         given > 0 && looks > before.1 + 200
     });
-    // What it missed is left out up to an intra picture.
+    // Missed pictures are left out up to an intra picture.
     let newest = u32::try_from(node.moving.load(Ordering::Relaxed)).unwrap();
     let mut last = std::collections::BTreeMap::new();
     let mut gaps = 0;

@@ -1,10 +1,10 @@
-//! Trees of weights in node files: any order, long chains, circles.
+//! Trees of weights in node files: any order, long chains, cycles.
 
 use selvedge_data_sched::TreeNode;
 
 use super::*;
 
-/// Nodes in any order come out parents first, and streams find theirs.
+/// Nodes in any order are returned parents first, and streams find theirs.
 #[test]
 fn a_tree_is_read_in_any_order() {
     let text = r#"
@@ -69,7 +69,7 @@ fn a_tree_is_read_in_any_order() {
     assert!(summary.links[1].tree.is_empty());
 }
 
-/// Long chains, all nodes one circle, circles with tails: an answer, soon.
+/// Long chains, all nodes in one cycle, cycles with tails: an answer, soon.
 #[test]
 fn large_trees_are_read_or_refused() {
     let file = |nodes: usize, parent: &dyn Fn(usize) -> Option<usize>| {

@@ -1,5 +1,5 @@
-//! Moving pictures of streams, as a page plays them, and what a comparison of two senders tells:
-//! plain data that a [`NodeView`](super::NodeView) gives out.
+//! Moving pictures of streams, as a page plays them, and the result of a comparison of two senders:
+//! plain data that a [`NodeView`](super::NodeView) returns.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct VideoTrack {
     pub stream: String,
     /// Where the pictures were taken: `received` or `sent`.
     pub label: String,
-    /// Which of several senders sent them, such as `dwcs`; empty if there is one.
+    /// The sender, such as `dwcs`, if there are several; else empty.
     pub by: String,
     /// The codec as RFC 6381 writes it (`avc1.42e01f`), for a browser's decoder; empty where only
     /// images can be had.
@@ -38,7 +38,7 @@ pub struct StreamPicture {
     pub intra: bool,
     /// When it is to be shown, on the media's clock.
     pub present: Duration,
-    /// By when it had to be there, on the clock of [`Pictures::now`].
+    /// When it had to arrive, on the clock of [`Pictures::now`].
     pub due: Instant,
     /// The access unit or image.
     pub bytes: Arc<[u8]>,
@@ -47,7 +47,7 @@ pub struct StreamPicture {
 /// Pictures of one track.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pictures {
-    /// The moment at which they were given out.
+    /// The moment at which they were returned.
     pub now: Instant,
     /// In decoding order.
     pub list: Vec<StreamPicture>,
@@ -63,7 +63,7 @@ pub struct Comparison {
     pub other: (String, Option<f64>),
     /// The share that no sender can exceed on this link; absent until it is known.
     pub bound: Option<f64>,
-    /// What the streams need together, over the same time.
+    /// The rate that the streams need together, over the same time.
     pub needed_bps: u64,
     /// Milliseconds since the rate was set.
     pub since_ms: u64,

@@ -81,7 +81,7 @@ pub(crate) fn sound(contract: Contract, count: u32, size: u64) -> Script {
     Script { contract, frames: frames.collect() }
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Outcome {
     pub(crate) link: Link,
     pub(crate) streams: Vec<StreamIndex>,
@@ -92,8 +92,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Frames that were on time and all of whose references were: counted apart from the
-    /// ledger, by the definition.
+    /// Frames that were on time and all of whose references were: counted independently of the ledger,
+    /// by the definition.
     pub(crate) fn decodable(&self, scripts: &[Script]) -> usize {
         scripts.iter().zip(&self.fates).map(|(script, fates)| closed(&script.frames, fates)).sum()
     }

@@ -1,9 +1,9 @@
-//! What a ledger remembers of one frame, in 24 bytes.
+//! A ledger's record of one frame, in 24 bytes.
 
 use super::recent::{Queueing, Second};
 use crate::References;
 
-/// What is known of a frame.
+/// The state of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
@@ -19,8 +19,8 @@ pub(super) enum State {
     Undecodable,
 }
 
-/// A place of the ring. It holds the frame whose number ends in these 32
-/// bits, if that is not older than the window.
+/// A place of the ring. It holds the frame whose number ends in these 32 bits, if that is not older
+/// than the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) number: u32,

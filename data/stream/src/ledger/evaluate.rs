@@ -1,5 +1,5 @@
-//! How the window of a [`Ledger`] moves on, and what in it becomes final on the way: each frame once
-//! it and all before it are settled, or fall out of the window.
+//! How the window of a [`Ledger`] advances, and which frames become final on the way: each once it
+//! and all before it are settled, or fall out of the window.
 
 use super::entry::{Entry, State};
 use super::recent::{Queueing, Second};
@@ -7,14 +7,14 @@ use super::{BASE, Ledger};
 use crate::References;
 
 impl Ledger {
-    /// What the first that is not evaluated is once it is settled.
+    /// The state of the first frame that is not evaluated once it is settled.
     #[inline(always)]
     pub(super) fn first_state(&self, refs: References, on_time: bool) -> State {
         let decodable = on_time && self.has_all(refs);
         if decodable { State::Decodable } else { State::Undecodable }
     }
 
-    /// Goes on behind the first that was not evaluated, and now is.
+    /// Advances past the first frame that was not evaluated, and now is.
     #[inline(always)]
     pub(super) fn pass_entry(&mut self, state: State) {
         self.history = self.history << 1 | u64::from(state == State::Decodable);
@@ -43,7 +43,7 @@ impl Ledger {
         true
     }
 
-    /// Says of the frames that wait that they do, since some of the following do not.
+    /// Marks the waiting frames as waiting, since some of the following are not.
     fn mark_skipped_waiting(&mut self, number: u64) {
         for waiting in self.contiguous_from.max(self.cursor)..self.end {
             if self.state(waiting) == Some(State::Waiting) {
@@ -53,7 +53,7 @@ impl Ledger {
         self.contiguous_from = number;
     }
 
-    /// Moves the window so that `number` is its newest. What falls out is evaluated first.
+    /// Moves the window so that `number` is its newest. Frames that fall out are evaluated first.
     fn make_room(&mut self, number: u64) {
         let oldest = (number + 1).saturating_sub(self.window.into());
         while self.cursor < oldest.min(self.end) {
@@ -89,7 +89,8 @@ impl Ledger {
             Entry::settled(seq, refs, State::Lost, second, Queueing::NOT_SENT);
     }
 
-    /// Evaluates on from the first frame that is not, which is in the window if there is one.
+    /// Continues evaluation from the first frame that is not evaluated, which is in the window if
+    /// there is one.
     #[cold]
     #[inline(never)]
     pub(super) fn evaluate_settled(&mut self) {
@@ -120,7 +121,7 @@ impl Ledger {
         state
     }
 
-    /// Whether all that the first frame which is not evaluated refers to is decodable.
+    /// Whether all references of the first frame that is not evaluated are decodable.
     #[inline(always)]
     fn has_all(&self, refs: References) -> bool {
         refs == References::NONE

@@ -1,5 +1,5 @@
 //! Counts over the last ten seconds: a few bytes for each second, of which a frame touches one
-//! cache line. Queueing delays are read from the ledger's entries when somebody asks.
+//! cache line. Queueing delays are read from the ledger's entries on request.
 
 use selvedge_units::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl Recent {
     }
 }
 
-/// A whole second since the run began, in 29 bits; the last one, after 17 years, lasts.
+/// A whole second since the run began, in 29 bits; the last one, after 17 years, never ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Second(pub(super) u32);
 
@@ -52,7 +52,7 @@ impl Second {
         Self(if second < last { second as u32 } else { last as u32 })
     }
 
-    /// Where it lies among the older ones.
+    /// Its place among the older ones.
     const fn entry_index(self) -> usize {
         (self.0 % (SECONDS - 1)) as usize
     }
@@ -81,7 +81,7 @@ impl Queueing {
     }
 }
 
-/// What was counted in one second.
+/// The counts of one second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     of: Second,
@@ -90,8 +90,8 @@ pub(super) struct Counts {
     pub(super) decodable: u32,
 }
 
-/// What is to be added to a second's counts: frames settled, of these sent, and of these on time
-/// and decodable.
+/// The numbers to add to a second's counts: frames settled, of these sent, and of these on time and
+/// decodable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     pub(super) frames: u32,
@@ -108,8 +108,8 @@ impl Counts {
     }
 }
 
-/// Counts of the newest second that something was counted in, and of those of the nine before it: that
-/// of second `n` lies at `n mod 9`. The newest lies last, beside what else every frame touches.
+/// Counts of the newest second that has any, and of the nine before it: those of second `n` lie at
+/// `n mod 9`. The newest lie last, beside the other fields that every frame touches.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct Seconds {
@@ -118,8 +118,8 @@ pub(super) struct Seconds {
 }
 
 impl Seconds {
-    /// The counts of a second, emptied if they were an older one's; `None` if they are a newer
-    /// one's by now.
+    /// The counts of a second, cleared if they were an older one's; `None` if they already are a
+    /// newer one's.
     #[inline]
     pub(super) fn of(&mut self, second: Second) -> Option<&mut Counts> {
         if self.newest.of == second {

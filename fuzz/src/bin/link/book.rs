@@ -1,8 +1,9 @@
-//! The account of every frame that a link was given: what of it is left, and what became of it.
+//! The account of every frame that a link was given: the bytes that are left of it, and its fate.
 //!
-//! Frames are told apart by a number in their payload's place. Which frames the link has given up
-//! but not settled can't be seen from outside, so the backlog is checked when all fates are known:
-//! it was at least what then waited and was not given up in waiting, and at most all that waited.
+//! Frames are identified by a number in their payload's place. Frames that the link has given up but
+//! not settled are not visible from outside, so the backlog is checked when all fates are known: it was
+//! at least the frames that waited then and were not given up while waiting, and at most all that
+//! waited.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use selvedge_units::{Bytes, Instant};
 const GAP_MAX: u32 = 1024;
 /// References from this far back count as lost.
 const REACH: u16 = 1024;
-/// The link tells losses apart over this many frames, from a reference to the newest that waits.
+/// The link distinguishes losses over this many frames, from a reference to the newest waiting frame.
 const TOLD_APART: usize = 1024;
 
 struct Entry {
@@ -24,11 +25,11 @@ struct Entry {
     left: Bytes,
     packets_sent: u16,
     fate: Option<Fate>,
-    /// Changes of what is left of it, each at a step.
+    /// Changes of the bytes that are left of it, each at a step.
     changes: Vec<(usize, i128)>,
 }
 
-/// What is known of a stream that the link has now.
+/// The state of a stream that the link has now.
 struct Stream {
     late: Late,
     next: Option<u32>,
@@ -45,7 +46,7 @@ pub(crate) struct Book {
     selection: bool,
     entries: Vec<Entry>,
     streams: HashMap<u32, Stream>,
-    /// Frames lost before they came, not yet settled, by stream.
+    /// Frames lost before their arrival, not yet settled, by stream.
     absent: HashMap<u32, u64>,
     packets: usize,
     backlogs: Vec<Bytes>,
@@ -57,7 +58,7 @@ impl Book {
         Self { selection, entries, streams, absent, packets: 0, backlogs: Vec::new() }
     }
 
-    /// Frames so far, those lost before they came included.
+    /// Frames so far, including those lost before their arrival.
     pub(crate) fn offered(&self) -> usize {
         let absent: usize = self.absent.values().map(|&n| n as usize).sum();
         self.entries.len() + absent
@@ -81,11 +82,11 @@ impl Book {
     }
 
     pub(crate) fn remove_stream(&mut self, stream: StreamIndex) {
-        // What waits of it is settled by now, though not told yet.
+        // Its waiting frames are settled by now, though not reported yet.
         self.streams.remove(&stream.0);
     }
 
-    /// Numbers the frame, and takes note of it and of the gap before it.
+    /// Numbers the frame, and records it and the gap before it.
     pub(crate) fn enqueue(&mut self, stream: StreamIndex, frame: &mut Frame) {
         frame.payload.start = self.entries.len() as u64 + 1;
         let step = self.backlogs.len();
@@ -121,7 +122,7 @@ impl Book {
         known.offered += 1;
     }
 
-    /// Takes all that the link has settled.
+    /// Takes all frames that the link has settled.
     pub(crate) fn settle(&mut self, link: &mut Link) {
         let step = self.backlogs.len();
         while let Some(settled) = link.poll_settled() {
@@ -173,7 +174,7 @@ impl Book {
         frame.refs.distances().find(lost)
     }
 
-    /// A packet is to be sent.
+    /// Checks a packet that is to be sent.
     pub(crate) fn polled(&self, next: &Transmit, now: Instant) {
         let entry = &self.entries[next.frame.payload.start as usize - 1];
         assert_eq!((entry.stream, entry.frame), (next.stream, next.frame));
@@ -187,7 +188,7 @@ impl Book {
         }
     }
 
-    /// What the packet takes on the wire: its share of the frame, or something odd.
+    /// The packet's size on the wire: its share of the frame, or an odd value.
     pub(crate) fn packet_size(&self, next: &Transmit, odd: u8) -> Bytes {
         let entry = &self.entries[next.frame.payload.start as usize - 1];
         match odd {
@@ -207,7 +208,7 @@ impl Book {
         }
     }
 
-    /// Ends a step: compares what can be seen now, and keeps the backlog for later.
+    /// Ends a step: compares the visible state now, and keeps the backlog for later.
     pub(crate) fn check(&mut self, link: &mut Link, streams: &[StreamIndex], now: Instant) {
         self.settle(link);
         for stream in streams {

@@ -1,4 +1,4 @@
-//! Messages as they should be, and as a process that was taken over might send them.
+//! Valid messages, and those that a compromised process might send.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn frame<'a>(unit: &'a [u8], packets: &'a [&'a [u8]]) -> MediaFrame<'a> {
     }
 }
 
-/// What a head and its bytes give: the frame as text, and the time of the next.
+/// The result of a head and its bytes: the frame as text, and the time of the next.
 fn taken(head: &FrameHead, bytes: &[u8], before: Duration) -> Option<(String, Duration)> {
     let mut seen = String::new();
     let at = head.take(bytes, before, |frame| seen = format!("{frame:?}"))?;

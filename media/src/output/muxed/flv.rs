@@ -1,17 +1,18 @@
-//! FLV (Adobe, Video File Format Specification 10.1, annex E): what RTMP carries, of H.264 and AAC.
+//! FLV (Adobe, Video File Format Specification 10.1, annex E): the format inside RTMP, with H.264 and
+//! AAC.
 
 use selvedge_units::Duration;
 
 use super::track::{Encoding, Sample, Track};
 
-/// Kinds of tags, and what their bodies begin with.
+/// Kinds of tags, and the beginnings of their bodies.
 const SOUND: u8 = 8;
 const PICTURE: u8 = 9;
 const AAC: u8 = 0xaf;
 const KEY: u8 = 0x17;
 const OTHER: u8 = 0x27;
 
-/// What stands in front of a track's samples, and again when the track has changed.
+/// The tags in front of a track's samples, repeated when the track has changed.
 pub(super) fn head(track: &Track, at: Duration) -> Vec<u8> {
     match track.encoding {
         Encoding::Aac => tag(SOUND, at, &[AAC, 0], &track.private),

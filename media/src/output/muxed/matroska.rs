@@ -1,10 +1,10 @@
-//! Matroska (RFC 9559) as it is written while it grows: a head, and clusters, each of which is whole.
+//! Matroska (RFC 9559), written incrementally: a head, and clusters, each of which is complete.
 
 use selvedge_units::Duration;
 
 use super::track::{Encoding, Sample, Track};
 
-/// What a file of these tracks begins with.
+/// The beginning of a file with these tracks.
 pub(super) fn head(tracks: &[Option<Track>; 2]) -> Vec<u8> {
     let document = [
         element(0x4286, &[1]),

@@ -1,15 +1,15 @@
-//! Fragmented MP4 (ISO/IEC 14496-12) as it is written while it grows: a head, and fragments, each of which is
-//! whole.
+//! Fragmented MP4 (ISO/IEC 14496-12), written incrementally: a head, and fragments, each of which is
+//! complete.
 
 use selvedge_units::Duration;
 
 use super::track::{Encoding, Sample, Track};
 
-/// Ticks of all times in a second, and those of a frame of which nothing says how long it lasts.
+/// Ticks of all times in a second, and the ticks of a frame of unknown duration.
 const SCALE: u32 = 90_000;
 const FRAME: u32 = 3600;
 
-/// What a file of these tracks begins with.
+/// The beginning of a file with these tracks.
 pub(super) fn head(tracks: &[Option<Track>; 2]) -> Vec<u8> {
     let known = || (1..).zip(tracks).filter_map(|(id, track)| Some((id, track.as_ref()?)));
     let movie = [
@@ -61,7 +61,7 @@ fn trak(id: u32, track: &Track) -> Vec<u8> {
     boxed(b"trak", &[full(b"tkhd", 7, &about.concat()), boxed(b"mdia", &media.concat())].concat())
 }
 
-/// What a track's samples are.
+/// The description of a track's samples.
 fn entry(track: &Track) -> Vec<u8> {
     let begin = [0, 0, 0, 0, 0, 0, 0, 1].as_slice();
     let (name, inner) = match track.encoding {
@@ -94,18 +94,18 @@ fn entry(track: &Track) -> Vec<u8> {
     boxed(name, &body.concat())
 }
 
-/// What a decoder of AAC must know (ISO/IEC 14496-1, section 7.2.6).
+/// The parameters that a decoder of AAC needs (ISO/IEC 14496-1, section 7.2.6).
 fn descriptors(private: &[u8]) -> Vec<u8> {
     let part = |tag: u8, body: &[u8]| [&[tag, body.len() as u8], body].concat();
     let decoder = [&[0x40, 0x15], zeros(11), &part(5, private)].concat();
     part(3, &[&[0, 0, 0], part(4, &decoder).as_slice(), &part(6, &[2])].concat())
 }
 
-/// A fragment of these samples, the how-many-th it is.
+/// A fragment of these samples, with its sequence number.
 pub(super) fn fragment(number: u32, samples: &[Sample]) -> Vec<u8> {
     let of = |track| samples.iter().filter(move |sample| sample.track == track);
     let data = [0, 1].map(|track| of(track).flat_map(|s| &s.bytes).copied().collect::<Vec<_>>());
-    // Where data begins depends on the length of what says it.
+    // The offset of the data depends on the length of the box that states it.
     let mut moof = Vec::new();
     for _ in 0..2 {
         let mut parts = full(b"mfhd", 0, &number.to_be_bytes());
@@ -131,7 +131,7 @@ fn traf(id: u32, begins: u32, samples: &[&Sample]) -> Vec<u8> {
         let at = ticks(sample.decode);
         lasts =
             samples.get(n + 1).map_or(lasts, |next| ticks(next.decode).saturating_sub(at) as u32);
-        // Depends on others, or on none.
+        // Whether it depends on other samples.
         let flags = if sample.key { 0x0200_0000 } else { 0x0101_0000 };
         let offset = ticks(sample.present).saturating_sub(at) as u32;
         run.extend(

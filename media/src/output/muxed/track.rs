@@ -1,4 +1,4 @@
-//! What containers take: tracks, and samples as GStreamer's parsers give them.
+//! The input of containers: tracks, and samples as GStreamer's parsers deliver them.
 
 use gstreamer as gst;
 use selvedge_units::Duration;
@@ -12,7 +12,7 @@ use crate::source::elements::{make, wiring};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Track {
     pub(super) encoding: Encoding,
-    /// What a decoder must know before the first sample.
+    /// The data that a decoder needs before the first sample.
     pub(super) private: Vec<u8>,
     pub(super) width: u16,
     pub(super) height: u16,
@@ -50,7 +50,7 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// For units such as this one.
+    /// For units like this one.
     pub(super) fn new(unit: &Unit) -> Result<Self, SourceError> {
         const STREAM: &str = "stream-format=byte-stream,alignment=au";
         let (factory, given, wanted) = match unit.kind {
@@ -81,7 +81,7 @@ impl Parser {
         Ok(Self { track: unit.track, element })
     }
 
-    /// The samples that are whole with this unit.
+    /// The samples that are complete with this unit.
     pub(super) fn push(&self, unit: Unit) -> Vec<Sample> {
         let mut buffer = gst::Buffer::from_mut_slice(unit.bytes);
         if let Some(buffer) = buffer.get_mut() {
@@ -111,7 +111,7 @@ impl Parser {
         buffers.into_iter().filter_map(sample).collect()
     }
 
-    /// What its samples are; `None` before the first.
+    /// The description of its samples; `None` before the first.
     pub(super) fn track(&self) -> Option<Track> {
         let caps = self.element.caps()?;
         let said = caps.structure(0)?;

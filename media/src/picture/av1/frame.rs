@@ -4,7 +4,7 @@ use super::super::bits::Bits;
 use super::Layer;
 use super::sequence::Sequence;
 
-/// What a frame header says that matters to others.
+/// The fields of a frame header that matter to other frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Header {
     /// The frame of a slot is shown.
@@ -21,7 +21,7 @@ pub(super) struct Frame {
     pub(super) order: u32,
     /// Slots that it writes.
     pub(super) refreshed: u32,
-    /// What the encoder expects in each slot, where it says so.
+    /// The frame that the encoder expects in each slot, where it states one.
     pub(super) orders: [Option<u32>; 8],
     /// Slots that it predicts from; `None` for an intra frame.
     pub(super) from: Option<[usize; 7]>,
@@ -103,7 +103,7 @@ pub(super) fn header(
     Some(Header::Coded(frame))
 }
 
-/// Reads over `buffer_removal_time` of the operating points that the frame is in.
+/// Skips `buffer_removal_time` of the operating points that the frame is in.
 fn removal_times(bits: &mut Bits<'_>, sequence: &Sequence, layer: Layer) -> Option<()> {
     let Some(model) = sequence.decoder_model else { return Some(()) };
     if !bits.flag()? {
@@ -190,7 +190,7 @@ mod tests {
         let behind = [-1, -2, -3, -4, -5, -6, -7, -8];
         assert_eq!(implied(0, 3, behind), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(implied(5, 5, behind), [5, 0, 1, 5, 2, 3, 4]);
-        // Where none is left, the earliest of all.
+        // Where none is left, the earliest of all is used.
         assert_eq!(implied(0, 1, [9, -9, 9, 8, 7, 6, 5, 4]), [0, 1, 1, 1, 7, 6, 2]);
         assert_eq!([distance(1, 15, 4), distance(15, 1, 4), distance(8, 0, 4)], [2, -2, -8]);
     }

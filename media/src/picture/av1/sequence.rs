@@ -1,8 +1,9 @@
-//! The sequence header of AV1 (sections 5.5 and 5.6), as far as frame headers are read by it.
+//! The sequence header of AV1 (sections 5.5 and 5.6), as far as frame headers depend on it.
 
 use super::super::bits::Bits;
 
-/// What frame headers depend on. Widths are of fields, in bits; 0 where a field is absent.
+/// The parameters that frame headers depend on. Widths are of fields, in bits; 0 where a field is
+/// absent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     pub(super) is_reduced_still: bool,
@@ -16,7 +17,7 @@ pub(super) struct Sequence {
     pub(super) order_hint_width: u32,
 }
 
-/// Whether a tool is used in all frames, or each says.
+/// Whether a tool is used in all frames or in none, or each frame states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choice {
     Always(bool),
@@ -25,7 +26,7 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// What a frame does, from its own header where that says.
+    /// The choice for a frame, from its own header if the header states it.
     pub(super) fn of_frame(self, bits: &mut Bits<'_>) -> Option<bool> {
         match self {
             Self::Always(used) => Some(used),
@@ -103,7 +104,7 @@ impl Sequence {
         // 32 at most.
         for _ in 0..=bits.number(5)? {
             let layers = bits.number(12)?;
-            // The tier stands behind levels above 7.
+            // The tier follows levels above 7.
             if bits.number(5)? > 7 {
                 bits.skip(1)?;
             }

@@ -1,7 +1,7 @@
-//! What an H.264 decoder keeps for reference, and the lists that it makes of that (ITU-T Rec. H.264,
+//! The reference memory of an H.264 decoder, and the lists that it builds from it (ITU-T Rec. H.264,
 //! sections 8.2.4 and 8.2.5), for frames.
 //!
-//! Slice headers come from the reference reader; it asks for lists of what is held. Pure.
+//! Slice headers come from the reference reader, which requests lists of held pictures. Pure.
 
 use h264_reader::nal::slice::{
     MemoryManagementControlOperation as Operation, ModificationOfPicNums as Change,
@@ -18,7 +18,7 @@ pub(super) struct Held {
     pub(super) frame_num: u32,
     /// Its long-term index, if it has one.
     pub(super) long_term: Option<u32>,
-    /// Whether it came: others only fill the gap where some are missing.
+    /// Whether it arrived: others only fill the gap where some are missing.
     pub(super) came: bool,
 }
 
@@ -27,16 +27,16 @@ impl Held {
         Self { number, order, frame_num, long_term: None, came: true }
     }
 
-    /// How far it lies before the picture of this number; beyond all for one that never came.
+    /// How far it lies before the picture of this number; beyond all for one that never arrived.
     pub(super) fn distance(&self, number: u64) -> u32 {
         if self.came { u32::try_from(number - self.number).unwrap_or(u32::MAX) } else { u32::MAX }
     }
 }
 
-/// What frame numbers mean for the picture at hand.
+/// The meaning of frame numbers for the current picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
-    /// `frame_num`, and the number at which it begins again.
+    /// `frame_num`, and the number at which it wraps.
     current: u32,
     range: u32,
     /// Pictures that may be held.
@@ -62,7 +62,7 @@ impl Numbers {
 /// Frames that a decoder keeps at most (section A.3.1), both fields of each counted.
 const MOST: usize = 32;
 
-/// All that is held, in the order in which it came.
+/// All held pictures, in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     held: Vec<Held>,
@@ -79,12 +79,12 @@ impl Memory {
         self.last_frame_num = None;
     }
 
-    /// Puts what stands for missing pictures where frame numbers leave a gap (section 8.2.5.2). Nothing
-    /// refers to them where gaps are allowed.
+    /// Inserts stand-ins for missing pictures where frame numbers leave a gap (section 8.2.5.2).
+    /// Nothing refers to them where gaps are allowed.
     pub(super) fn fill_gap(&mut self, numbers: Numbers, before: u64, allowed: bool) {
         let Some(last) = self.last_frame_num else { return };
         let step = numbers.current.wrapping_sub(last) & (numbers.range - 1);
-        // More than can be held push out all that is.
+        // More than can be held push out all held pictures.
         let missing = step.saturating_sub(1).min(numbers.most as u32);
         for back in (1..=missing).rev() {
             let frame_num = numbers.current.wrapping_sub(back) & (numbers.range - 1);
@@ -98,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// The first list of a P slice before changes: the latest first, long-term ones behind.
+    /// The initial list of a P slice: the latest first, long-term ones last.
     pub(super) fn before(&self, numbers: Numbers) -> Vec<Held> {
         let mut short = self.short().collect::<Vec<_>>();
         short.sort_by_key(|held| -numbers.of_held(held));
@@ -106,8 +106,8 @@ impl Memory {
         short
     }
 
-    /// Both lists of a B slice before changes, by display order: those before it from the nearest on,
-    /// then those behind it; and the other way round.
+    /// Both initial lists of a B slice, by display order: first those before it from the nearest on,
+    /// then those after it; and the other way round.
     pub(super) fn around(&self, order: i64) -> [Vec<Held>; 2] {
         let (mut before, mut behind): (Vec<_>, Vec<_>) =
             self.short().partition(|held| held.order <= order);
@@ -149,7 +149,7 @@ impl Memory {
                 }
                 Change::SubtractViewIdx(_) | Change::AddViewIdx(_) => None,
             };
-            // One that is not there was lost before it came here.
+            // A missing one was lost before it came here.
             let named = found.unwrap_or(Held { came: false, ..Held::new(0, u32::MAX, i64::MIN) });
             list.insert(at.min(list.len()), named);
             let mut place = 0;
@@ -162,7 +162,7 @@ impl Memory {
         list
     }
 
-    /// The short-term picture of this number, taken into the range of frame numbers.
+    /// The short-term picture of this number, which is first wrapped into the range of frame numbers.
     fn numbered(&self, number: i64, numbers: Numbers) -> Option<Held> {
         self.short()
             .find(|held| numbers.of_held(held).rem_euclid(i64::from(numbers.range)) == number)
@@ -205,8 +205,8 @@ impl Memory {
         self.hold(held);
     }
 
-    /// Does what a reference picture's header says (section 8.2.5.4), and holds the picture. Whether
-    /// all begins again behind it.
+    /// Executes the commands of a reference picture's header (section 8.2.5.4), and holds the picture.
+    /// Returns whether all counting restarts after it.
     pub(super) fn manage(
         &mut self,
         operations: &[Operation],

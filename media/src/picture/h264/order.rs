@@ -1,12 +1,12 @@
 //! The picture order count of an H.264 frame (ITU-T Rec. H.264, section 8.2.1): which pictures lie
-//! before it and which behind it when they are shown.
+//! before it and which after it when they are shown.
 //!
 //! Slice headers come from the reference reader, in decoding order. Pure.
 
 use h264_reader::nal::slice::{FieldPic, PicOrderCountLsb, SliceHeader};
 use h264_reader::nal::sps::{PicOrderCntType, SeqParameterSet};
 
-/// What has to be known of the pictures before.
+/// The state from earlier pictures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PictureOrder {
     /// The higher part and the lower part of the last reference picture's count.
@@ -54,7 +54,7 @@ impl PictureOrder {
         }
     }
 
-    /// All counts begin again after this picture.
+    /// All counts restart after this picture.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

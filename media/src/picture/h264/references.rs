@@ -1,9 +1,9 @@
 //! Which pictures an H.264 picture may refer to (ITU-T Rec. H.264, sections 8.2.1, 8.2.4 and 8.2.5):
-//! all in the active parts of its slices' reference lists, after the decoder's memory has been kept
-//! as the slice headers before say.
+//! all in the active parts of its slices' reference lists, with the decoder's memory managed as the
+//! earlier slice headers command.
 //!
-//! Access units come from the framing in decoding order; what they refer to goes with the frame.
-//! A field refers to all that is in memory: its lists are not followed. Pure.
+//! Access units come from the framing in decoding order; their references go with the frame. A field
+//! counts as referring to everything in memory: its lists are not followed. Pure.
 
 use h264_reader::Context;
 use h264_reader::nal::pps::PicParameterSet;
@@ -41,8 +41,8 @@ struct Slice<'a> {
 }
 
 impl H264Reader {
-    /// The references of the next access unit, in byte-stream format, by how many units back they
-    /// are; `None` if its headers can't be read. To be called for every unit that becomes a frame.
+    /// The references of the next access unit, in byte-stream format, by how many units back they are;
+    /// `None` if its headers can't be read. Must be called for every unit that becomes a frame.
     fn references(&mut self, unit: &[u8]) -> Option<References> {
         let number = self.next;
         self.next += 1;
@@ -101,7 +101,7 @@ impl PictureReader for H264Reader {
     }
 }
 
-/// A picture begins with this slice: places it in time, and makes the memory ready for it.
+/// A picture begins with this slice: places it in time, and prepares the memory for it.
 fn begin(memory: &mut Memory, order: &mut PictureOrder, slice: &Slice<'_>, number: u64) -> Held {
     let Slice { nal, header, sps, .. } = slice;
     if header.idr_pic_id.is_some() {
@@ -150,13 +150,13 @@ fn active(memory: &Memory, slice: &Slice<'_>, current: &Held) -> Vec<u32> {
         }
         _ => return Vec::new(),
     };
-    // Nothing to refer to: the stream was joined in the middle.
+    // Nothing to refer to: the receiver joined in the middle of the stream.
     let joined = lists.iter().all(Vec::is_empty).then_some(u32::MAX);
     lists.iter().flatten().map(distance).chain(joined).collect()
 }
 
-/// The picture that began with this slice is in memory from now on, if it is to be. Whether all that
-/// counts pictures begins again behind it.
+/// Puts the picture that began with this slice into memory, if it belongs there. Returns whether all
+/// counting of pictures restarts after it.
 fn end(memory: &mut Memory, slice: &Slice<'_>, current: Held) -> bool {
     let Slice { header, sps, .. } = slice;
     let numbers = Numbers::of(sps, header.frame_num);
@@ -168,7 +168,7 @@ fn end(memory: &mut Memory, slice: &Slice<'_>, current: Held) -> bool {
         Some(DecRefPicMarking::Adaptive(operations)) if header.field_pic == FieldPic::Frame => {
             return memory.manage(operations, current, numbers);
         }
-        // Which field an operation is about is not followed.
+        // Which field an operation applies to is not followed.
         Some(_) => memory.slide_and_hold(current, numbers),
     }
     false

@@ -1,5 +1,5 @@
-//! Parameter sets of H.265 (ITU-T Rec. H.265, sections 7.3.2.2, 7.3.2.3 and 7.3.7), as far as slice headers
-//! are read by them.
+//! Parameter sets of H.265 (ITU-T Rec. H.265, sections 7.3.2.2, 7.3.2.3 and 7.3.7), as far as slice
+//! headers depend on them.
 
 use super::super::bits::Bits;
 use super::KEPT_MAX;
@@ -20,7 +20,7 @@ pub(super) struct Sequence {
     /// Bits of the lower part of the picture order count.
     pub(super) order_width: u32,
     pub(super) short_term: Vec<ShortTerm>,
-    /// Lower parts of counts, and whether the picture at hand may refer to that picture.
+    /// Lower parts of counts, and whether the current picture may refer to that picture.
     pub(super) long_term: Option<Vec<(u32, bool)>>,
     pub(super) has_temporal_vectors: bool,
     pub(super) has_adaptive_offset: bool,
@@ -39,8 +39,8 @@ pub(super) struct Pictures {
     pub(super) modifies_lists: bool,
 }
 
-/// Which pictures are kept beside the one at hand: differences of their counts to its own, and whether
-/// it may refer to them; those before it from the nearest on, then those behind it.
+/// Which pictures are kept beside the current one: differences of their counts to its own, and whether
+/// it may refer to them; those before it from the nearest on, then those after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShortTerm {
     pub(super) before: Vec<(i32, bool)>,
@@ -188,7 +188,7 @@ impl Pictures {
 }
 
 impl ShortTerm {
-    /// Reads the set that stands behind `others`; the one of a slice may go back to any of them.
+    /// Reads the set that follows `others`; the set of a slice may be predicted from any of them.
     pub(super) fn read(bits: &mut Bits<'_>, others: &[Self], of_slice: bool) -> Option<Self> {
         let set = if !others.is_empty() && bits.flag()? {
             let back = if of_slice { bits.golomb()? as usize } else { 0 };
@@ -207,7 +207,7 @@ impl ShortTerm {
         (set.before.len() + set.behind.len() <= KEPT_MAX).then_some(set)
     }
 
-    /// One that is another's, seen from a picture that lies elsewhere (section 7.4.8).
+    /// A set predicted from another, shifted to the position of this picture (section 7.4.8).
     fn predicted(bits: &mut Bits<'_>, other: &Self) -> Option<Self> {
         let is_negative = bits.flag()?;
         let by = i32::try_from(bits.golomb().filter(|by| *by < 1 << 15)?).ok()? + 1;

@@ -6,7 +6,7 @@ use super::super::bits::{Bits, width_of};
 use super::sets::{Pictures, Sequence, ShortTerm};
 use super::{Nal, NalType};
 
-/// What a slice says of references.
+/// A slice's information about references.
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     pub(super) kind: Kind,
@@ -18,7 +18,7 @@ pub(super) struct Slice {
     pub(super) lists: [List; 2],
 }
 
-/// A picture that is kept for long.
+/// A long-term picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongTerm {
     /// The lower part of its count.
@@ -28,7 +28,7 @@ pub(super) struct LongTerm {
     pub(super) is_used: bool,
 }
 
-/// The active part of a list: so many from its beginning on, or these.
+/// The active part of a list: this number of entries from its beginning, or these entries.
 #[derive(Clone, Debug)]
 pub(super) enum List {
     First(usize),
@@ -72,7 +72,7 @@ impl Sets {
         Some((pictures, sequence))
     }
 
-    /// Reads a slice; its header and its sequence, or nothing for a dependent one, which goes on with
+    /// Reads a slice; its header and its sequence, or nothing for a dependent slice, which continues
     /// the header before it.
     pub(super) fn slice(&self, nal: &Nal<'_>) -> Option<Option<(Slice, &Sequence)>> {
         let bytes = nal.payload();
@@ -193,7 +193,7 @@ fn long_term(
         } else {
             (bits.number(order_width)?, bits.flag()?)
         };
-        // The ranges add up, for those of the set and for the others.
+        // The ranges add up, separately for those of the set and for the others.
         if at == 0 || at == from_set {
             ranges = 0;
         }

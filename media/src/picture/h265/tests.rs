@@ -1,8 +1,8 @@
-//! What x265 does not write: long-term references and changed lists.
+//! Features that x265 does not write: long-term references and changed lists.
 
 use super::*;
 
-/// Bits, put together as the format has them.
+/// Bits, assembled in the order of the format.
 #[derive(Default)]
 struct Writer(Vec<bool>);
 
@@ -78,7 +78,7 @@ fn long_term_references_and_changed_lists_are_followed() {
     assert_eq!(refs(&slice(3, &[0], |writer| writer.number(3, 0b011))), to(&[3]));
     let both = |writer: Writer| writer.number(1, 1).golomb(&[1]).number(1, 0);
     assert_eq!(refs(&slice(4, &[0], both)), to(&[1, 4]));
-    // What has not been kept is gone.
+    // A picture that has not been kept is gone.
     assert_eq!(refs(&slice(5, &[], default)), to(&[1]));
     assert_eq!(refs(&slice(6, &[0], both)).map(References::is_known), Some(false));
     assert_eq!(refs(&idr()), to(&[]));
