@@ -34,7 +34,7 @@ pub(crate) enum KeyCommand {
     Pair {
         /// The file
         file: PathBuf,
-        /// How the peer is called
+        /// The peer's name
         name: String,
         /// Its public key: 64 hexadecimal digits
         #[arg(required_unless_present = "remove", conflicts_with = "remove")]

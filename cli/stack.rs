@@ -20,7 +20,7 @@ use crate::identity::IdentityArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StackCommand {
-    /// Say whether a line is a stack, and what it carries
+    /// Check whether a line is a stack, and show what it carries
     #[command(after_help = "Example:\n  selvedge stack check \"ui | reliable | frag(1400) | net\"")]
     Check {
         /// Modules from the application down, with a stroke between
@@ -112,12 +112,12 @@ pub(crate) struct ListenArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Who listens
+    /// The address of the listener
     peer: SocketAddr,
     /// The stack's line
     #[arg(long, default_value = "ui | reliable | frag(1400) | net")]
     stack: String,
-    /// A message each such time
+    /// The time between two messages
     #[arg(long, default_value = "1 ms")]
     every: Duration,
     /// The least time between two messages of the contract (default: as --every)
@@ -140,16 +140,16 @@ pub(crate) struct SendArgs {
     firm: bool,
     #[command(flatten)]
     end: EndArgs,
-    /// After so long send otherwise than agreed
+    /// Change the traffic after this time, whatever was agreed
     #[arg(long, value_name = "TIME")]
     then_after: Option<Duration>,
-    /// From then on a message each such time
+    /// The time between two messages from then on
     #[arg(long, value_name = "TIME", requires = "then_after")]
     then_every: Option<Duration>,
-    /// and of this size
+    /// The size of messages from then on
     #[arg(long, value_name = "SIZE", requires = "then_after")]
     then_size: Option<Bytes>,
-    /// but agree on it with the other end first, and go on as before if either refuses
+    /// Agree on the change with the other end first; go on as before if either end refuses
     #[arg(long, requires = "then_after")]
     then_agreed: bool,
     /// How long to send

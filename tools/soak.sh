@@ -32,7 +32,7 @@ cameras() {
 kills() {
   cargo build --quiet --locked --workspace --all-features --bins --example fake_node &&
     SOAK_KILLS=$kills cargo test --locked --workspace --all-features --test kills -- \
-    --ignored --nocapture a_thousand_times
+    --ignored --nocapture --test-threads=1 a_thousand_times
 }
 
 cells() {

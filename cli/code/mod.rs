@@ -72,7 +72,7 @@ pub(crate) struct RunArgs {
     /// Where it is to run
     #[arg(long, value_enum, default_value_t = Target::Process)]
     target: Target,
-    /// What each call may use up, in operations inside of loops
+    /// The budget of each call, in operations inside loops
     #[arg(long, default_value_t = FUEL_DEFAULT, value_parser = clap::value_parser!(u64).range(0..=FUEL_MAX))]
     fuel: u64,
 }

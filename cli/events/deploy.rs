@@ -36,7 +36,7 @@ pub(crate) struct DeployArgs {
     /// Remove what is deployed under this name
     #[arg(long, value_name = "NAME")]
     remove: Option<String>,
-    /// Prove the right by this file's content, which the target has, too
+    /// Authorize with this file's content, which the target must have, too
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     #[command(flatten)]

@@ -41,19 +41,19 @@ pub(crate) struct PubArgs {
     /// So many events a second (default: as lines come; with --event, one)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     rate: Option<u32>,
-    /// End after so many events
+    /// End after this number of events
     #[arg(long)]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after this number of seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// How long after being sent events are of use
+    /// How long an event is of use after it was sent
     #[arg(long, value_name = "TIME", value_parser = participant::span)]
     deadline: Option<Duration>,
     /// Keep events until each member has taken them
     #[arg(long)]
     reliable: bool,
-    /// Wait for so many hosts that want events before the first is sent
+    /// Wait for this number of subscribed hosts before the first event is sent
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=128))]
     members: u16,
     /// How long to wait for them

@@ -90,13 +90,13 @@ pub(crate) struct WatchArgs {
     /// Besides, send each event's value to a process as a real-time signal
     #[arg(long, value_name = "SIGNAL:PID", value_parser = signal)]
     signal: Option<(i32, u32)>,
-    /// Events carry the wish that the scheduler prefers their process
+    /// Mark events so that the scheduler prefers their process
     #[arg(long)]
     prefer: bool,
-    /// Stop after so many events
+    /// Stop after this number of events
     #[arg(long)]
     count: Option<u64>,
-    /// Stop after so many seconds
+    /// Stop after this number of seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// Print each event as a line of JSON

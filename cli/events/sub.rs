@@ -37,13 +37,13 @@ pub(crate) struct SubArgs {
     /// How many events may wait to be printed
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4096))]
     bound: u16,
-    /// What happens when so many wait
+    /// What happens when that many wait
     #[arg(long, value_enum, default_value_t = Full::DropOldest)]
     full: Full,
-    /// End after so many events
+    /// End after this number of events
     #[arg(long)]
     count: Option<u64>,
-    /// End after so many seconds; without --format, with status 2 if nobody opened the channel by then
+    /// End after this number of seconds; without --format, with status 2 if nobody opened the channel by then
     #[arg(long)]
     seconds: Option<u64>,
     /// Print what happens to members, too, as {"notice": ...}

@@ -19,7 +19,7 @@ pub(crate) struct TuneArgs {
     /// How long something must be wrong before it is acted upon, at most an hour
     #[arg(long, value_name = "TIME")]
     activation: Option<Duration>,
-    /// What decisions look for: short delays, or room for more
+    /// The aim of decisions: short delays, or room for more connections
     #[arg(long, value_name = "delay|bandwidth")]
     goal: Option<String>,
     /// How much is monitored: how often and how large messages are, or their delays as well

@@ -106,15 +106,15 @@ impl HttpError {
 /// Where a node is, and as whom to ask it.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NodeAddress {
-    /// Where the node is, as its file says under `listen`; TLS is spoken unless that is on this machine,
-    /// or as http:// or https:// before it says
+    /// The node's address: `listen` of its file. Other machines are spoken to by TLS, unless the address
+    /// begins with http://
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
     pub(crate) address: String,
     /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
     #[arg(long)]
     token: Option<String>,
-    /// By what to know a node that speaks TLS: what it prints as its certificate. Nodes that this user
-    /// runs on this machine are known without
+    /// The fingerprint of the certificate of a node that speaks TLS, which the node prints at its start.
+    /// Nodes that this user runs on this machine need none
     #[arg(long, value_name = "SHA-256")]
     fingerprint: Option<Fingerprint>,
 }

@@ -15,7 +15,7 @@ const CELLS_MAX: u64 = 50_000_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenArgs {
-    /// What all random choices are made from
+    /// The seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many streams (default: as the seed has it)
@@ -27,7 +27,7 @@ pub(crate) struct GenArgs {
     /// The order in which streams are served (default: as the seed has it)
     #[arg(long)]
     discipline: Option<String>,
-    /// What the trace is to show
+    /// The kind of load in the trace
     #[arg(long, default_value = "random")]
     kind: String,
     /// Weights from 1 to this, of streams and of nodes asked for; quanta in bytes under drr

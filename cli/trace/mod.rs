@@ -14,7 +14,7 @@ pub(crate) enum TraceCommand {
                       selvedge trace replay trace.json --discipline edf\n  \
                       selvedge trace replay trace.json --engine coprocessor")]
     Replay(replay::ReplayArgs),
-    /// Say whether the streams of a trace fit, which one does not, and what would
+    /// Show whether the streams of a trace fit, which one does not, and what would fit
     #[command(after_help = "Exit status: 1 if they do not fit.\n\nExample:\n  \
                             selvedge trace admit vectors/01-dwcs-backlogged.json\n  \
                             selvedge trace admit trace.json --discipline edf --json")]

@@ -87,9 +87,9 @@ pub(super) struct Capacity {
     pub(super) from: Instant,
     /// How long before its deadline a frame should be finished.
     pub(super) guard: Duration,
-    /// By how much the offered rate exceeds the link's; and by how many bytes in the next seconds,
-    /// at most what waits.
+    /// By how much the offered rate exceeds the link's.
     pub(super) excess: Bitrate,
+    /// By how many bytes it will in the next seconds: at most the backlog and a tenth more.
     pub(super) coming: Bytes,
 }
 

@@ -1,6 +1,6 @@
 //! The messages between a node and the process of a source: from one end of their socket to the other.
 //!
-//! The process receives lines of JSON: a [`Request`], then an [`Attempt`] each time the source is to be
+//! The process receives lines of JSON: a [`Request`], then an [`Order`] each time the source is to be
 //! opened. It sends messages: two lengths of 32 bits, a [`Report`] in JSON, and the bytes that belong
 //! to it. Those of a frame are its packets, each after its length in 16 bits, followed by its access
 //! unit. No message is trusted.
