@@ -32,7 +32,7 @@ pub(crate) fn span(size: Bytes, weight: u32) -> Tag {
     work(size) / u128::from(weight.max(1))
 }
 
-/// `start` and `span` later, at most [`LAST`].
+/// The tag `span` after `start`, at most [`LAST`].
 pub(crate) fn after(start: Tag, span: Tag) -> Tag {
     start.saturating_add(span).min(LAST)
 }

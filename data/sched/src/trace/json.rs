@@ -1,7 +1,7 @@
-//! JSON values that know where in the text they stand, so that every message names its line.
+//! JSON values with their position in the text, so that every message names its line.
 //!
-//! serde_json cuts the text into raw values, which borrow from it: a value's line is that of its
-//! first byte. Nothing here knows what a trace is.
+//! serde_json cuts the text into raw values, which borrow from it: a value's line is that of its first byte.
+//! This file knows nothing of traces.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -196,7 +196,7 @@ impl<'a> Object<'a, '_> {
     }
 }
 
-/// Collects an object's fields without losing their order or those that stand twice.
+/// Collects an object's fields, keeping their order and repeated fields.
 struct FieldsVisitor;
 
 impl<'a> Visitor<'a> for FieldsVisitor {

@@ -49,7 +49,7 @@ impl Trace {
     /// missed.
     ///
     /// # Errors
-    /// [`TraceError`] for whatever makes no sense, the first in the order of checking.
+    /// [`TraceError`] for the first fault, in the order of checking.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TraceError> {
         let source = Source { file: file_name, text };
         let top = source.value()?.object(&TRACE, TRACE_TEXT)?;
