@@ -69,7 +69,7 @@ pub enum Decision {
     Idle,
 }
 
-/// The fate of a head; see [`Scheduler::pass`](crate::Scheduler::pass).
+/// The fate of a head; see [`Scheduler::dequeue_or_expire`](crate::Scheduler::dequeue_or_expire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The frame's stream.

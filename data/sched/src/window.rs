@@ -57,7 +57,7 @@ impl Progress {
         if !self.declared.is_some() {
             return true;
         }
-        // Without branches: who misses is as hard to tell as who is served.
+        // Without branches: a miss is as hard to predict as a service.
         let Window { lose, of } = self.current;
         let violation = lose == 0;
         self.current.lose = lose.saturating_sub(1);
@@ -66,13 +66,13 @@ impl Progress {
         violation
     }
 
-    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches,
-    /// and `missed` is needed last: what comes of either is reckoned while it is being found out.
+    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches, and `missed`
+    /// is needed last: both results are computed while it is being determined.
     #[inline(always)]
     pub(crate) fn apply_rules(&mut self, missed: bool) -> bool {
         let Window { lose, of } = self.current;
         let none = lose == 0;
-        // But for a violation `y'` goes down under both rules. Where there is no window it stays 0.
+        // Except for a violation `y'` decreases under both rules. Where there is no window it stays 0.
         let down = of.saturating_sub(1);
         let grown = of.saturating_add(u16::from(self.declared.is_some()));
         let spent = down == 0;
