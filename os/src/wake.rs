@@ -37,7 +37,7 @@ pub struct Sleeper {
 /// Why a wait returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The instant came.
+    /// The instant has come.
     TimedOut,
     /// A waker called.
     Notified,

@@ -3,7 +3,7 @@
 //! A source is parsed and checked against its host's declarations - the formats of a channel's records,
 //! constants, a few functions - and becomes a typed form. Its uses are:
 //!
-//! - an evaluator that walks it ([`walk`]), which defines the language;
+//! - an evaluator that walks it ([`interpret`]), which defines the language;
 //! - byte code for the kernel ([`ebpf`]), generated here, with no compiler on the machine;
 //! - machine code for the process (`native`, a feature), by Cranelift, with guards.
 //!

@@ -3,7 +3,7 @@
 //! | byte | what |
 //! |---|---|
 //! | 0 | the budget, set by the host |
-//! | 8 | what is left of it, set by a handler with loops |
+//! | 8 | the rest of it, set by a handler with loops |
 //! | 16 | the result |
 //! | 24 | the fault: 0 none, 1 out of fuel, 2 out of bounds; set by the handler |
 //! | 28 | where it happened: a byte of the source |

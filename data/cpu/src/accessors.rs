@@ -68,7 +68,7 @@ impl Processor {
         admission::rest_period(service, &self.needs.least, self.config.unit)
     }
 
-    /// The task server's id, if there is one; its [`Counts`] are of use.
+    /// The task server's id, if there is one, for its [`Counts`].
     #[must_use]
     pub const fn task_server(&self) -> Option<TaskId> {
         self.server

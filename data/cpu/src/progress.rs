@@ -2,7 +2,7 @@
 //!
 //! Periods follow the arrival rule of DWCS, `max(previous deadline, arrival) + T`: a task that wakes after
 //! its last period ended begins one at that instant. The unused service time of a sleeping task stays valid
-//! until the period ends, unless so much is left that it would delay the other tasks. Then the task gets a
+//! until the period ends, unless enough is left that it would delay the other tasks. Then the task gets a
 //! full period from its wake-up (the wake-up rule of the constant bandwidth server, Abeni and Buttazzo, RTSS
 //! 1998). So tasks that sleep at will can't take time that admission promised to others.
 

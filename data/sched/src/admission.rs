@@ -15,7 +15,7 @@
 //! | `wfq` | no miss | C/g + longest frame | Parekh and Gallager, 1993 |
 //! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
 //! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
-//! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, say why |
+//! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, state why |
 //! | `mixed` | no miss | `edf` and `priority` with the other classes' frames, `sfq` on what they leave | those of the three |
 //!
 //! The papers claim more for `dwcs` and `vds`: equal periods of any length, and for `vds` unequal ones.
@@ -49,7 +49,7 @@ pub use share::{Ratio, Share};
 pub use text::{Clock, Explanation};
 
 selvedge_units::named! {
-    /// A discipline that there is a test for.
+    /// A discipline with a test.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Policy {
         /// Earliest deadline, then window.

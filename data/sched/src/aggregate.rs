@@ -82,7 +82,7 @@ pub struct Removed {
     /// Its counters; frames that still waited, its head included, count as dropped.
     pub tally: StreamletCounts,
     /// Whether its frame is the stream's head: the caller must then take it back from the scheduler
-    /// ([`Scheduler::forfeit`](crate::Scheduler::forfeit)). The aggregate no longer has a head.
+    /// ([`Scheduler::drop_head`](crate::Scheduler::drop_head)). The aggregate no longer has a head.
     pub was_head: bool,
 }
 

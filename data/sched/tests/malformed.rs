@@ -1,4 +1,4 @@
-//! Malformed traces: the line, the field, what is wrong and what to write; and no output.
+//! Malformed traces: the line, the field, the fault and the remedy; and no output.
 
 use proptest::prelude::*;
 use selvedge_data_sched::Discipline;

@@ -29,7 +29,7 @@ pub enum Lack {
          CAP_SYS_NICE{or_else}; in a control group with cpu.rt_runtime_us of 0 give it some"
     )]
     NotPermitted {
-        /// What is refused.
+        /// The refused right.
         what: &'static str,
         /// The alternative.
         or_else: &'static str,

@@ -13,9 +13,9 @@
 //! | 136 | u64 `low`: before it all is, or is being, overwritten | writer |
 //! | 144 | u64: 1 once the writer is gone | writer |
 //! | 256 | u64 `head`: where the next message to be read begins | reader |
-//! | 264 | u64: messages that the reader never got | reader |
+//! | 264 | u64: messages that the reader missed | reader |
 //! | 272 | u64: 1 once the reader is gone | reader |
-//! | 384 | u32: the reader's [`Bell`]: 0 awake, 1 asleep, 2 called | both |
+//! | 384 | u32: the reader's [`Bell`]: 0 awake, 1 sleeping, 2 notified | both |
 //! | 512 | the data | writer |
 //!
 //! A message takes, from a multiple of 8 on: u32 its length; u32 its number, modulo 2^32; u64 a tag (a

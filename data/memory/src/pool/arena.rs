@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0 | `tail`: position behind the last committed record | writer |
 //! | 128 | `head`: position of the oldest record that is not freed | reader |
-//! | 256 | the bytes; the byte at position `p` is byte `p mod capacity` | as the counters say |
+//! | 256 | the bytes; the byte at position `p` is byte `p mod capacity` | as the counters state |
 
 use core::alloc::Layout;
 use core::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! The Noise patterns, by `snow`, and how an end authenticates itself.
 //!
-//! | an end has | pattern | what it gives |
+//! | an end has | pattern | its guarantee |
 //! |---|---|---|
 //! | nothing | `NNpsk0`, with zeros for the secret | damaged hellos are noticed; an attacker who changes packets is not |
 //! | a secret | `NNpsk0` | the other end has the secret, too; ends that share it can pose as each other |

@@ -20,7 +20,7 @@ pub struct SetIndex(pub u8);
 pub enum SetError {
     /// There are [`SETS_MAX`] already.
     TooMany,
-    /// A weight of 0 is no share.
+    /// A weight of 0 gives no share.
     Weightless,
     /// With this weight the least common multiple of all is above [`MEASURE_MAX`], and shares
     /// could not be kept exactly.

@@ -1,5 +1,5 @@
 //! `mixed`: streams of three classes in one scheduler, as ShareStreams promises (section 4.3):
-//! deadlines first, then priorities, then fair shares of what is left.
+//! deadlines first, then priorities, then fair shares of the rest.
 //!
 //! Among streams of class `edf` the earliest deadline goes first, among class `priority` the highest
 //! priority. Those of class `fair` share by weight under `sfq`, whose bound holds on a link of any rate, and

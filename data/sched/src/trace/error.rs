@@ -19,7 +19,7 @@ pub struct TraceError {
     pub line: usize,
     /// The field, as in `streams[0].window`; empty if the text is not JSON at all.
     pub field: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: Box<Fault>,
 }
 
@@ -31,7 +31,7 @@ impl core::fmt::Display for FieldPrefix<'_> {
     }
 }
 
-/// What is wrong with a field. Texts of the trace are shortened to 40 characters.
+/// The fault of a field. Texts of the trace are shortened to 40 characters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {

@@ -179,7 +179,7 @@ fn a_long_frame_blocks_a_short_deadline() {
         assert_eq!(breach.cause, Cause::Late { stream: 0, by: Duration(1) });
         assert_eq!(breach.excess.to_string(), "1/4 (25.00 %)");
     }
-    // Started together, the long frame never goes first at the wrong moment for sure.
+    // Started together, the long frame surely never goes first at the wrong time.
     let periodic = ask(Policy::Edf, Pattern::Periodic, &loads);
     assert_eq!(periodic.verdict, Verdict::Possible);
     assert!(matches!(periodic.unproved, Some(Unproved::WorstCase(0))));

@@ -47,7 +47,7 @@ pub(crate) const FORMATS: &str = "
     shared { long total; int bins[8]; double mean; struct wide w; };
 ";
 
-/// What may occur in a generated handler.
+/// The features that may occur in a generated handler.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
     /// Doubles, which the kernel lacks.

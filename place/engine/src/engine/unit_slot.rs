@@ -74,7 +74,7 @@ pub enum UnitSlotError {
         t: u64,
         /// The stream.
         stream: usize,
-        /// What is wrong.
+        /// The contradiction.
         what: String,
     },
     /// The engine makes turns without end, and time stands still.
