@@ -187,7 +187,7 @@ fn nanos(t: Timespec) -> u64 {
     secs.saturating_mul(NANOS_PER_SEC).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// A time for the kernel. The quotient of a `u64` of nanoseconds always fits.
+/// A time in the kernel's form. The seconds of a `u64` of nanoseconds always fit.
 pub fn timespec(nanos: u64) -> Timespec {
     Timespec {
         tv_sec: (nanos / NANOS_PER_SEC).cast_signed(),

@@ -156,7 +156,7 @@ mod tests {
         assert!(clock.now() >= at);
     }
 
-    /// Spends a time that differs from turn to turn, so that two threads meet at every stage.
+    /// Waits for a time that differs from turn to turn, so that two threads meet at every stage.
     fn linger(turn: u64) {
         for _ in 0..(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 500 {
             std::hint::spin_loop();

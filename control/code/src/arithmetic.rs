@@ -1,6 +1,6 @@
-//! The meaning of each operation, on values in the typed form. All back ends give the same results: integers
-//! wrap; `x / 0` is 0 and `x % 0` is x; a shift's count is taken modulo the width; a double becomes the
-//! nearest integer towards zero that the type holds, and NaN becomes 0; a computed NaN has the bits
+//! The meaning of each operation, on values in the typed form. All back ends give the same results. Integers
+//! wrap; `x / 0` is 0 and `x % 0` is x; a shift's count is taken modulo the width. A double becomes the
+//! nearest integer towards zero that the type holds, and NaN becomes 0. A computed NaN has the bits
 //! 0x7ff8000000000000.
 
 use crate::syntax::{Comparison, Operator};

@@ -1,4 +1,4 @@
-//! Source text to tokens: C's, without strings and the preprocessor.
+//! Source text to tokens: those of C, without strings and the preprocessor.
 
 use crate::limits::{NAME_MAX, SOURCE_MAX};
 use crate::source::{Diagnostic, Span};

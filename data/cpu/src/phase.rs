@@ -27,8 +27,8 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// `l_max`: the longest time from a packet's making to the beginning of its transmission, if
-    /// both schedulers keep their deadlines.
+    /// `l_max`: the longest time from a packet's creation to the beginning of its transmission, if both
+    /// schedulers keep their deadlines.
     #[must_use]
     pub fn latency_max(&self) -> Duration {
         self.phase + self.period

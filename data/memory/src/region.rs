@@ -13,9 +13,9 @@ use crate::HeaderError;
 /// Bytes that other processes may read and write too.
 ///
 /// # Safety
-/// [`base`](Self::base) and [`len`](Self::len) always give the same values; those bytes may be read
-/// and written through raw pointers by any thread for as long as the value lives, begin at a
-/// multiple of 128, and are never the target of a Rust reference other than to atomics and cells.
+/// [`base`](Self::base) and [`len`](Self::len) always return the same values. Any thread may read and write
+/// those bytes through raw pointers for as long as the value lives. They begin at a multiple of 128, and are
+/// never the target of a Rust reference other than to atomics and cells.
 pub unsafe trait Region: Send + Sync {
     /// The first byte.
     fn base(&self) -> NonNull<u8>;

@@ -6,10 +6,10 @@
 //! (ShareStreams, section 5.1 "Stream aggregation" and Fig. 10).
 //!
 //! Sets share the bytes that are sent by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) in
-//! whole numbers: over any time in which sets `i` and `j` always have frames, the bytes they sent by weight,
-//! `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`, `l` the largest frame. Within a
-//! set, streamlets that have frames take turns, frame by frame; idle streamlets are not visited. Every call
-//! takes constant time (at most [`SETS_MAX`] sets are compared).
+//! whole numbers. Take any time in which sets `i` and `j` always have frames: the bytes they sent by weight,
+//! `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`. Here `l` is the largest frame.
+//! Within a set, streamlets that have frames take turns, frame by frame; idle streamlets are not visited.
+//! Every call takes constant time (at most [`SETS_MAX`] sets are compared).
 //!
 //! Memory: 64 bytes a streamlet, kept for the largest number that there were at once. Frames take none: they
 //! are counted here and wait with the caller.

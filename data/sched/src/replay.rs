@@ -50,7 +50,7 @@ pub struct TraceStream {
 pub enum Arrivals {
     /// Every queue always holds a frame, and all of them arrived at 0.
     Backlogged,
-    /// One by one, in any order of time; frames of one stream that arrive together keep theirs.
+    /// One by one, in any order of time; frames of one stream that arrive together keep their order.
     Listed(Vec<Arrival>),
 }
 
@@ -149,7 +149,7 @@ pub struct Replay<'a> {
 struct Queue {
     /// Arrival times and sizes.
     waiting: VecDeque<(Instant, Bytes)>,
-    /// Whether there is always one more that arrived at 0.
+    /// Whether there is always one more frame that arrived at 0.
     backlogged: bool,
     /// For the first frame only.
     first_deadline: Option<Instant>,

@@ -326,7 +326,7 @@ pub(crate) fn at_least_one(period: Duration) -> Duration {
     period.max(Duration(1))
 }
 
-/// Windows with `x <= y`, which the rules keep true and fractions rely on.
+/// Windows with `x <= y`, which the rules preserve and fractions require.
 pub(crate) fn within_bounds(windows: &Windows) -> Windows {
     let bound = |w: Window| Window { lose: w.lose.min(w.of), of: w.of };
     match windows {

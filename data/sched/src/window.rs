@@ -191,10 +191,10 @@ impl WindowSet {
 /// A window as an integer, 48 bits, the tighter the lower: `x'/y'` as an exact fraction, then
 /// "both 0: higher `y'`" or "equal and not 0: lower `x'`".
 ///
-/// The fraction is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16
-/// bits lie at least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`: so their
-/// scaled values lie more than 1 apart, and rounding cannot make them equal. The least that is not
-/// 0, `1/65535`, is 65537; below it there is room to put the higher `y'` first.
+/// The fraction is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16 bits lie at
+/// least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`. So their scaled values lie more
+/// than 1 apart, and rounding cannot make them equal. The least that is not 0, `1/65535`, is 65537; below it
+/// there is room to put the higher `y'` first.
 pub(crate) const fn tightness(window: Window) -> u64 {
     let fraction = if window.lose == 0 {
         (u16::MAX - window.of) as u64

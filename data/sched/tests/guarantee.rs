@@ -166,7 +166,7 @@ fn dwcs_keeps_nearly_all_sets_of_equal_periods() {
 }
 
 /// A set that requires the whole link. With equal periods of `T` slots each period is a time step of `T`
-/// processors, and the streams are periodic tasks that run on one of them at a time: no rule that looks at
+/// processors, and the streams are periodic tasks that run on one of them at a time. No rule that looks at
 /// deadlines or laxities alone is optimal there, only proportional ones are (Baruah, Cohen, Plaxton and
 /// Varvel, Algorithmica 1996). Found by random search.
 #[test]

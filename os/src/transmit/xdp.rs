@@ -196,7 +196,7 @@ enum XdpError {
     /// The kernel returns no route.
     #[error(transparent)]
     Route(#[from] std::io::Error),
-    /// The receiver is not reached over a device's link.
+    /// The receiver is this host, or a group.
     #[error("{0} is this host, or a group")]
     Special(std::net::IpAddr),
     /// The device does not send Ethernet frames.

@@ -1,6 +1,6 @@
 //! A recording that the coprocessor reads by io_uring, and feeds to a stream at the pace at which it was
-//! recorded: path C of the paper (NI coprocessors, section 2.2.1), where the scheduler is the source as well.
-//! The reads run ahead, so that disk time does not delay frames.
+//! recorded. This is path C of the paper (NI coprocessors, section 2.2.1), where the scheduler is the source
+//! as well. The reads run ahead, so that disk time does not delay frames.
 
 use std::collections::VecDeque;
 use std::fs::File;

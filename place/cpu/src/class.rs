@@ -150,7 +150,7 @@ pub fn signal(pid: Tid, number: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, number) })
 }
 
-/// Puts a command's process into a class of its own before it begins.
+/// Puts a command's process into its class before it begins.
 #[allow(unsafe_code)]
 pub fn set_class_at_start(
     command: &mut std::process::Command,
@@ -174,7 +174,7 @@ mod tests {
         let done = std::thread::spawn(|| {
             set(0, Class::Idle).unwrap();
             let idle = policy(0).unwrap();
-            // Refused without the right; then nothing has changed.
+            // Refused without the right, which changes nothing.
             let raised = set(0, Class::Fifo(1)).is_ok();
             (idle, raised, policy(0).unwrap())
         });

@@ -1,4 +1,4 @@
-//! The dispatcher: one thread that enforces one processor's decisions, a millisecond at a time.
+//! The dispatcher is one thread that enforces one processor's decisions, a millisecond at a time.
 //!
 //! Between two samples the kernel goes by the levels. A task with promised time left runs as soon as it
 //! wakes, unless another task was chosen. So a wake-up does not wait for a tick, and a task exceeds its
@@ -20,7 +20,7 @@ use crate::members::{Level, MemberRule, Members};
 
 /// The time between two samples.
 pub const TICK: Duration = Duration::from_millis(1);
-/// New threads are searched for at every such number of samples.
+/// The number of samples between two searches for new threads.
 const FIND_EVERY: u64 = 10;
 /// The dispatcher's own priority: above all levels.
 const PRIORITY: i32 = 50;

@@ -2,10 +2,10 @@
 //! Linux kernel has, where it has no `sched_ext`.
 //!
 //! A [`dispatch::Dispatcher`] owns the order on one processor. It wakes every millisecond, reads each task's
-//! used time and whether it wants to run ([`members`]), calls `selvedge_data_cpu::Processor`, and moves
-//! threads between three levels of urgency ([`class`]): the task that DWCS chose; tasks with promised time
-//! left, which run as soon as they wake; and all others, which get the rest. Nothing is ever stopped, so
-//! programs keep running if a dispatcher dies.
+//! used time and whether it wants to run ([`members`]), and calls `selvedge_data_cpu::Processor`. Then it
+//! moves threads between three levels of urgency ([`class`]). First is the task that DWCS chose; then come
+//! tasks with promised time left, which run as soon as they wake; all others get the rest. Nothing is ever
+//! stopped, so programs keep running if a dispatcher dies.
 //!
 //! [`daemon`] lets programs of one user share the dispatchers, over a socket; [`client`] runs a program under
 //! it. [`rights`] tests what this machine allows.

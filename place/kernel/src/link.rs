@@ -226,8 +226,8 @@ impl KernelLink {
         &self.device
     }
 
-    /// The newest report. Frames are counted as the engine counts them; the scheduler's counters
-    /// are the kernel's, which schedules packets.
+    /// The newest report. Frames are counted as in the engine; the scheduler's counters are those of the
+    /// kernel, which schedules packets.
     #[must_use]
     pub fn report(&self) -> LinkReport {
         self.shared.report.lock().clone()

@@ -68,7 +68,7 @@ impl AeadKey {
     }
 }
 
-/// For tests: an AEAD that fails, as `ring`'s does for texts above 64 GiB only.
+/// For tests: an AEAD that fails; that of `ring` fails only for texts above 64 GiB.
 #[cfg(test)]
 pub(crate) mod failing {
     use core::cell::Cell;

@@ -45,8 +45,8 @@ impl Identity {
         !matches!(self, Self::Open)
     }
 
-    /// One end of a handshake before its first message. The seed is its ephemeral key. An initiator
-    /// with a static key names the responder's.
+    /// One end of a handshake before its first message. The seed is its ephemeral key. An initiator with a
+    /// static key states the responder's.
     pub(crate) fn begin(
         &self,
         connection: u32,

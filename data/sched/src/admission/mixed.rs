@@ -7,8 +7,8 @@
 //! The reason: since their queue was last empty they have been served with no pause except for one fair
 //! frame, and in no interval do frames for more than `s + r t` arrive. On such a server a frame under `sfq`
 //! ends within (all fair frames + `s` + `L`) / `C` of its arrival, if its stream needs no more than its
-//! weight's part of `C` (Goyal, Vin and Cheng, SIGCOMM 1996, theorem 4). This is sufficient, not necessary;
-//! the tests of the first two classes refuse the same sets as they do alone.
+//! weight's part of `C`. This is theorem 4 of Goyal, Vin and Cheng (SIGCOMM 1996). It is sufficient, not
+//! necessary; the tests of the first two classes refuse the same sets as they do alone.
 
 use selvedge_data_stream::Class;
 

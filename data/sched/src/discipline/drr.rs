@@ -4,15 +4,15 @@
 //! In each round every stream that waits has one turn, in the order in which the streams began to wait. In
 //! its turn a stream may send its weight in bytes, and the remainder from earlier turns. If its next frame is
 //! larger, it keeps the remainder; if it has no frame, it loses the remainder and leaves the round. A stream
-//! that begins to wait has its turn at the end of the present round. (The paper's list puts it before the
-//! stream whose turn it is; the order of turns differs, their number does not.)
+//! that begins to wait has its turn at the end of the present round. The paper's list puts it before the
+//! stream whose turn it is; the order of turns differs, their number does not.
 //!
 //! No list is walked. A head's rank is the round in which its stream's quanta will cover it, found by
-//! division, and the stream's place in the round, a number that grows. So quanta may be smaller than frames
+//! division, then the stream's place in the round, an increasing number. So quanta may be smaller than frames
 //! at no cost: a decision is O(log N) with any weights, where the list takes `size / quantum` rounds.
 //!
 //! Guarantee: for two streams that wait all the time, the bytes sent, each divided by its weight, differ by
-//! at most `1 + size1 / weight1 + size2 / weight2` over every interval, `size` being the largest frame (the
+//! at most `1 + size1 / weight1 + size2 / weight2` over every interval. Here `size` is the largest frame (the
 //! paper states `3 Max` for equal quanta of `Max`). Not guaranteed: any bound on delay better than one round,
 //! the sum of all quanta; a new stream waits for one (Stiliadis and Varma, IEEE/ACM Transactions on
 //! Networking 6(5), 1998). Places wrap after 2^48 begun waits, which misplaces one stream once, by less than

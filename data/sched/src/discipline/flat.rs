@@ -1,6 +1,6 @@
 //! The flat approximation of `hwfq`: one `wfq` of all streams, each with the weight that the tree maps to it,
-//! mapped anew now and then (Ndiaye's algorithm as described in the Aurora final report, section 2, "3.4
-//! QoS").
+//! mapped anew periodically. It is Ndiaye's algorithm as described in the Aurora final report, section 2,
+//! "3.4 QoS".
 //!
 //! A mapping has two passes. Children before parents, it finds the nodes that have a waiting stream. Parents
 //! before children, it gives each of those its share of its parent's rate, by weight among the active ones. A

@@ -1,6 +1,6 @@
-//! `hwfq`: hierarchical weighted fair queueing, a WFQ of WFQs, after the Aurora final report,
-//! section 2, "3.4 QoS" (Ndiaye, MIT LCS TM 509, 1994), exact; or, with an update period, its
-//! approximation by one flat queue (`flat`).
+//! `hwfq`: hierarchical weighted fair queueing, a WFQ of WFQs, after the Aurora final report, section 2, "3.4
+//! QoS" (Ndiaye, MIT LCS TM 509, 1994). It is exact or, with an update period, approximated by one flat queue
+//! (`flat`).
 //!
 //! Each node of the tree shares its service among its children, by weight, as `wfq` does. A child's frame is
 //! the one that the child would send next itself. Its finish tag is the node's start tag for that child plus

@@ -6,7 +6,7 @@
 //! so on the rest that the other classes leave.
 //!
 //! Guarantee: the `edf` streams are served as under `edf` alone, so with one frame a slot and `sum(1 / T) <=
-//! 1` over them none is late; the `fair` ones keep the bound of `sfq` over every interval. Not guaranteed:
+//! 1` over them none is late. The `fair` ones keep the bound of `sfq` over every interval. Not guaranteed:
 //! anything to a class if the classes before it need the whole link; pace them (`work_conserving = false`).
 //! O(log N), as the three are.
 

@@ -1,8 +1,8 @@
 //! `sfq`: start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Transactions on Networking
 //! 5(5), 1997).
 //!
-//! A frame that becomes head gets the start tag `S = max(V, F)`, `F` being the finish tag of the last frame
-//! that its stream sent, and the finish tag `S + size / weight`; the lowest start tag goes first. `V` is the
+//! A frame that becomes head gets the start tag `S = max(V, F)` and the finish tag `S + size / weight`. `F`
+//! is the finish tag of the last frame that its stream sent; the lowest start tag goes first. `V` is the
 //! start tag of the frame last sent; once nothing waits, the highest finish tag of all sent. A lost frame is
 //! not charged.
 //!

@@ -12,10 +12,10 @@
 //! stream without a window has no frames that it must send; with windows by kind the strictest applies.
 //!
 //! No absolute guarantee. With one frame a slot, frames always queued and `sum(m / (k T)) <= 1`, a schedule
-//! always exists. Measured on 10,000 random sets each of unequal periods (to 24 slots, windows to 10): all
-//! were kept at up to 90 % of the link, all but 2 at 90 to 99 %, all but 16 at exactly 100 %; `dwcs` broke
-//! 7,384, 9,960 and 3,184 of the same. The paper's claim of full utilisation with equal periods has
-//! exceptions as well (`tests/guarantee.rs` has one): with `T` slots in each period that is scheduling on `T`
+//! always exists. It was measured on 10,000 random sets each of unequal periods (to 24 slots, windows to 10).
+//! All were kept at up to 90 % of the link, all but 2 at 90 to 99 %, all but 16 at exactly 100 %; `dwcs`
+//! broke 7,384, 9,960 and 3,184 of the same. The paper's claim of full utilisation with equal periods has
+//! exceptions as well (`tests/guarantee.rs` has one). With `T` slots in each period that is scheduling on `T`
 //! processors, where no order by deadlines is optimal and proportional progress is needed (Baruah, Cohen,
 //! Plaxton and Varvel, Algorithmica 1996). With frames of unequal length deciding feasibility is NP-hard (Mok
 //! and Wang, RTSS 2001).

@@ -6,8 +6,8 @@
 //! is that of the fluid system itself (GPS, in `fluid`), not of one of its approximations. The scheduler sees
 //! heads only. So a stream still counts as backlogged if the reference has finished a frame that waits here.
 //!
-//! Guarantee: with frames of one size that arrive at whole frame times, `V` is that of GPS, the order that of
-//! the textbook, and each frame leaves at most one frame's time after it would have left GPS. With other
+//! Guarantee for frames of one size that arrive at whole frame times: `V` is that of GPS, the order is that
+//! of the textbook, and each frame leaves at most one frame's time after it would have left GPS. With other
 //! sizes none was more than one largest frame later in 4,000 random traces, which is no proof. Two streams
 //! that wait from the beginning get shares that differ by at most `size1 / weight1 + size2 / weight2` over
 //! every interval. Not guaranteed: that bound for streams that begin later, since a stream may be many frames

@@ -142,9 +142,9 @@ impl Scheduler {
     /// called at most once.
     ///
     /// Returns `None` and does nothing in all other cases; then call `decide`. These are: `next` returns no
-    /// frame; the discipline does not go by deadline first; the head is late already; its stream keeps late
-    /// frames, has windows per kind or a delay, or may not send before its time; a waiting head has become
-    /// ready. O(log N).
+    /// frame, or the discipline does not go by deadline first. The head is late already, or a waiting head
+    /// has become ready. The stream keeps late frames, has windows per kind or a delay, or may not send
+    /// before its time. O(log N).
     #[must_use]
     #[inline]
     pub fn dequeue_or_expire(
@@ -241,9 +241,9 @@ impl Scheduler {
     /// Serves a stream's head and the frames behind it, `frames` in all, of which the last was due at `last`
     /// and each stated its deadline; `next`, if there is one, becomes the head. The effect is that of a
     /// [`dequeue`](Self::dequeue) and an enqueue for each, but the stream is ranked once: for a run of frames
-    /// that is sent in one piece. Returns false, and does nothing, where each frame must be examined: windows
-    /// per kind, a head that has missed a deadline or had to wait for its time, a contract with a delay or a
-    /// changed one, a discipline that shares by bytes. O(log N).
+    /// that is sent in one piece. Returns false, and does nothing, where each frame must be examined. The
+    /// reasons are windows per kind, a head that has missed a deadline or had to wait for its time, a
+    /// contract with a delay or a changed one, and a discipline that shares by bytes. O(log N).
     ///
     /// # Panics
     /// If there is no such stream.

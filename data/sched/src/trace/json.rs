@@ -43,7 +43,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A value, where it stands, and how it is reached.
+/// A value, its position in the text, and its path.
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a, 'p> {
     source: &'p Source<'a>,
@@ -129,7 +129,7 @@ impl<'a, 'p> Value<'a, 'p> {
         let text = self.raw.get();
         let number = text.parse().ok().filter(|number| (min..=max).contains(number));
         number.ok_or_else(|| {
-            // Every bound in use fits: the lowest is an i32's, the highest a u64's.
+            // Every bound in use fits: the lowest is that of i32, the highest that of u64.
             let min = i64::try_from(min.into()).unwrap_or(i64::MIN);
             let max = u64::try_from(max.into()).unwrap_or(u64::MAX);
             self.error(Fault::Range { value: shorten(text), min, max })

@@ -1,5 +1,5 @@
-//! The scheduler against a model that keeps a plain list and walks it: random calls in random
-//! order, at times from 0 to the end of time, with a window for each kind of frame or one for all.
+//! The scheduler against a model that keeps a plain list and walks it. Calls are random and in random order,
+//! at times from 0 to the end of time, with a window for each kind of frame or one for all.
 
 mod plain;
 #[path = "../oracle/rules.rs"]

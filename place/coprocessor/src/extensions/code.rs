@@ -1,7 +1,7 @@
-//! Extensions written in E-code. The text arrives over the control socket, is checked and compiled on the
-//! control thread, and runs on the engine's, as machine code where this machine supports it (NI coprocessors,
-//! section 1.5; the language is Q-Fabric's, section 3.2.4). An extension reads its input, writes its output,
-//! reaches nothing else, and ends by its fuel.
+//! Extensions written in E-code. The text arrives over the control socket. It is checked and compiled on the
+//! control thread, and runs on the engine's, as machine code where this machine supports it. See NI
+//! coprocessors, section 1.5; the language is Q-Fabric's, section 3.2.4. An extension reads its input, writes
+//! its output, reaches nothing else, and ends by its fuel.
 
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Handler, Interpreted, compile};

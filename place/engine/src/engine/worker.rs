@@ -266,7 +266,7 @@ impl<P: Poller> Worker<P> {
         self.more = more;
     }
 
-    /// Sends packets that may be sent now, at most as many that other work waits no longer than one batch.
+    /// Sends packets that may be sent now, but so few that other work waits no longer than one batch takes.
     /// Returns when there is something to do again.
     fn transmit(&mut self) -> Instant {
         let mut alone = 0;

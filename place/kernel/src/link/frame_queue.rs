@@ -86,7 +86,7 @@ impl FrameQueue for KernelFrameQueue {
         let now = self.clock.now();
         // Before any packet of it is sent: the kernel may report on it at once.
         let deadline = self.account.lock().offer(&frame, now);
-        // A mark that can't be set was set before, when the socket was opened.
+        // Setting a mark already worked once, when the socket was opened.
         let _ = self.socket.set_mark(mark(frame.seq));
         let mut cursor = PacketCursor::default();
         if let Ok(payload) = self.pool.bytes_mut(frame.payload) {
