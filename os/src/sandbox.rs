@@ -51,7 +51,7 @@ fn failed<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> SandboxError
 pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), SandboxError> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
-        // The last capability is passed; or this thread may not, and has none to pass on.
+        // Past the last capability; or this thread may not, and has none to pass on.
         if !keep.contains(one) && remove_capability_from_bounding_set(one).is_err() {
             break;
         }

@@ -65,7 +65,7 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-        // These errors end as connections end, so the caller continues to serve the others. Not in a busy
+        // These errors pass as other connections end, so the caller continues to serve those. Not in a busy
         // loop: the waiting peer is still there.
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
             tracing::warn!(%error, "a connection has to wait");

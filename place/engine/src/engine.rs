@@ -133,7 +133,7 @@ impl Engine {
         Ok((engine, frame_producers))
     }
 
-    /// Like [`start_carried`](Self::start_carried), with room for `room` streams in all, which
+    /// Like [`start_carried`](Self::start_carried), with room for `room` more streams, which
     /// [`add`](Self::add) adds while the engine runs.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Adds a stream while the engine runs; returns its number, the lowest that is free, and its frame
     /// producer. `None` if the engine has stopped, or the number is not less than `room`, the number of
-    /// streams for which the engine was started.
+    /// streams that the engine has room for.
     pub fn add(
         &self,
         registrar: &Registrar,

@@ -140,7 +140,7 @@ impl Core {
         deadline
     }
 
-    /// What to do at `now`, if a look is enough to decide. Advances the clock.
+    /// What to do at `now`, if the trees' winners are enough to decide. Advances the clock.
     #[inline(always)]
     pub(super) fn quick_decision(&mut self, deadline_first: bool, now: Instant) -> Option<Look> {
         self.clock = self.clock.max(now);
@@ -208,7 +208,7 @@ impl Core {
         Expiry { stream: s, deadline: missed, misses, verdict, violation }
     }
 
-    /// The choice, if a look is enough.
+    /// The choice, if the trees' winners are enough to decide.
     #[inline(always)]
     pub(super) fn quick_choice(&self, now: Instant) -> Option<StreamIndex> {
         let winner = self.selection.settled_winner()?;

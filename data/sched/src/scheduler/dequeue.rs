@@ -89,8 +89,8 @@ impl Core {
     }
 
     /// The stream that goes or whose head expires at `now`, under a discipline that goes by deadline. `None`
-    /// unless a look is enough to decide and [`dequeue_or_expire`](Self::dequeue_or_expire) can do it.
-    /// Advances the clock.
+    /// unless the trees' winners are enough to decide and [`dequeue_or_expire`](Self::dequeue_or_expire) can
+    /// do it. Advances the clock.
     #[inline(always)]
     pub(super) fn quick_next(&mut self, now: Instant) -> Option<StreamIndex> {
         self.clock = self.clock.max(now);

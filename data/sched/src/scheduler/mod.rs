@@ -121,7 +121,7 @@ impl Scheduler {
     }
 
     /// What to do at `now`: a [`poll_expired`](Self::poll_expired), and if nothing has expired, a
-    /// [`choose`](Self::choose). Where nothing expires one look does both. O(log N).
+    /// [`choose`](Self::choose). Where nothing expires, both take one look at the trees. O(log N).
     #[inline]
     pub fn decide(&mut self, now: Instant) -> Decision {
         if !self.observes
