@@ -218,7 +218,7 @@ impl Tournament {
         while let Some(above) = number.checked_sub(1) {
             number = above / 4;
             let (group, place) = (&mut self.upper[number], above % 4);
-            // If this place showed another stream, nothing changes from here on.
+            // If the winner is another stream that this place shows already, nothing changes from here on.
             if group.at(place) == winner && winner.leaf != leaf {
                 return;
             }

@@ -206,7 +206,8 @@ fn joinable(packets: &[Outgoing<'_>]) -> usize {
 pub(super) enum ReportedError {
     /// The packet was dropped, because its departure time passed while it waited.
     Missed,
-    /// The packet was refused, because it stated no time or a past one: the call that sent it returned this.
+    /// The packet was refused, because it stated no time or a past one: the call that sent it returned this
+    /// error.
     Invalid,
     /// A host reported the packet as undeliverable (ICMP), with its destination if the kernel knows it.
     Unreachable(Option<SocketAddr>),

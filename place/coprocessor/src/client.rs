@@ -161,7 +161,7 @@ impl Attachment {
         inner.last.streams.retain(|report| report.number != place);
         if let Some(connection) = &mut inner.connection {
             let request = Request::Remove { stream: stream.number, within_ns: 0 };
-            // A dead coprocessor will not be notified of the stream again.
+            // If the coprocessor is away, the stream is not registered with the next one.
             let _ = connection.ask(request, &[]);
         }
     }

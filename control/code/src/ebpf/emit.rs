@@ -200,7 +200,7 @@ impl<'p> Emitter<'p> {
         self.push(LDX | MEM | DOUBLE, to, BASE, self.memory_offset(at), 0);
     }
 
-    /// Saves a register on the stack; returns the number of its slot.
+    /// Saves a register on the stack; returns the offset of its slot.
     pub(super) fn spill(&mut self, from: Register) -> i16 {
         self.slots += 1;
         self.slots_max = self.slots_max.max(self.slots);

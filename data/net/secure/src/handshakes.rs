@@ -437,8 +437,8 @@ impl<T> Handshakes<T> {
         }
     }
 
-    /// Handles a packet for a connection that is not live; returns whether it confirms a half-open one. The
-    /// packet must then be handled like any other.
+    /// Handles a packet for a connection that is not live; returns the connection if this confirms a
+    /// half-open one. The packet must then be handled like any other.
     pub fn handle_packet(
         &mut self,
         from: SocketAddr,

@@ -56,8 +56,8 @@ const fn by_deadline(job: &Job) -> bool {
 
 /// The last instant at which the demand may exceed the time.
 fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut StepBudget) -> Option<u128> {
-    // At most one frame of a stream whose deadline is shorter than its period is due early. So the demand is
-    // at most `load * t`, those frames, and the one that blocks.
+    // Each stream whose deadline is shorter than its period has at most one frame that is due early. So the
+    // demand is at most `load * t`, those frames, and the one that blocks.
     let early = |job: Job| if job.deadline < job.period { job.cost } else { 0 };
     let extra =
         set.jobs().filter(by_deadline).try_fold(longest, |sum, job| sum.checked_add(early(job)))?;
