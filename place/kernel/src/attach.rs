@@ -309,7 +309,7 @@ fn turn() -> Result<Option<fs::File>, AttachError> {
 }
 
 /// Removes the pins of devices of this network namespace that are gone or have another qdisc by now. Either
-/// it was removed without `detach`, or an `attach` was killed half way.
+/// the qdisc was removed without `detach`, or an `attach` was killed half way.
 fn sweep(device: &Device) {
     let folders = fs::read_dir(Path::new(BPF_FS).join(KIND)).into_iter().flatten().flatten();
     for entry in folders {

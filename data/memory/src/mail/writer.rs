@@ -33,7 +33,8 @@ impl MailboxWriter {
         Self { shared, tail: 0, published: 0, low: 0, sizes, number: 0 }
     }
 
-    /// The writing side of a mailbox that a reader has laid out in a region, and that has no writer yet.
+    /// The writing side of a mailbox that a reader has laid out in a region, and into which nothing was
+    /// written yet.
     ///
     /// # Errors
     /// [`RegionError`] if no such mailbox lies there.

@@ -78,7 +78,7 @@ pub(super) struct Worker<P: Poller> {
 }
 
 impl<P: Poller> Worker<P> {
-    /// Runs until it receives the command to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(mut self) {
         huge_pages::gather(self.link.memory());
         while !self.stop.load(Ordering::Acquire) {
