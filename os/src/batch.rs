@@ -1,5 +1,5 @@
-//! Reading datagrams in batches (`recvmmsg`), with what the kernel says of each: who sent it, its
-//! stamp, drop counts, and of how many it was put together (UDP GRO).
+//! Reading datagrams in batches (`recvmmsg`), with the kernel's data on each: its sender, its stamp, drop
+//! counts, and the size of the datagrams from which it was joined (UDP GRO).
 
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::socket::RawAddress;
 
 /// Datagrams per system call, at most.
 pub const BATCH: usize = 32;
-/// Room for each: the largest datagram there is.
+/// Room for each: the largest possible datagram.
 pub(super) const ROOM: usize = 1 << 16;
 /// Room for the control data of each: a stamp, a count and a size.
 pub(super) const CONTROL: usize = {
@@ -27,22 +27,22 @@ pub(super) struct Control(pub(super) [u8; CONTROL]);
 pub struct Datagram<'a> {
     /// Its payload.
     pub bytes: &'a [u8],
-    /// Who sent it, where the batch asks for that.
+    /// Its sender, where the batch records it.
     pub from: Option<SocketAddr>,
-    /// When the kernel got it: nanoseconds of `CLOCK_REALTIME`.
+    /// When the kernel received it: nanoseconds of `CLOCK_REALTIME`.
     pub stamp: Option<u64>,
     /// Datagrams that the socket has dropped so far, if any.
     pub drops: Option<u32>,
-    /// Several datagrams, each but the last of so many bytes.
+    /// Several datagrams, each but the last of this number of bytes.
     pub segment: Option<u16>,
 }
 
-/// Buffers for one batch, reused. About 2 MB of address space, of which only what datagrams fill
-/// is ever touched.
+/// Buffers for one batch, reused. About 2 MB of address space, of which only the parts filled by datagrams
+/// are ever touched.
 pub struct Batch {
     room: Vec<u8>,
     control: Vec<Control>,
-    /// Who sent them; empty where nobody asks.
+    /// The senders; empty where they are not recorded.
     names: Vec<RawAddress>,
     /// Bytes received, and bytes of control data, of each datagram of the last batch.
     lens: [(usize, usize); BATCH],
@@ -55,12 +55,12 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// As many as one call may bring, without their senders.
+    /// A batch of the largest number per call, without their senders.
     pub fn new() -> Self {
         Self::of(BATCH, false)
     }
 
-    /// At most `count` datagrams at once, 1 ..= [`BATCH`]; with who sent them if `named`.
+    /// At most `count` datagrams at once, 1 ..= [`BATCH`]; with their senders if `named`.
     pub fn of(count: usize, named: bool) -> Self {
         let count = count.clamp(1, BATCH);
         Self {
@@ -71,8 +71,8 @@ impl Batch {
         }
     }
 
-    /// Reads what waits in the socket, without waiting; how many datagrams there were. Errors
-    /// count as none: a bound, unconnected socket has none that last.
+    /// Reads the datagrams that wait in the socket, without blocking; returns their number. Errors count as
+    /// none: a bound, unconnected socket has no lasting errors.
     pub fn receive(&mut self, socket: &OwnedFd) -> usize {
         let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
@@ -132,7 +132,7 @@ impl Batch {
     }
 }
 
-/// What control messages tell.
+/// The data of control messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlData {
     stamp: Option<u64>,
@@ -146,8 +146,8 @@ pub(super) fn read_control(mut data: &[u8]) -> ControlData {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     let ControlData { mut stamp, mut drops, mut segment } = ControlData::default();
     while data.len() >= HEADER {
-        // SAFETY: there are at least that many bytes; a cmsghdr is plain integers, for which any
-        // bytes are a value, and the read does not ask for alignment.
+        // SAFETY: there are at least that many bytes; a cmsghdr is plain integers, for which any bytes are a
+        // value, and the read needs no alignment.
         let header = unsafe { data.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         let len = header.cmsg_len;
         let Some(body) = data.get(HEADER..len) else { break };

@@ -1,10 +1,10 @@
-//! The clock of a run: `CLOCK_MONOTONIC` counted from the run's beginning, and exact sleeping.
+//! The clock of a run: `CLOCK_MONOTONIC` counted from the run's beginning, and precise sleeping.
 //!
-//! Every thread of a run holds a copy of the same [`Clock`], so that their instants compare.
-//! The pure rooms never see it: they are handed the [`Instant`] that [`Clock::now`] returned.
+//! Every thread of a run holds a copy of the same [`Clock`], so that their instants compare. The pure rooms
+//! never see it: they get the [`Instant`] that [`Clock::now`] returned.
 //!
-//! A clock may be turned by hand instead: then time is simulated, and all that reads it - engine,
-//! sleepers, inlets - is the same code as under real time.
+//! A clock may be advanced by hand instead: then time is simulated, and all its users - engine, sleepers,
+//! frame producers - run the same code as in real time.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -18,15 +18,15 @@ use selvedge_units::{Duration, Instant};
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// Nanoseconds of `CLOCK_MONOTONIC` since the clock was made, or simulated ones. Copies share their
-/// beginning, and one hand.
+/// beginning, and the simulated time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: u64,
-    /// What a clock that is turned by hand shows.
+    /// The time of a clock that is advanced by hand.
     simulated_nanos: Option<&'static AtomicU64>,
 }
 
-/// The wall clock, for what is written into recordings; nothing is ever scheduled by it.
+/// The wall clock, for recordings; nothing is ever scheduled by it.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
 pub fn wall_time() -> std::time::SystemTime {
@@ -64,28 +64,28 @@ impl Clock {
         Self { origin: 0, simulated_nanos: None }
     }
 
-    /// A simulated clock, at [`Instant::ZERO`]. It stands still until [`advance_to`](Self::advance_to),
-    /// and who sleeps by it turns it. Its copies may live for ever, so 8 bytes stay taken.
+    /// A simulated clock, at [`Instant::ZERO`]. It stands still until [`advance_to`](Self::advance_to); a
+    /// thread that sleeps by it advances it. Its copies may live for ever, so 8 bytes stay allocated.
     #[must_use]
     pub fn simulated() -> Self {
         Self { origin: 0, simulated_nanos: Some(Box::leak(Box::default())) }
     }
 
-    /// Turns a simulated clock on to an instant, unless it is past that; false for a real one.
+    /// Advances a simulated clock to an instant, unless it is past that; false for a real one.
     pub fn advance_to(&self, at: Instant) -> bool {
         let Some(hand) = self.simulated_nanos else { return false };
         hand.fetch_max(at.0, Ordering::SeqCst);
         true
     }
 
-    /// Whether it shows the kernel's time, and not a simulated one.
+    /// Whether it shows the kernel's time rather than a simulated one.
     #[must_use]
     pub const fn is_real(&self) -> bool {
         self.simulated_nanos.is_none()
     }
 
-    /// This clock, or a real one in place of a simulated: for waits on the kernel, which knows no
-    /// other time.
+    /// This clock, or a real one in place of a simulated one: for waits on the kernel, which knows no other
+    /// time.
     #[must_use]
     pub fn real(self) -> Self {
         if self.simulated_nanos.is_some() { Self::new() } else { self }
@@ -107,17 +107,17 @@ impl Clock {
         self.origin.saturating_add(at.0).saturating_add(ahead)
     }
 
-    /// When `CLOCK_REALTIME` read `stamp`, given both clocks now. Stamps in the future count as
-    /// now and stamps before `earliest` as that, so that a step of the wall clock between stamp
-    /// and reading cannot carry an instant out of the interval in which it must lie.
+    /// When `CLOCK_REALTIME` read `stamp`, given both clocks now. Stamps in the future count as now, and
+    /// stamps before `earliest` as `earliest`. So a step of the wall clock between stamp and reading cannot
+    /// move an instant out of the interval in which it must lie.
     #[must_use]
     pub fn from_wall_stamp(&self, stamp: u64, read_at: WallReading, earliest: Instant) -> Instant {
         let age = Duration(read_at.wall.saturating_sub(stamp));
         (read_at.now - age).max(earliest).min(read_at.now)
     }
 
-    /// This clock and `CLOCK_REALTIME`, read together. A thread may lose its processor between the
-    /// two, for as long as others want it: then they are read again, a few times at most.
+    /// This clock and `CLOCK_REALTIME`, read together. A thread may lose its processor between the two
+    /// readings; then they are repeated, a few times at most.
     pub fn with_wall(&self) -> WallReading {
         const CLOSE: Duration = Duration::from_micros(1);
         let read_both = || {
@@ -145,8 +145,8 @@ impl Clock {
         self.sleep_until_exact(at, Duration::ZERO);
     }
 
-    /// Sleeps until `spin` before `at`, then watches the clock: exact to some tens of nanoseconds
-    /// while the thread keeps its processor, for that much of a processor's time.
+    /// Sleeps until `spin` before `at`, then watches the clock: precise to some tens of nanoseconds while the
+    /// thread keeps its processor, at the cost of `spin` of processor time.
     pub fn sleep_until_exact(&self, at: Instant, spin: Duration) {
         if self.advance_to(at) {
             return;
@@ -157,8 +157,8 @@ impl Clock {
             let request = timespec(self.origin.saturating_add(wake.0));
             match clock_nanosleep_absolute(ClockId::Monotonic, &request) {
                 Ok(()) | Err(Errno::INTR) => {}
-                // Only an unsupported clock or a bad time gets here, and neither can be: the
-                // clock exists and `timespec` writes valid times. Give the processor away.
+                // Only an unsupported clock or an invalid time leads here, and neither is possible: the clock
+                // exists and `timespec` writes valid times. Yield the processor.
                 Err(_) => std::thread::yield_now(),
             }
         }
@@ -168,7 +168,7 @@ impl Clock {
     }
 }
 
-/// Both clocks at one moment.
+/// Both clocks at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct WallReading {
     /// Nanoseconds of `CLOCK_REALTIME`.
@@ -187,7 +187,7 @@ fn nanos(t: Timespec) -> u64 {
     secs.saturating_mul(NANOS_PER_SEC).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// A time for the kernel. The quotient of a `u64` of nanoseconds always fits.
+/// A time in the kernel's form. The seconds of a `u64` of nanoseconds always fit.
 pub fn timespec(nanos: u64) -> Timespec {
     Timespec {
         tv_sec: (nanos / NANOS_PER_SEC).cast_signed(),
@@ -195,7 +195,7 @@ pub fn timespec(nanos: u64) -> Timespec {
     }
 }
 
-/// Asks the kernel, once per thread, not to round this thread's timers (50 us by default).
+/// Turns off, once per thread, the rounding of this thread's timers (50 us by default).
 pub fn exact_timers() {
     thread_local!(static ASKED: Cell<bool> = const { Cell::new(false) });
     if !ASKED.replace(true) {

@@ -1,5 +1,5 @@
-//! What the kernel counts of this process's own TCP connections (`sock_diag(7)`): their sockets may be a
-//! library's, which hands out none.
+//! The kernel's counts of this process's own TCP connections (`sock_diag(7)`): their sockets may belong to a
+//! library that does not hand them out.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use crate::netlink::{DUMP, Netlink, Request, attributes, word};
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 const ESTABLISHED: u32 = 1 << 1;
-/// Places in `struct inet_diag_msg` and its length, and in `struct tcp_info`.
+/// Offsets in `struct inet_diag_msg` and its length, and in `struct tcp_info`.
 const REMOTE_PORT: usize = 6;
 const REMOTE: usize = 24;
 const INODE: usize = 68;
@@ -19,23 +19,23 @@ const SEGMENTS: usize = 136;
 const BYTES: usize = 200;
 const BYTES_AGAIN: usize = 208;
 
-/// A connection, and what it has sent.
+/// A connection, and its sent data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The number of its socket.
     pub socket: u32,
-    /// Segments, those without data and those sent again included.
+    /// Segments, including those without data and those that were retransmitted.
     pub segments: u64,
-    /// Bytes of data, those sent again included.
+    /// Bytes of data, including those that were retransmitted.
     pub bytes: u64,
-    /// Bytes of data that were sent again.
+    /// Bytes of data that were retransmitted.
     pub again: u64,
 }
 
 /// This process's connections to a peer.
 ///
 /// # Errors
-/// If the kernel does not say.
+/// If the kernel does not report them.
 pub fn connections_to(peer: SocketAddr) -> io::Result<Vec<Connection>> {
     let ours: Vec<String> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
@@ -45,7 +45,7 @@ pub fn connections_to(peer: SocketAddr) -> io::Result<Vec<Connection>> {
         SocketAddr::V4(v4) => (libc::AF_INET, v4.ip().octets().to_vec()),
         SocketAddr::V6(v6) => (libc::AF_INET6, v6.ip().octets().to_vec()),
     };
-    // `struct inet_diag_req_v2`: family, protocol, what is wanted, states, and no one socket.
+    // `struct inet_diag_req_v2`: family, protocol, requested data, states, and no specific socket.
     let wanted = 1 << (INET_DIAG_INFO - 1);
     let mut fixed = vec![family as u8, libc::IPPROTO_TCP as u8, wanted, 0];
     fixed.extend(ESTABLISHED.to_ne_bytes());
@@ -93,7 +93,7 @@ mod tests {
             accepted.read_exact(&mut [0; 3000]).unwrap();
             let found = connections_to(peer).unwrap();
             assert_eq!((found.len(), found[0].bytes, found[0].again), (1, 3000, 0), "{found:?}");
-            // One to connect, one to answer, and the data.
+            // One to connect, one to acknowledge, and the data.
             assert!((3..9).contains(&found[0].segments), "{found:?}");
             drop((one, accepted));
             assert_eq!(connections_to(peer).unwrap(), []);

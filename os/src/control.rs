@@ -2,11 +2,12 @@
 //! processes with stacks and services, and between members of a channel.
 //!
 //! A message is one packet ([`seqpacket`]) with one JSON object, `{"v":1,...}`, of at most 16 kB; file
-//! descriptors travel beside it. An answer also has `"ok"`; a refusal is `{"v":1,"ok":false,"error":"..."}`.
-//! Bytes that are no text follow the object behind a zero byte. An answer that may be longer is
+//! descriptors travel beside it. A response also has `"ok"`; a refusal is `{"v":1,"ok":false,"error":"..."}`.
+//! Bytes that are not text follow the object behind a zero byte. A response that may be longer is
 //! `{"v":1,"ok":true,"bytes":N}` with a descriptor of memory that holds N bytes of JSON ([`Long`]).
 //!
-//! No call blocks for longer than its caller allows: a peer that reads nothing is gone ([`ControlError::Closed`]).
+//! No call blocks for longer than its caller allows: a peer that reads nothing counts as gone
+//! ([`ControlError::Closed`]).
 
 use std::fmt::Display;
 use std::fs::File;
@@ -27,47 +28,47 @@ use serde_json::{Map, Value};
 use crate::clock::timespec;
 use crate::seqpacket::{self, DESCRIPTORS_MAX, MESSAGE_MAX, Received};
 
-/// The protocol's version: a message of another is refused.
+/// The protocol's version: a message with another version is refused.
 pub const VERSION: u32 = 1;
-/// Patience without end.
+/// An unlimited timeout.
 pub const FOREVER: Duration = Duration(u64::MAX);
 /// The longest text of a refusal, in characters.
 const ERROR_MAX: usize = 1000;
-/// Parts of a wait. A machine that stood still, as a virtual one may, has spent one of them only.
+/// The parts of a wait. A machine that stalled, as a virtual one may, has used up only one of them.
 const LOOKS: u64 = 50;
 
-/// Why no message came, or none was sent.
+/// Why no message was received or sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// The other side has ended the connection, or reads nothing.
+    /// The peer has closed the connection, or reads nothing.
     #[error("the other side is gone; connect again when it is back")]
     Closed,
     /// A message beyond the limits.
     #[error("the message is longer than {limit} or bears more than {DESCRIPTORS_MAX} descriptors")]
     TooLong {
-        /// The longest.
+        /// The limit.
         limit: Bytes,
     },
-    /// No JSON, or none that means something here.
+    /// The text is not JSON, or not a known message.
     #[error("the message makes no sense: {0}; use programs of the same release")]
     Malformed(String),
-    /// A message of another version.
+    /// A message with another version.
     #[error("protocol version {theirs} is not {ours}; use programs of the same release")]
     Version {
-        /// The JSON that stands there; `null` for nothing.
+        /// The version in the message, as JSON; `null` for none.
         theirs: String,
         /// [`VERSION`].
         ours: u32,
     },
-    /// The other side will not.
+    /// The peer refuses.
     #[error("{0}")]
     Refused(String),
-    /// No answer in time.
+    /// No response in time.
     #[error("no answer came within {0}; see whether the other side is stopped")]
     TimedOut(Duration),
 }
 
-/// A message that has come.
+/// A received message.
 #[derive(Debug)]
 pub struct Message<M> {
     /// Its object.
@@ -119,8 +120,8 @@ pub fn decode<M: DeserializeOwned>(text: &[u8]) -> Result<M, ControlError> {
     serde_json::from_value(Value::Object(object)).map_err(malformed)
 }
 
-/// Reads bytes as a peer does, for tests and fuzzing: whether they are a message. One that is comes back from
-/// its own text as it was.
+/// Decodes bytes as a peer does, for tests and fuzzing; returns whether they are a message. A message that is
+/// encoded and decoded again must stay the same.
 #[doc(hidden)]
 #[must_use]
 pub fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
@@ -131,15 +132,15 @@ pub fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     true
 }
 
-/// Stands for an answer that lies in memory.
+/// The place of a response that lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Long {
-    /// How many bytes of JSON.
+    /// The number of bytes of JSON.
     pub bytes: usize,
 }
 
 impl Long {
-    /// Writes an answer into memory of its own.
+    /// Writes a response into memory of its own.
     ///
     /// # Errors
     /// If there is no memory.
@@ -152,7 +153,7 @@ impl Long {
 }
 
 impl Message<Long> {
-    /// Reads the answer, of so many bytes at most.
+    /// Reads the response, of at most `limit` bytes.
     ///
     /// # Errors
     /// [`ControlError::TooLong`], [`ControlError::Malformed`].
@@ -193,17 +194,17 @@ impl From<OwnedFd> for Connection {
 }
 
 impl Connection {
-    /// Connects to who listens at a path.
+    /// Connects to the listener at a path.
     pub fn open(path: &Path) -> io::Result<Self> {
         seqpacket::connect_to(path).map(Self::from)
     }
 
-    /// The next connection of a listener; `None` if there is none now.
+    /// Accepts the next connection of a listener; `None` if there is none now.
     pub fn accept(listener: &OwnedFd) -> io::Result<Option<Self>> {
         Ok(seqpacket::accept(listener)?.map(Self::from))
     }
 
-    /// The process at the other end, by the kernel's word.
+    /// The process at the other end, as the kernel reports it.
     pub fn peer(&self) -> io::Result<UCred> {
         Ok(socket_peercred(&self.socket)?)
     }
@@ -221,7 +222,7 @@ impl Connection {
         self.put(encode(body), data, fds)
     }
 
-    /// Answers a request: with a body, or with the reason why not.
+    /// Responds to a request: with a body, or with the reason for a refusal.
     ///
     /// # Errors
     /// [`ControlError::Closed`].
@@ -270,7 +271,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the next message, for so long at most.
+    /// Waits for the next message, at most this long.
     pub fn wait<M: DeserializeOwned>(
         &self,
         patience: Duration,
@@ -284,8 +285,8 @@ impl Connection {
         Err(ControlError::TimedOut(patience))
     }
 
-    /// Asks, and waits for the answer. A connection without an answer in time is ended: a late answer would be
-    /// taken for that of the next request.
+    /// Sends a request, and waits for the response. A connection without a response in time is closed: a late
+    /// response would be taken for that of the next request.
     pub fn ask<M: Serialize, R: DeserializeOwned>(
         &self,
         body: &M,
@@ -301,13 +302,13 @@ impl Connection {
         })
     }
 
-    /// Ends the connection, for both sides.
+    /// Closes the connection, for both sides.
     pub fn end(&self) {
-        // It may have ended by itself.
+        // It may have been closed already.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Whether the other side is still there.
+    /// Whether the peer is still there.
     #[must_use]
     pub fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];

@@ -1,7 +1,7 @@
-//! A bound UDP port for both directions: datagrams that were sent as one arrive as one (UDP GSO and
-//! GRO), and are cut only here.
+//! A bound UDP port for both directions: datagrams that were sent as one arrive as one (UDP GSO and GRO), and
+//! are split only here.
 //!
-//! Messages of a stack come from it and go to it; [`Transmitter`] sends from the same socket.
+//! A stack's messages are received from it and sent to it; [`Transmitter`] sends from the same socket.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -27,14 +27,14 @@ pub struct DatagramPort {
 }
 
 impl DatagramPort {
-    /// Binds an address, port 0 for any. An IPv6 one serves IPv6 only.
+    /// Binds an address, port 0 for any. An IPv6 address serves IPv6 only.
     ///
     /// # Errors
     /// [`SocketError::Open`], [`SocketError::Bind`], [`SocketError::Option`].
     pub fn bind(at: SocketAddr, receive_buffer: Bytes) -> Result<Self, SocketError> {
         let (socket, at) = socket::open_bound(at)?;
         socket::set_buffer(&socket, Buffer::Receive, receive_buffer);
-        // Kernels before 5.0 have none, and hand over each datagram by itself.
+        // Kernels before 5.0 lack it, and return each datagram separately.
         let _ = socket::set_int(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         Ok(Self { socket, at })
     }
@@ -45,7 +45,7 @@ impl DatagramPort {
         self.at
     }
 
-    /// One that sends from this port. The send buffer of the options is not asked for.
+    /// A transmitter for this port. The options' send buffer is not requested.
     ///
     /// # Errors
     /// [`SocketError::Open`] if the process has no more descriptors.
@@ -58,7 +58,7 @@ impl DatagramPort {
         Transmitter::over(socket, self.at.is_ipv6(), clock, options)
     }
 
-    /// One that reads from this port. What one has read no other does.
+    /// A reader of this port. A datagram that one reader has read is not seen by another.
     ///
     /// # Errors
     /// [`SocketError::Open`] if the process has no more descriptors.
@@ -75,8 +75,8 @@ pub struct DatagramReader {
 }
 
 impl DatagramReader {
-    /// Hands each datagram that waits, and who sent it, to `take`; how many there were. Does not
-    /// wait, and reads at most once.
+    /// Passes each waiting datagram, and its sender, to `take`; returns their number. Does not block, and
+    /// reads at most once.
     pub fn read(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> usize {
         let (received, mut count) = (self.batch.receive(&self.socket), 0);
         for datagram in self.batch.datagrams(received) {
@@ -91,15 +91,15 @@ impl DatagramReader {
         count
     }
 
-    /// Reads the next datagram into this buffer, which then is its bytes, without waiting; `None` if
-    /// there is none. It may be several that were sent as one. Who reads large datagrams one by one
-    /// has no need to copy them.
+    /// Reads the next datagram into this buffer, which then holds exactly its bytes, without blocking; `None`
+    /// if there is none. It may be several that were sent as one. A caller that reads large datagrams one by
+    /// one need not copy them.
     pub fn read_into(&mut self, buffer: &mut Vec<u8>) -> Option<SingleDatagram> {
         single_datagram::receive(&self.socket, buffer)
     }
 
-    /// [`DatagramReader::read_into`], where the first bytes go to `front` and only what is more into
-    /// the buffer; how many bytes of `front` are the datagram's.
+    /// Like [`DatagramReader::read_into`], but the first bytes go to `front` and only the rest into the
+    /// buffer; returns how many bytes of `front` are the datagram's.
     pub fn read_apart(
         &mut self,
         front: &mut [u8],
@@ -108,13 +108,13 @@ impl DatagramReader {
         single_datagram::receive_apart(&self.socket, front, buffer)
     }
 
-    /// Waits for datagrams, at most so long; whether there are some.
+    /// Waits for datagrams, at most this long; returns whether there are some.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> bool {
         self.wait_with(None, patience)
     }
 
-    /// The same, for something else to be readable as well.
+    /// The same, but also waits for `other` to become readable.
     #[must_use]
     pub fn wait_with(&self, other: Option<&OwnedFd>, patience: Duration) -> bool {
         let own = PollFd::new(&self.socket, PollFlags::IN);
@@ -123,7 +123,7 @@ impl DatagramReader {
             fds[1] = PollFd::new(other, PollFlags::IN);
         }
         let count = 1 + usize::from(other.is_some());
-        // An interrupted poll is one that found nothing.
+        // An interrupted poll counts as one that found nothing.
         poll(&mut fds[..count], Some(&timespec(patience.0))).is_ok_and(|ready| ready > 0)
     }
 }
@@ -161,7 +161,7 @@ mod tests {
                 got.push(bytes.to_vec());
             });
         }
-        // An empty datagram has nothing to hand over.
+        // An empty datagram has no bytes to return.
         let sent: Vec<Vec<u8>> = packets.into_iter().filter(|packet| !packet.is_empty()).collect();
         assert_eq!(got, sent);
         assert!(!reader.wait(Duration::ZERO));
@@ -185,7 +185,7 @@ mod tests {
             if got.len() == packets.len() || !reader.wait(Duration::from_secs(10)) {
                 break;
             }
-            // Apart or in one, it is the same.
+            // Separate or in one piece, the result is the same.
             let mut front = [0; 18];
             let front = &mut front[..got.len() % 2 * 18];
             let Some((single, count)) = reader.read_apart(front, &mut buffer) else { continue };

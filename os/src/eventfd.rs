@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A new one.
+    /// A new event.
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
@@ -18,16 +18,16 @@ impl EventFd {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// One that another process has, which may have made it blocking: its owner could stop us then.
+    /// The event of another process, which may have made it blocking: its owner could then stop this process.
     ///
     /// # Errors
-    /// If it is no descriptor that can be set so.
+    /// If the descriptor can't be set to non-blocking.
     pub fn of(file: OwnedFd) -> io::Result<Self> {
         rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self(file))
     }
 
-    /// The same event by another descriptor.
+    /// The same event with another descriptor.
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
@@ -35,7 +35,7 @@ impl EventFd {
         self.0.try_clone().map(Self)
     }
 
-    /// Rings: ends the wait of all that wait for it.
+    /// Rings: ends the wait of all threads that wait for it.
     pub fn ring(&self) {
         // Adding 1 fails only when the counter is full, that is, when it is readable anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());

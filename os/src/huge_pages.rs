@@ -1,18 +1,18 @@
-//! Huge pages for what is large and touched all over: a link of a thousand streams has 64 MB of
-//! ledgers, of which each frame touches a line or two on a page of its own.
+//! Huge pages for large memory that is touched all over. A link of a thousand streams has 64 MB of ledgers,
+//! of which each frame touches a line or two on a page of its own.
 //!
-//! Memory that is already in use is gathered into huge pages (`MADV_COLLAPSE`, Linux 6.1 or later).
-//! Where the kernel can't, all stays as it is.
+//! Memory that is already in use is gathered into huge pages (`MADV_COLLAPSE`, Linux 6.1 or later). Where the
+//! kernel can't, nothing changes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use selvedge_units::Bytes;
 
-/// A huge page, as on all that this was tried on.
+/// The size of a huge page, on all tested machines.
 const HUGE: usize = 2 << 20;
 
-/// Gathers the huge pages of which at least half lies in these ranges; how much was gathered. Takes
+/// Gathers the huge pages of which at least half lies in these ranges; returns the number of bytes. Takes
 /// about half a millisecond for each: to be done before there is something to send.
 pub fn gather(ranges: impl Iterator<Item = Range<*const u8>>) -> Bytes {
     let mut covered: BTreeMap<usize, usize> = BTreeMap::new();
@@ -27,8 +27,8 @@ pub fn gather(ranges: impl Iterator<Item = Range<*const u8>>) -> Bytes {
     }
     let mut gathered = Bytes(0);
     for (page, _) in covered.into_iter().filter(|&(_, covered)| covered >= HUGE / 2) {
-        // SAFETY: this changes neither what the memory holds nor who may use it, wherever the
-        // address points.
+        // SAFETY: this changes neither the content of the memory nor who may use it, wherever the address
+        // points.
         let code = unsafe {
             libc::madvise(std::ptr::without_provenance_mut(page), HUGE, libc::MADV_COLLAPSE)
         };

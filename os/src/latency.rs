@@ -1,19 +1,18 @@
-//! Asking the kernel to run a thread soon after it wakes: the engine's promise is kept at its
-//! wake-ups, and it needs little of the processor in all.
+//! Requests to the kernel to run a thread soon after it wakes: the engine keeps its promises at its wake-ups,
+//! and needs little of the processor in all.
 //!
-//! Linux's fair class (EEVDF) lets a thread ask for a shorter slice (since 6.12): it then has
-//! earlier virtual deadlines and overtakes threads with long ones. That needs no privilege; a
-//! better nice value does, and is taken where it is granted. Real-time classes are left to the
-//! coprocessor placement.
+//! Linux's fair class (EEVDF) lets a thread request a shorter slice (since 6.12). It then has earlier virtual
+//! deadlines and overtakes threads with long slices. That needs no privilege; a better nice value does, and
+//! is used where it is granted. Real-time classes are left to the coprocessor placement.
 
 use crate::sched::set_attributes;
 
 /// The shortest slice that the kernel grants, in nanoseconds.
 const SLICE_NANOS: u64 = 100_000;
-/// Asked for where it is allowed.
+/// Requested where it is allowed.
 const NICE: i32 = -10;
 
-/// What the kernel granted.
+/// The settings that the kernel granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeLatency {
     /// A short slice and a better nice value.
@@ -24,7 +23,7 @@ pub enum WakeLatency {
     None,
 }
 
-/// Asks for this thread; never fails, only gets less.
+/// Requests the settings for this thread; never fails, only grants less.
 pub fn ask() -> WakeLatency {
     if set(NICE) {
         WakeLatency::Nice

@@ -1,7 +1,7 @@
-//! Linux as Selvedge uses it, with nothing of Selvedge's decisions in it: clock and wake-ups, shared
-//! memory, datagram sockets and batched transmission, netlink, routes and namespaces.
+//! The parts of Linux that Selvedge uses, without Selvedge's decisions: clock and wake-ups, shared memory,
+//! datagram sockets and batched transmission, netlink, routes and namespaces.
 //!
-//! Everything here reads a clock or does I/O; the rooms above (`place`, `comm`, `node`) bring the data.
+//! Everything here reads a clock or does I/O; the rooms above (`place`, `comm`, `node`) supply the data.
 
 pub mod batch;
 pub mod clock;

@@ -1,5 +1,6 @@
-//! Memory that processes share, or that the kernel shares with one. Memfds are sealed so that nobody can
-//! take mapped memory away (which would end the other process by SIGBUS). Its users know what lies in it.
+//! Memory that processes share, or that the kernel shares with one. Memfds are sealed so that no process can
+//! take mapped memory away (which would end the other process by SIGBUS). The users of the memory know its
+//! layout.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,27 +17,27 @@ use selvedge_data_memory::{Bell, Header, HeaderError, Region};
 const HUGETLBFS: rustix::fs::FsWord = 0x9584_58f6;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Why shared memory can't be had or used.
+/// Why shared memory can't be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The kernel would not make or map it.
+    /// The kernel refused to create or map it.
     #[error("can't {doing} shared memory: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It does not hold the layout that it should.
+    /// It does not hold the expected layout.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// Its size could change under us.
+    /// Its size could change while it is mapped.
     #[error("the segment is not sealed against shrinking; pass the memfd that was handed out")]
     Unsealed,
     /// Its pages may be gone when they are touched.
     #[error("the segment is of huge pages, which may run out; pass an ordinary memfd")]
     HugePages,
-    /// It has another length than it may.
+    /// It does not have an allowed length.
     #[error("the segment's header is corrupt: its length is {0}")]
     Length(u64),
 }
@@ -45,15 +46,15 @@ fn failed(doing: &'static str) -> impl Fn(rustix::io::Errno) -> MemoryError {
     move |source| MemoryError::System { doing, source: source.into() }
 }
 
-/// Mapped memory that the kernel or other processes may write at the same time. It is touched by atomic
-/// operations only, and nothing that is read from it is believed.
+/// Mapped memory that the kernel or other processes may write at the same time. It is accessed by atomic
+/// operations only, and every value read from it must be checked.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory is reached through atomics and volatile copies only.
+// SAFETY: the memory is accessed through atomics and volatile copies only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -63,7 +64,7 @@ unsafe impl Sync for Mapping {}
 pub enum Access {
     /// It may only be read; a write ends the process.
     Read,
-    /// Both.
+    /// It may be read and written.
     ReadWrite,
 }
 
@@ -95,7 +96,7 @@ impl std::ops::Deref for Memfd {
 }
 
 impl Memfd {
-    /// New memory of so many bytes, all zero.
+    /// New memory of `len` bytes, all zero.
     ///
     /// # Errors
     /// [`MemoryError::System`].
@@ -107,14 +108,14 @@ impl Memfd {
         Self::map(file, len)
     }
 
-    /// Maps memory that another process made; its length must be one of these.
+    /// Maps memory that another process created; its length must be in this range.
     pub fn open(file: OwnedFd, lens: std::ops::RangeInclusive<usize>) -> Result<Self, MemoryError> {
-        // What is no memfd has no seals.
+        // A file that is not a memfd has no seals.
         let seals = fcntl_get_seals(&file).map_err(|_| MemoryError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemoryError::Unsealed);
         }
-        // Holes may be punched into it, and the next touch ends the process when no huge page is left.
+        // Holes may be punched into it, and the next access ends the process when no huge page is left.
         let system = rustix::fs::fstatfs(&file).map_err(failed("look at"))?;
         if system.f_type == HUGETLBFS {
             return Err(MemoryError::HugePages);
@@ -131,7 +132,7 @@ impl Memfd {
         Ok(Self { mapping, file })
     }
 
-    /// For another process to map it by.
+    /// The file by which another process maps it.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         &self.file
@@ -139,24 +140,24 @@ impl Memfd {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of a file from `offset` on. Only of a file that never shrinks: a kernel's map,
-    /// or a sealed memfd.
+    /// Maps `len` bytes of a file from `offset` on. Only for a file that never shrinks: a kernel's map, or a
+    /// sealed memfd.
     pub fn new(file: impl AsFd, offset: u64, len: usize, access: Access) -> io::Result<Self> {
         let rights = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // Populated: no page fault is left for the way of a frame.
+        // Populated: no page fault is left for the path of a frame.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, rights, flags, file, offset) }?;
         Ok(Self::of(base, len))
     }
 
-    /// So many bytes of this process alone, all zero, that stand for shared ones in tests.
+    /// `len` bytes of this process alone, all zero, that stand for shared ones in tests.
     pub fn private(len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE) }?;
         Ok(Self::of(base, len))
     }
@@ -166,14 +167,14 @@ impl Mapping {
         Self { base, len }
     }
 
-    /// Bytes.
+    /// The number of bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.len
     }
 
-    /// Copies bytes in, from `at` on, a multiple of 8, a word at a time; the last is filled with zeros.
-    /// What is beyond the end is left out.
+    /// Copies bytes in, from `at` on, a multiple of 8, a word at a time; the last word is padded with zeros.
+    /// Bytes beyond the end are left out.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         for (index, part) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -200,7 +201,7 @@ impl Mapping {
         self.atomic(at).load(Ordering::Relaxed)
     }
 
-    /// Writes a word, after all that was written before it.
+    /// Writes a word, after all earlier writes.
     pub fn put(&self, at: usize, word: u64) {
         self.atomic(at).store(word, Ordering::Release);
     }
@@ -229,7 +230,7 @@ impl Mapping {
         unsafe { self.base.add(at).cast::<AtomicU32>().as_ref() }
     }
 
-    /// A bell in it.
+    /// A doorbell state in it.
     ///
     /// # Panics
     /// As [`atomic_u32`](Self::atomic_u32).
@@ -243,7 +244,7 @@ impl Mapping {
         Header::read(self.beginning()).check(magic, version, kinds)?.check_length(self.len)
     }
 
-    /// Writes a header at its beginning, after all that was written before it.
+    /// Writes a header at its beginning, after all earlier writes.
     pub fn put_header(&self, magic: [u8; 8], version: u32, kind: u32) {
         let length = self.len as u64;
         Header { magic, version, kind, length }.write(self.beginning());
@@ -258,8 +259,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` or `alone`; all that borrowed from it has gone. It fails for what
-        // is no mapping only.
+        // SAFETY: mapped by `new` or `alone`; all borrows of it have ended. It fails only for an address that
+        // is not mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

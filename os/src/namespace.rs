@@ -1,5 +1,5 @@
-//! Two network namespaces of one's own with a wire between them, for tries that must touch nothing
-//! else: nothing in them is seen by others, and they go with the last socket in them.
+//! Two private network namespaces with a veth pair between them, for experiments that must not affect
+//! anything else: no other process sees them, and they are removed with the last socket in them.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,18 +24,18 @@ const IFA_LOCAL: u16 = 2;
 const UP: u32 = 1;
 const NETWORK: u8 = 24;
 
-/// The near end's address. Both are of those kept for tests (RFC 2544).
+/// The near end's address. Both are reserved for tests (RFC 2544).
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The far end's address.
 pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// The near end's device.
 pub const DEVICE: &str = "near0";
 
-/// Runs something on a thread of its own that is in a network namespace of its own, where nothing is
-/// up. Needs `CAP_SYS_ADMIN`.
+/// Runs a closure on a thread of its own in a new network namespace, where no device is up. Needs
+/// `CAP_SYS_ADMIN`.
 ///
 /// # Errors
-/// If the kernel gives no namespace.
+/// If the kernel creates no namespace.
 ///
 /// # Panics
 /// If `what` does.
@@ -50,7 +50,7 @@ pub fn alone<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// Two ends of a wire. The thread that made it is at the near one.
+/// Two ends of a veth pair. The thread that made it is at the near one.
 #[derive(Debug)]
 pub struct Veth {
     near: File,
@@ -58,7 +58,7 @@ pub struct Veth {
 }
 
 impl Veth {
-    /// Makes one; only for a thread of [`alone`], whose namespace becomes the far end's.
+    /// Creates a pair; only for a thread of [`alone`], whose namespace becomes the far end's.
     ///
     /// # Errors
     /// If the kernel refuses a part of it.
@@ -71,7 +71,7 @@ impl Veth {
         Ok(wire)
     }
 
-    /// Runs something at the far end. Sockets stay where they are made.
+    /// Runs a closure at the far end. Sockets stay where they are made.
     ///
     /// # Errors
     /// If the kernel does not let the thread change its namespace.
@@ -83,7 +83,7 @@ impl Veth {
         Ok(done)
     }
 
-    /// A device, a peer of it at the far end, both up and with addresses.
+    /// Creates a device, and its peer at the far end, both up and with addresses.
     fn create_pair(&self) -> io::Result<()> {
         let far = (self.far.as_raw_fd() as u32).to_ne_bytes();
         let peer = attribute(IFLA_IFNAME, b"far0\0");
@@ -121,15 +121,15 @@ fn namespace() -> io::Result<File> {
 }
 
 fn unshare() -> io::Result<()> {
-    // SAFETY: takes no pointer, and changes nothing of the thread but which network it sees.
+    // SAFETY: takes no pointer, and changes only the thread's network namespace.
     let done = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket for datagrams at the far end that waits 5 s at most; where it is.
+/// A datagram socket at the far end that waits 5 s at most, and its address.
 ///
 /// # Errors
-/// If there is none to be had.
+/// If no socket can be opened.
 pub fn listener(wire: &Veth) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
     wire.in_peer_namespace(|| {
         let socket = std::net::UdpSocket::bind((FAR, 0))?;

@@ -1,4 +1,4 @@
-//! Questions to the kernel about devices, routes, neighbours and sockets, and their answers (netlink).
+//! Requests to the kernel about devices, routes, neighbours and sockets, and its responses (netlink).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,14 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const REQUEST: u16 = 1;
-/// The answer is only whether it was done.
+/// The response only acknowledges the request.
 pub const ACK: u16 = 4;
-/// The answer is a list.
+/// The response is a list.
 pub const DUMP: u16 = 0x300;
-/// Errors tell their reason in words.
+/// Errors state their reason in words.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const HEADER: usize = 16;
-/// Messages of a dump that are read at most.
+/// The most messages of a dump that are read.
 const MESSAGES_MAX: usize = 1 << 16;
 
 /// A conversation with the kernel.
@@ -24,7 +24,7 @@ pub struct Netlink {
     socket: OwnedFd,
 }
 
-/// A question: what it is about, and attributes to it.
+/// A request: its subject, and its attributes.
 #[derive(Debug)]
 pub struct Request(Vec<u8>);
 
@@ -36,7 +36,7 @@ impl Request {
         bytes.extend(0_u32.to_ne_bytes());
         bytes.extend(what.to_ne_bytes());
         bytes.extend((REQUEST | flags).to_ne_bytes());
-        bytes.extend([0; 8]); // sequence and sender: one question at a time
+        bytes.extend([0; 8]); // sequence and sender: one request at a time
         bytes.extend(fixed);
         Self(bytes)
     }
@@ -49,7 +49,7 @@ impl Request {
     }
 }
 
-/// An attribute, filled up to a word; others may stand in its value.
+/// An attribute, padded to a word; its value may hold further attributes.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     let mut bytes = [len, kind].map(u16::to_ne_bytes).concat();
@@ -59,18 +59,18 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 impl Netlink {
-    /// A new one, with the kernel of this thread's network namespace.
+    /// A new conversation, with the kernel of this thread's network namespace.
     ///
     /// # Errors
-    /// If the kernel gives no socket.
+    /// If the kernel opens no socket.
     pub fn open() -> io::Result<Self> {
         Self::of(None) // NETLINK_ROUTE
     }
 
-    /// One that is asked for sockets.
+    /// A conversation about sockets.
     ///
     /// # Errors
-    /// If the kernel gives no socket.
+    /// If the kernel opens no socket.
     pub fn open_sockets() -> io::Result<Self> {
         Self::of(Some(rustix::net::netlink::SOCK_DIAG))
     }
@@ -98,10 +98,10 @@ impl Netlink {
         Ok(name.as_str().to_owned())
     }
 
-    /// Asks, and calls `each` with the body of each message of the answer, until its end.
+    /// Sends a request, and calls `each` with the body of each message of the response, until its end.
     ///
     /// # Errors
-    /// What the kernel says, in its words if it has any.
+    /// The kernel's error, in its words if it has any.
     pub fn ask(&self, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let Request(mut request) = request;
         let flags = u16::from_ne_bytes([request[6], request[7]]);

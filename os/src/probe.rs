@@ -1,5 +1,5 @@
-//! What this machine can do, found out by doing it: each probe tries a thing once, on threads,
-//! sockets and memory of its own, and undoes it. For `selvedge doctor`.
+//! The abilities of this machine, found by trying: each probe does one thing once, on threads, sockets and
+//! memory of its own, and undoes it. For `selvedge doctor`.
 
 mod cpu;
 mod wire;
@@ -7,26 +7,26 @@ mod wire;
 pub use cpu::{deadline, fifo, lateness, lock_memory, pin, sched_ext, shared_memory, wake_ups};
 pub use wire::{af_xdp, gso, io_uring, sendmmsg, txtime};
 
-/// What was found, or what is missing.
+/// The result, or the missing part.
 pub type Outcome = Result<String, Unavailable>;
 
-/// Something that does not work here.
+/// A feature that does not work here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What happened.
+    /// The error.
     pub why: String,
-    /// What would help.
+    /// The remedy.
     pub remedy: String,
 }
 
 impl Unavailable {
-    /// What happened, and what would help.
+    /// An error, and its remedy.
     #[must_use]
     pub fn new(why: impl ToString, remedy: &str) -> Self {
         Self { why: why.to_string(), remedy: remedy.to_owned() }
     }
 
-    /// The system's last error as what happened.
+    /// The system's last error.
     fn last(remedy: &str) -> Self {
         Self::new(std::io::Error::last_os_error(), remedy)
     }

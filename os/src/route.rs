@@ -1,5 +1,5 @@
-//! How packets to an address leave this host, as the kernel would send them: by which device,
-//! from which address, to whom on the wire.
+//! How packets to an address leave this host, as the kernel would send them: the device, the source address,
+//! and the next hop.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,35 +28,35 @@ const NDA_LLADDR: u16 = 2;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_MTU: u16 = 4;
 const ARPHRD_ETHER: u16 = 1;
-/// States of a neighbour of which the kernel would send to at once.
+/// States of a neighbour to which the kernel would send at once.
 const NUD_USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
-/// A device's address on the wire.
+/// A device's link-layer address.
 pub type Mac = [u8; 6];
 
-/// The way to an address.
+/// The route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The device's index.
     pub device: u32,
     /// The address that packets come from.
     pub source: IpAddr,
-    /// Who takes them next on the wire: the gateway, or the receiver itself.
+    /// The next hop: the gateway, or the receiver itself.
     pub next_hop: IpAddr,
     /// The receiver is this host, or a group.
     pub special: bool,
 }
 
-/// A device as packets see it.
+/// The properties of a device for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Its address; none if it is no Ethernet.
+    /// Its link-layer address; none if it is not Ethernet.
     pub mac: Option<Mac>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
 }
 
-/// What the queues of a device do with packets that state when they leave.
+/// How the queues of a device treat packets that state their departure times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
     /// `fq`: it holds each until its time, by `CLOCK_MONOTONIC`.
@@ -88,10 +88,10 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
-/// Which way the kernel would send to an address.
+/// The route by which the kernel would send to an address.
 ///
 /// # Errors
-/// If it knows none, in its words.
+/// If the kernel knows none, with its own message.
 pub fn to(netlink: &Netlink, to: IpAddr) -> io::Result<Route> {
     let len = if to.is_ipv4() { 32 } else { 128 };
     // `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, kind.
@@ -138,10 +138,10 @@ pub fn wire(netlink: &Netlink, device: u32) -> io::Result<LinkInfo> {
     Ok(found)
 }
 
-/// The address on the wire of a neighbour, if the kernel knows it and would use it at once.
+/// The link-layer address of a neighbour, if the kernel knows it and would use it at once.
 ///
 /// # Errors
-/// If the kernel refuses the question.
+/// If the kernel refuses the request.
 pub fn neighbour(netlink: &Netlink, device: u32, of: IpAddr) -> io::Result<Option<Mac>> {
     // `struct ndmsg`: family, index, state, flags, kind.
     let mut fixed = vec![family(of), 0, 0, 0];
@@ -168,12 +168,12 @@ pub fn neighbour(netlink: &Netlink, device: u32, of: IpAddr) -> io::Result<Optio
     Ok(found)
 }
 
-/// How all queues of a device hold packets until the departure times that they state, at its root or
-/// below `mq` or `mqprio`; `None` if any of them does not, or another way. An `etf` in deadline mode does
+/// How all queues of a device, at its root or below `mq` or `mqprio`, hold packets until their stated
+/// departure times. `None` if any queue does not, or does so in another way. An `etf` in deadline mode does
 /// not, and one without a delta lets nothing pass.
 ///
 /// # Errors
-/// If the kernel refuses the question.
+/// If the kernel refuses the request.
 pub fn holding(netlink: &Netlink, device: u32) -> io::Result<Option<Holding>> {
     // `struct tcmsg`: family, index, handle, parent, info.
     let fixed = [0, device, 0, 0, 0].map(u32::to_ne_bytes).concat();
@@ -187,7 +187,7 @@ pub fn holding(netlink: &Netlink, device: u32) -> io::Result<Option<Holding>> {
     Ok(queues.first().copied().flatten().filter(all))
 }
 
-/// How one qdisc does; `None` of one that only leads to others.
+/// How one qdisc holds packets; `None` for one that only leads to others.
 fn holding_of(qdisc: &[u8]) -> Option<Option<Holding>> {
     let value =
         |wanted| attributes(qdisc).find(|&(name, _)| name == wanted).map(|(_, value)| value);

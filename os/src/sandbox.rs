@@ -1,7 +1,7 @@
-//! What a process gives up for good before it reads what strangers send: capabilities, files, and all system
-//! calls but those for the network, memory, clocks, threads and the descriptors that it holds.
+//! The rights that a process gives up for good before it reads data from strangers: capabilities, files, and
+//! all system calls except those for the network, memory, clocks, threads and the descriptors that it holds.
 //!
-//! From the process that asks to the kernel, by capset(2), landlock(7) and seccomp(2). Nothing is given back.
+//! By capset(2), landlock(7) and seccomp(2) for the calling process. No right is given back.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -27,15 +27,15 @@ use seccompiler::{
 /// Why a process can't be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The kernel would not.
+    /// The kernel refused.
     #[error("can't {doing}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The filter of system calls can't be had.
+    /// The filter of system calls can't be built.
     #[error("can't filter system calls: {0}; use a kernel with CONFIG_SECCOMP_FILTER")]
     Filter(#[from] seccompiler::Error),
 }
@@ -44,14 +44,14 @@ fn failed<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> SandboxError
     move |source| SandboxError::System { doing, source: source.into() }
 }
 
-/// Keeps of the capabilities of this thread, and of what it starts from now on, only these.
+/// Keeps only these of the capabilities of this thread, and of all that it starts from now on.
 ///
 /// # Errors
 /// [`SandboxError::System`].
 pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), SandboxError> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
-        // The last is passed; or this thread may not, and has none to pass on.
+        // Past the last capability; or this thread may not, and has none to pass on.
         if !keep.contains(one) && remove_capability_from_bounding_set(one).is_err() {
             break;
         }
@@ -66,7 +66,7 @@ pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), SandboxError> {
     set_capabilities(None, kept).map_err(failed("give up capabilities"))
 }
 
-/// Gives up, for this process and all that it starts, to gain rights by the programs that it runs.
+/// Prevents this process, and all that it starts, from gaining rights by executing programs.
 ///
 /// # Errors
 /// [`SandboxError::System`].
@@ -74,26 +74,26 @@ pub fn gain_nothing() -> Result<(), SandboxError> {
     set_no_new_privs(true).map_err(failed("give up new rights"))
 }
 
-/// Closes all descriptors but standard input, output and error.
+/// Closes all descriptors except standard input, output and error.
 pub fn close_others() {
-    // SAFETY: nothing of this process owns a descriptor yet that it did not open itself; it calls this first.
+    // SAFETY: at this point the process owns no descriptor that it opened itself; it calls this first.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
 /// Confines this process: no capabilities, no new programs or processes, no code that is not loaded yet, no
-/// writing of files, no look at other processes. Of files it reads only these and what is below them; on a
-/// kernel without Landlock it reads what its user may.
+/// writing of files, no access to other processes. It can read only these files and those below them; on a
+/// kernel without Landlock it can read all files that its user may.
 ///
 /// # Errors
-/// [`SandboxError`]; the process is to end then.
+/// [`SandboxError`]; the process must end then.
 pub fn confine(readable: &[&Path]) -> Result<(), SandboxError> {
-    // A core is a file, too.
+    // A core dump is a file, too.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(failed("do without core files"))?;
     gain_nothing()?;
     keep_capabilities(CapabilitySet::empty())?;
     restrict_files(readable).map_err(failed("restrict files"))?;
-    // The C library starts threads by a call whose flags no filter sees, unless there is no such call.
+    // The C library starts threads by a call whose flags no filter sees, unless that call does not exist.
     let absent = rules([(libc::SYS_clone3, vec![])])?;
     apply(absent, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
     let mut allowed = rules(ALLOWED.iter().map(|&number| (number, vec![])))?;
@@ -102,10 +102,10 @@ pub fn confine(readable: &[&Path]) -> Result<(), SandboxError> {
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-/// What an argument must be: its place, its width, how it is compared, and with what.
+/// A condition for an argument: its index, its width, the comparison, and the value.
 type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
-/// The calls that are allowed whatever their arguments; some a line.
+/// The calls that are allowed with any arguments; several a line.
 #[rustfmt::skip]
 const ALLOWED: &[i64] = &[
     // Descriptors.
@@ -125,10 +125,10 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sched_getaffinity, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack, libc::SYS_restart_syscall, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_getpid,
     libc::SYS_gettid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
-    // Clocks, and what is known of the machine.
+    // Clocks, and information about the machine.
     libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep,
     libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getrusage, libc::SYS_uname, libc::SYS_sysinfo,
-    // The same by older names.
+    // The same under older names.
     #[cfg(target_arch = "x86_64")] libc::SYS_poll,
     #[cfg(target_arch = "x86_64")] libc::SYS_select,
     #[cfg(target_arch = "x86_64")] libc::SYS_epoll_wait,
@@ -138,7 +138,7 @@ const ALLOWED: &[i64] = &[
     #[cfg(target_arch = "x86_64")] libc::SYS_time,
 ];
 
-/// Ioctls of sockets, and whether something is a terminal.
+/// Ioctls of sockets, and the test for a terminal.
 const IOCTLS: [u64; 7] = [
     libc::FIONREAD,
     libc::FIONBIO,
@@ -149,7 +149,7 @@ const IOCTLS: [u64; 7] = [
     libc::SIOCGIFADDR,
 ];
 
-/// The calls that are allowed with some arguments: each line is one way.
+/// The calls that are allowed with some arguments: each line is one case.
 fn limited() -> Vec<(i64, Vec<Condition>)> {
     let is = |at, value: i32| (at, Dword, Eq, u64::from(value.cast_unsigned()));
     let without = |at, bits: i32| (at, Dword, MaskedEq(u64::from(bits.cast_unsigned())), 0);
@@ -159,7 +159,7 @@ fn limited() -> Vec<(i64, Vec<Condition>)> {
     let mut ways = vec![
         (libc::SYS_socket, vec![is(0, libc::AF_INET)]),
         (libc::SYS_socket, vec![is(0, libc::AF_INET6)]),
-        // The C library asks the kernel which families of addresses there are.
+        // The C library queries the kernel for the existing address families.
         (libc::SYS_socket, vec![is(0, libc::AF_NETLINK), is(2, libc::NETLINK_ROUTE)]),
         (libc::SYS_mmap, vec![without(2, libc::PROT_EXEC)]),
         (libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)]),
@@ -176,7 +176,7 @@ fn limited() -> Vec<(i64, Vec<Condition>)> {
     ways
 }
 
-/// Rules for calls by number; all arguments will do where no condition is given.
+/// Rules for calls by number; any arguments are allowed where no condition is given.
 fn rules(
     ways: impl IntoIterator<Item = (i64, Vec<Condition>)>,
 ) -> Result<Rules, seccompiler::Error> {
@@ -216,13 +216,13 @@ struct PathBeneath {
     parent_fd: i32,
 }
 
-/// All accesses to files that the first version of Landlock knows, and those that are left.
+/// All accesses to files that the first version of Landlock knows, and the allowed ones.
 const ALL_ACCESS: u64 = (1 << 13) - 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
 const RULE_PATH_BENEATH: libc::c_int = 1;
 
-/// Lets this thread, and those that it starts, open only these files and what is below them, to read.
+/// Lets this thread, and those that it starts, open only these files and those below them, for reading.
 fn restrict_files(readable: &[&Path]) -> io::Result<()> {
     let attributes = RulesetAttributes { handled_access_fs: ALL_ACCESS };
     let size = size_of::<RulesetAttributes>();
@@ -234,12 +234,12 @@ fn restrict_files(readable: &[&Path]) -> io::Result<()> {
     let ruleset = match made {
         -1 if absent.contains(&io::Error::last_os_error().raw_os_error()) => return Ok(()),
         -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: the kernel has just given this descriptor to us.
+        // SAFETY: the kernel has just returned this descriptor.
         made => unsafe { OwnedFd::from_raw_fd(made as i32) },
     };
     for path in readable {
         let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else { continue };
-        // What is not there can't be read either way.
+        // A file that does not exist can't be read in any case.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::open(name, flags, Mode::empty()) else { continue };
         let folder = if path.is_dir() { READ_DIR } else { 0 };

@@ -1,5 +1,4 @@
-//! Scheduling classes of threads, by the calls that rustix does not have: from callers' wishes to the kernel.
-//! In both, thread 0 is the caller.
+//! Scheduling classes of threads, by the calls that rustix lacks. In both, thread 0 is the caller.
 
 use std::io;
 

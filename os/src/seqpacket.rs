@@ -18,7 +18,7 @@ use crate::clock::{Clock, timespec};
 
 /// The longest message.
 pub const MESSAGE_MAX: usize = 16 * 1024;
-/// Descriptors that a message may bear; more are closed, and the message refused.
+/// The most descriptors of a message; further ones are closed, and the message refused.
 pub const DESCRIPTORS_MAX: usize = 2;
 
 fn open() -> io::Result<OwnedFd> {
@@ -30,17 +30,17 @@ fn open() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Listens at a path that only this user can reach. What is left of one that has died is taken
-/// away; one that answers, or has more callers waiting than it answers, is left alone.
+/// Listens at a path that only this user can reach. The socket of a listener that has died is removed. A
+/// listener that answers, or whose queue of connections is full, is left alone.
 ///
 /// # Errors
-/// `AddrInUse` if somebody listens there, or whatever the kernel says.
+/// `AddrInUse` if another process listens there, or any error of the kernel.
 pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = open()?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
-            // Nobody listens only where the kernel says so: a full queue is one that somebody has.
+            // The listener is dead only if the kernel reports that: a full queue belongs to a live one.
             match connect_to(path) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 _ => return Err(Errno::ADDRINUSE.into()),
@@ -54,19 +54,19 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         }
         done => done?,
     }
-    // Before it listens, so that nobody else gets in first.
+    // Before it listens, so that no other user connects first.
     rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     listen(&socket, 16)?;
     Ok(socket)
 }
 
-/// Takes the next connection; `None` if there is none now, or this process may have no more of them.
+/// Accepts the next connection; `None` if there is none now, or this process may have no more of them.
 pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-        // They pass as connections end; whoever serves others goes on. Not in a busy loop: the one
-        // who waits is still there.
+        // These errors pass as other connections end, so the caller continues to serve those. Not in a busy
+        // loop: the waiting peer is still there.
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
             tracing::warn!(%error, "a connection has to wait");
             let clock = Clock::shared();
@@ -77,14 +77,14 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Connects to who listens at a path.
+/// Connects to the listener at a path.
 pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let socket = open()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-/// Sends one message; `WouldBlock` if the other side reads nothing.
+/// Sends one message; `WouldBlock` if the peer reads nothing.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -95,7 +95,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
-/// What came.
+/// The result of a receive.
 #[derive(Debug)]
 pub enum Received {
     /// A message and its descriptors.
@@ -104,14 +104,14 @@ pub enum Received {
     TooLong,
     /// Nothing yet.
     Nothing,
-    /// The other side is gone.
+    /// The peer is gone.
     End,
 }
 
 /// Takes one message, up to [`MESSAGE_MAX`] bytes long.
 pub fn receive(socket: impl AsFd) -> io::Result<Received> {
     let mut bytes = vec![0; MESSAGE_MAX];
-    // One more than may be, so that too many are seen.
+    // Room for one more than allowed, so that an excess is noticed.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
@@ -138,7 +138,7 @@ pub fn receive(socket: impl AsFd) -> io::Result<Received> {
     Ok(Received::Message(bytes, fds))
 }
 
-/// Waits until there is something to receive, for so long at most.
+/// Waits until there is something to receive, at most this long.
 pub fn wait_readable(socket: impl AsFd, patience: Duration) -> bool {
     let clock = Clock::shared();
     let until = clock.now() + patience;

@@ -1,5 +1,5 @@
-//! Real-time signals with a value: from this process to another, held by a descriptor, so that no other can
-//! get them by having its number.
+//! Real-time signals with a value, from this process to another. A descriptor refers to the target, so that
+//! no later process with its number can receive them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,24 +24,24 @@ struct Queued {
 
 const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
 
-/// Whether it carries a value.
+/// Whether the signal carries a value.
 #[must_use]
 pub fn is_real_time(number: i32) -> bool {
     (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&number)
 }
 
-/// A process: later ones of its number are others.
+/// A process; the descriptor never refers to a later one with the same number.
 ///
 /// # Errors
-/// If there is none of this number.
+/// If no process has this number.
 pub fn process(pid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Queues a signal; 0 only tries whether it may be.
+/// Queues a signal; 0 only checks whether that is allowed.
 ///
 /// # Errors
-/// If the process has ended, is another user's, or has as many signals waiting as it may.
+/// If the process has ended, belongs to another user, or has as many waiting signals as it may.
 pub fn send(to: impl AsFd, number: i32, value: u64) -> io::Result<()> {
     let info = Queued {
         number,
@@ -66,20 +66,20 @@ pub fn send(to: impl AsFd, number: i32, value: u64) -> io::Result<()> {
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps a signal from ending or interrupting this thread, so that it can be waited for.
+/// Prevents a signal from ending or interrupting this thread, so that it can be waited for.
 ///
 /// # Errors
 /// If there is no such signal.
 pub fn block(number: i32) -> io::Result<()> {
     let set = only(number);
-    // SAFETY: `set` is a signal set; the old one is not asked for.
+    // SAFETY: `set` is a signal set; the old one is not requested.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// Waits for a signal that was blocked; its value.
+/// Waits for a blocked signal; returns its value.
 pub fn wait(number: i32, most: Duration) -> Option<u64> {
     let set = only(number);
     let limit = timespec(most.0);

@@ -1,5 +1,4 @@
-//! Reading one datagram into a buffer that its reader keeps (`recvmsg`): large ones are not copied
-//! again.
+//! Reading one datagram into a buffer that its reader keeps (`recvmsg`): large ones are not copied again.
 
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
@@ -11,20 +10,20 @@ use crate::socket::RawAddress;
 /// A datagram that was read into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleDatagram {
-    /// Who sent it.
+    /// Its sender.
     pub from: SocketAddr,
-    /// It is several datagrams, each but the last of so many bytes (UDP GRO).
+    /// Several datagrams, each but the last of this number of bytes (UDP GRO).
     pub segment: Option<u16>,
 }
 
-/// Reads the datagram that waits in the socket, without waiting: the buffer's bytes are then its.
+/// Reads the datagram that waits in the socket, without blocking: the buffer then holds exactly its bytes.
 /// `None`, and an empty buffer, if there is none. Grows the buffer to the largest datagram.
 pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<SingleDatagram> {
     receive_apart(socket, &mut [], into).map(|(single, _)| single)
 }
 
-/// The same; the datagram's first bytes are read into `front`, and what is more into the buffer. How
-/// many bytes of `front` are its.
+/// The same; the datagram's first bytes are read into `front`, and the rest into the buffer. Returns how many
+/// bytes of `front` are the datagram's.
 pub(crate) fn receive_apart(
     socket: &OwnedFd,
     front: &mut [u8],

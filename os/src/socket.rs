@@ -1,4 +1,4 @@
-//! UDP sockets as the transmitter and the receiver need them, and addresses as the kernel does.
+//! UDP sockets for the transmitter and the receiver, and addresses in the kernel's form.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -9,26 +9,26 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use selvedge_units::Bytes;
 
-/// Why a socket could not be had.
+/// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The kernel would not make one.
+    /// The kernel refused to open one.
     #[error("cannot open a UDP socket: {0}")]
     Open(#[source] io::Error),
     /// It could not be bound.
     #[error("cannot listen on {at}: {source}; choose another address or port, or port 0")]
     Bind {
-        /// Where it was to listen.
+        /// The address to bind.
         at: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An option that cannot be done without was refused.
+    /// A required option was refused.
     #[error("cannot set {option} on a UDP socket: {source}")]
     Option {
         /// The option's name.
         option: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The thread could not be started.
@@ -49,15 +49,15 @@ pub(crate) fn open(v6: bool) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-/// The same, bound; with the address that it got (port 0 asks for any).
+/// The same, bound; returned with its address (port 0 requests any).
 pub fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> {
     let socket = open(at.is_ipv6())?;
     let bound = bind_at(&socket, at)?;
     Ok((socket, bound))
 }
 
-/// A non-blocking socket for packets to an address. To a group they go by this device, if one is named, and
-/// through so many routers less one: by default none.
+/// A non-blocking socket for packets to an address. Packets to a group are sent by `device`, if one is named,
+/// and pass at most one router less than `ttl`: by default none.
 ///
 /// # Errors
 /// [`SocketError`]: no socket, no such device.
@@ -86,7 +86,7 @@ pub fn open_sender(
     Ok(socket.into())
 }
 
-/// Gives a socket a port of its own; which.
+/// Gives a socket a port of its own; returns the address.
 pub(crate) fn bind_any(socket: &OwnedFd, v6: bool) -> Result<SocketAddr, SocketError> {
     let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     bind_at(socket, SocketAddr::new(any, 0))
@@ -99,17 +99,17 @@ fn bind_at(socket: &OwnedFd, at: SocketAddr) -> Result<SocketAddr, SocketError> 
     SocketAddr::try_from(name).map_err(failed)
 }
 
-/// Which of a socket's buffers.
+/// One of a socket's buffers.
 #[derive(Clone, Copy, Debug)]
 pub enum Buffer {
-    /// What waits to be sent.
+    /// The buffer for sending.
     Send,
-    /// What waits to be read.
+    /// The buffer for receiving.
     Receive,
 }
 
-/// Asks for a buffer of this size, beyond the system's limit where that is allowed; returns what
-/// was granted, by the kernel's own count (which includes its overhead).
+/// Requests a buffer of this size, beyond the system's limit where that is allowed; returns the granted size,
+/// by the kernel's own count (which includes its overhead).
 pub fn set_buffer(socket: impl AsFd, buffer: Buffer, size: Bytes) -> Bytes {
     // The kernel takes an int and doubles it.
     let size = usize::try_from(size.0.min(1 << 29)).unwrap_or(1 << 29);
@@ -121,11 +121,11 @@ pub fn set_buffer(socket: impl AsFd, buffer: Buffer, size: Bytes) -> Bytes {
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, size))
             .and_then(|()| sockopt::socket_recv_buffer_size(&socket)),
     };
-    // A refused size leaves the default one, which works, only with more loss under load.
+    // A refused size leaves the default one, which works, but loses more under load.
     Bytes(granted.unwrap_or(0) as u64)
 }
 
-/// Sets an integer option that `rustix` has no name for.
+/// Sets an integer option that `rustix` does not provide.
 pub fn set_int(
     socket: &OwnedFd,
     level: libc::c_int,
@@ -145,7 +145,7 @@ pub fn set_int(
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// An address as the kernel reads it.
+/// An address in the kernel's form.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union RawAddress {
@@ -179,13 +179,13 @@ impl RawAddress {
         }
     }
 
-    /// Room for the kernel to write an address into: all zeroes.
+    /// Room for an address that the kernel writes: all zeros.
     pub(crate) fn zeroed() -> Self {
         // SAFETY: both variants are plain integers, for which zero bytes are a value.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 
-    /// The address that the kernel wrote, if it wrote one of these families.
+    /// The address that the kernel wrote, if it is of one of these families.
     pub(crate) fn to_socket_addr(self) -> Option<SocketAddr> {
         // SAFETY: every bit pattern of either variant is a value (plain integers), all bytes
         // were initialised by `zeroed` or `new`, and both begin with the family.
@@ -228,7 +228,7 @@ mod tests {
         for text in ["127.0.0.1:5004", "0.0.0.0:0", "[::1]:65535", "[fe80::1%7]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             let full = match RawAddress::new(address) {
-                // Only the IPv6 form fills the whole union; the kernel writes into zeroes.
+                // Only the IPv6 form fills the whole union; the kernel writes into zeros.
                 (raw, len) if len as usize == size_of::<RawAddress>() => raw,
                 (raw, _) => {
                     let mut full = RawAddress::zeroed();

@@ -1,10 +1,10 @@
-//! Sending batches of datagrams: what the link chose goes in, and for each packet comes out
-//! whether the kernel took it.
+//! Sending batches of datagrams: the input is the packets that the link chose, the output is whether the
+//! kernel took each.
 //!
-//! One unconnected, non-blocking socket per family carries all streams. Sockets ask for
-//! `IP_RECVERR`, for two reasons: without it the kernel hides that a local queue dropped a packet
-//! (`ENOBUFS`), and nobody would learn that a receiver refuses (ICMP). Such an error stands in
-//! the way of whichever packet happens to be next, so that one is tried again.
+//! One unconnected, non-blocking socket per family carries all streams. Sockets request `IP_RECVERR`, for two
+//! reasons. Without it the kernel hides that a local queue dropped a packet (`ENOBUFS`), and the sender would
+//! not learn that a receiver refuses (ICMP). Such an error is returned for whichever packet is next, so that
+//! packet is tried again.
 
 mod message;
 mod opened;
@@ -35,24 +35,24 @@ selvedge_units::named! {
         SendMsg = "sendmsg",
         /// One system call per up to 64 packets.
         SendMmsg = "sendmmsg",
-        /// The same, and packets in a row to the same destination, all of the same size (the last
-        /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO). A local
-        /// queue that has to cut such a run (`tbf`, with runs above its burst) may drop parts of it
-        /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
+        /// The same, and packets in a row to the same destination, all of the same size (the last may be
+        /// shorter), pass through the kernel as one, which is split at the end (UDP GSO). A local queue that
+        /// has to split such a run (`tbf`, with runs above its burst) may drop parts of it without reporting
+        /// that. [`Fate::Busy`] is certain only for runs that the queue takes or drops whole.
         #[default]
         Gso = "gso",
         /// Whole frames to the device's driver, by AF_XDP in copy mode; the same as [`Method::Gso`] for
-        /// packets that can't go so. One call for some 32 packets, but around the device's qdisc.
+        /// packets that can't be sent so. One call for some 32 packets, but bypassing the device's qdisc.
         Xdp = "xdp",
     }
 }
 
-/// How a transmitter is set up.
+/// The settings of a transmitter.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitOptions {
-    /// How packets are handed over; each falls back where the kernel does not have it.
+    /// How packets are handed over; each method falls back where the kernel lacks it.
     pub method: Method,
-    /// Send buffer to ask for, per socket.
+    /// Send buffer to request, per socket.
     pub send_buffer: Bytes,
     /// The longest that one [`Transmitter::send_batch`] waits, in all, for buffers to drain.
     pub patience: Duration,
@@ -72,24 +72,24 @@ impl Default for TransmitOptions {
 /// A packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Where to.
+    /// The destination.
     pub to: SocketAddr,
     /// The datagram, headers of IP and UDP not included.
     pub bytes: &'a [u8],
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The kernel took it.
     Sent,
-    /// Buffers stayed full for as long as the transmitter may wait; it may be sent again.
+    /// Buffers stayed full for as long as the transmitter may wait; the packet may be sent again.
     Busy,
     /// The kernel will not send it (too large, no route, forbidden).
     Refused(Errno),
 }
 
-/// What a transmitter did since its start.
+/// The counts of a transmitter since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitCounters {
     /// Packets that the kernel took.
@@ -98,16 +98,15 @@ pub struct TransmitCounters {
     pub bytes: Bytes,
     /// System calls that send.
     pub calls: u64,
-    /// Packets given back as [`Fate::Busy`].
+    /// Packets returned as [`Fate::Busy`].
     pub busy: u64,
-    /// Packets given back as [`Fate::Refused`].
+    /// Packets returned as [`Fate::Refused`].
     pub refused: u64,
-    /// Errors that hosts on the way or receivers reported (ICMP), such as a closed port.
+    /// Errors that receivers or hosts on the path reported (ICMP), such as a closed port.
     pub icmp_errors: u64,
-    /// Packets that the kernel took and dropped later, as the departure time that they stated was past
-    /// (`etf`).
+    /// Packets that the kernel took and dropped later, because their departure time had passed (`etf`).
     pub missed: u64,
-    /// Packets of these that went by AF_XDP.
+    /// Packets of these that were sent by AF_XDP.
     pub xdp: u64,
     /// Runs that the kernel would not take as one and that were sent packet by packet.
     pub gso_refused: u64,
@@ -123,19 +122,19 @@ pub struct Transmitter {
     method: Method,
     xdp: Option<Xdp>,
     patience: Duration,
-    /// Packets state when they leave by `CLOCK_TAI`.
+    /// Packets state their departure times by `CLOCK_TAI`.
     by_tai: bool,
     fates: Vec<Fate>,
     counters: TransmitCounters,
     unreachable: Option<SocketAddr>,
 }
 
-/// How often one message is tried again after errors that are not its own.
+/// How often one message is tried again after errors of other packets.
 const ATTEMPTS_MAX: u32 = 4;
-/// How many reported errors are read at once.
+/// The most reported errors that are read at once.
 const ERRORS_MAX: u32 = 64;
 impl Transmitter {
-    /// Opens the sockets and finds out whether the kernel has GSO.
+    /// Opens the sockets and checks whether the kernel supports GSO.
     ///
     /// # Errors
     /// [`SocketError::Open`], [`SocketError::Option`].
@@ -161,7 +160,7 @@ impl Transmitter {
         })
     }
 
-    /// Sends from a socket that is open already, of one family.
+    /// Sends from an open socket, of one family.
     pub(crate) fn over(
         socket: OwnedFd,
         v6: bool,
@@ -190,13 +189,13 @@ impl Transmitter {
         if self.xdp.is_some() { Method::Xdp } else { self.method }
     }
 
-    /// Why packets do not go by AF_XDP, where they were to: the last reason.
+    /// Why packets are not sent by AF_XDP, where that was requested: the last reason.
     #[must_use]
     pub fn fallback(&self) -> Option<&str> {
         self.xdp.as_ref().and_then(Xdp::reason)
     }
 
-    /// What was done since the start.
+    /// The counts since the start.
     #[must_use]
     pub const fn counters(&self) -> TransmitCounters {
         self.counters
@@ -208,8 +207,9 @@ impl Transmitter {
         self.unreachable
     }
 
-    /// Asks that packets may state when they leave, to queues that hold them so; false where the kernel
-    /// refuses. The sockets have one clock: who asked for another queue before states no times any more.
+    /// Enables packets to state their departure times, for queues that hold them; false where the kernel
+    /// refuses. The sockets have one clock: after a call for another queue, packets for the previous one no
+    /// longer state times.
     pub fn allow_departures(&mut self, holding: Holding) -> bool {
         let (clock, flags) = match holding {
             Holding::Fq => (ClockId::Monotonic, TxTimeFlags::empty()),
@@ -221,15 +221,15 @@ impl Transmitter {
         allowed
     }
 
-    /// Sends packets in order and says of each what became of it, at the same index. Waits at
-    /// most the patience, in all. Allocates only when a batch is the largest so far.
+    /// Sends packets in order and returns the result of each, at the same index. Waits at most the patience,
+    /// in all. Allocates only when a batch is the largest so far.
     pub fn send_batch(&mut self, packets: &[Outgoing<'_>]) -> &[Fate] {
         self.send_batch_at(packets, &[])
     }
 
-    /// The same, where `times` has when each packet is to leave, in nanoseconds of the clock that the
-    /// queues hold it by; 0, and what is missing at its end: at once. Only after
-    /// [`allow_departures`](Self::allow_departures); AF_XDP takes no notice of them.
+    /// The same with departure times: `times` holds each packet's, in nanoseconds of the queue's clock; 0, or
+    /// a missing entry: at once. Only after [`allow_departures`](Self::allow_departures); AF_XDP ignores
+    /// them.
     pub fn send_batch_at(&mut self, packets: &[Outgoing<'_>], times: &[u64]) -> &[Fate] {
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
@@ -255,7 +255,7 @@ impl Transmitter {
         &self.fates
     }
 
-    /// Sends one packet that lies in several parts, 8 at most, and says what became of it: as
+    /// Sends one packet that lies in several parts, 8 at most, and returns its result: like
     /// [`Transmitter::send_batch`], without a copy where the kernel takes it at once.
     pub fn send_parts(&mut self, to: SocketAddr, parts: &[&[u8]]) -> Fate {
         if self.xdp.is_none() && (!to.is_ipv6() || self.v6.is_some()) {
@@ -286,7 +286,7 @@ impl Transmitter {
         }
     }
 
-    /// Sends packets by AF_XDP, and by the sockets what the device does not take.
+    /// Sends packets by AF_XDP, and those that the device does not take by the sockets.
     fn send_frames(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut WaitBudget) {
         let mut done = 0;
         while done < run.len() {
@@ -316,7 +316,7 @@ impl Transmitter {
         self.send_datagrams(&run[done..], &[], &mut fates[done..], patience);
     }
 
-    /// Sends packets of one family; `fates` are [`Fate::Busy`] where not said otherwise.
+    /// Sends packets of one family; `fates` are [`Fate::Busy`] unless set otherwise.
     fn send_run(
         &mut self,
         run: &[Outgoing<'_>],
@@ -332,7 +332,7 @@ impl Transmitter {
         }
         let mut done = 0;
         let mut attempts = 0;
-        // Packets below this index go one by one: the kernel would not take them as one.
+        // Packets below this index are sent one by one: the kernel refused them as one.
         let mut single_until = 0;
         while done < run.len() {
             let single = single_until.max(done) - done;
@@ -354,7 +354,7 @@ impl Transmitter {
             let first = outcome.first;
             match error {
                 Errno::AGAIN if patience.wait_writable(self, v6) => {}
-                // The socket itself is full: nothing of this family can go.
+                // The socket itself is full: nothing of this family can be sent.
                 Errno::AGAIN => {
                     self.counters.busy += (run.len() - done) as u64;
                     return;
@@ -372,7 +372,7 @@ impl Transmitter {
                 }
                 _ if attempts < ATTEMPTS_MAX => {
                     let reported = self.take_errors(v6);
-                    // No packet of UDP is refused by a peer as it is sent: this one came earlier.
+                    // A peer does not refuse a UDP packet while it is sent: this error arrived earlier.
                     if reported == 0 && error == Errno::CONNREFUSED {
                         self.counters.icmp_errors += 1;
                     }
@@ -388,12 +388,12 @@ impl Transmitter {
         }
     }
 
-    /// The socket of a family; `send_run` has seen that there is one.
+    /// The socket of a family; `send_run` has checked that there is one.
     fn socket(&self, v6: bool) -> &OwnedFd {
         self.v6.as_ref().filter(|_| v6).unwrap_or(&self.v4)
     }
 
-    /// Takes reported errors off a socket; how many of them hosts reported.
+    /// Reads reported errors from a socket; returns how many of them hosts reported.
     fn take_errors(&mut self, v6: bool) -> u32 {
         let mut reported = 0;
         for _ in 0..ERRORS_MAX {
@@ -411,8 +411,8 @@ impl Transmitter {
         reported
     }
 
-    /// Asks the kernel which packets it dropped as their departure time was past; how many since the
-    /// start. Only `etf` reports that.
+    /// Reads from the kernel which packets it dropped because their departure time had passed; returns their
+    /// number since the start. Only `etf` reports that.
     pub fn missed(&mut self) -> u64 {
         if self.by_tai {
             self.take_errors(false);

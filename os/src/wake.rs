@@ -1,10 +1,9 @@
-//! Waking a thread that sleeps until its next deadline: an eventfd, and a [`Bell`] that spares the
-//! system call while the sleeper is awake.
+//! Waking a thread that sleeps until its next deadline: an eventfd, and a [`Bell`] that saves the system call
+//! while the sleeper is awake.
 //!
-//! Producers put work where the sleeper will find it (a ring), then call [`Waker::wake`]. The
-//! sleeper looks for work, then calls [`Sleeper::wait_until`]; no wake is ever lost: one that
-//! comes while the sleeper is awake makes its next wait return at once, like the token of
-//! `std::thread::park`.
+//! Producers put work where the sleeper will find it (a ring), then call [`Waker::wake`]. The sleeper looks
+//! for work, then calls [`Sleeper::wait_until`]; no wake-up is ever lost: one that arrives while the sleeper
+//! is awake makes its next wait return at once, like the token of `std::thread::park`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +26,7 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
-/// Sleeps until an instant or a call, whichever is first. One thread owns it.
+/// Sleeps until an instant or a wake-up, whichever is first. One thread owns it.
 #[derive(Debug)]
 pub struct Sleeper {
     shared: Arc<Shared>,
@@ -38,14 +37,14 @@ pub struct Sleeper {
 /// Why a wait returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The instant came.
+    /// The instant has come.
     TimedOut,
-    /// Somebody called.
+    /// A waker called.
     Notified,
 }
 
-/// A sleeper on this clock, which watches the clock instead of sleeping for the last `spin`
-/// before an instant (zero: never), and the waker that calls it.
+/// A sleeper on this clock, which watches the clock instead of sleeping for the last `spin` before an instant
+/// (zero: never), and its waker.
 ///
 /// # Errors
 /// If no more file descriptors may be opened.
@@ -55,8 +54,8 @@ pub fn sleeper(clock: Clock, spin: Duration) -> io::Result<(Sleeper, Waker)> {
 }
 
 impl Waker {
-    /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has
-    /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
+    /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has been notified
+    /// already, an atomic swap if it is awake, a system call only if it sleeps.
     pub fn wake(&self) {
         if self.0.bell.notify() {
             self.0.event.ring();
@@ -65,20 +64,20 @@ impl Waker {
 }
 
 impl Sleeper {
-    /// Whether it sleeps, for one that sleeps for others as well.
+    /// The sleeper's state, for a sleeper that waits for other events as well.
     #[must_use]
     pub fn bell(&self) -> &Bell {
         &self.shared.bell
     }
 
-    /// What its wakers write to.
+    /// The event that its wakers write to.
     #[must_use]
     pub fn event(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 
-    /// Waits until `at` ([`Instant::MAX`]: only for a call). A call since the last wait returned
-    /// ends it at once. A simulated clock is turned to `at` instead.
+    /// Waits until `at` ([`Instant::MAX`]: only for a wake-up). A wake-up since the last wait returned ends
+    /// it at once. A simulated clock is advanced to `at` instead.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         exact_timers();
         let bell = &self.shared.bell;
@@ -95,7 +94,7 @@ impl Sleeper {
         if self.shared.bell.take() { Woken::Notified } else { Woken::TimedOut }
     }
 
-    /// Polls until called or until `at`.
+    /// Polls until woken or until `at`.
     fn sleep(&self, at: Instant) {
         while self.shared.bell.is_sleeping() {
             let left = at.since(self.clock.now());
@@ -106,8 +105,8 @@ impl Sleeper {
             let mut fds = [PollFd::new(&self.shared.event, PollFlags::IN)];
             match poll(&mut fds, (at != Instant::MAX).then_some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // The event may be that of an earlier call, whose write came after its wait had
-                // returned: empty it, and look at the state again.
+                // The event may be that of an earlier wake-up, whose write came after its wait had returned:
+                // empty it, and check the state again.
                 Ok(_) => self.shared.event.clear(),
                 // Out of kernel memory: an early return is allowed, but no busy loop.
                 Err(_) => {
@@ -157,16 +156,16 @@ mod tests {
         assert!(clock.now() >= at);
     }
 
-    /// Spends a time that differs from turn to turn, so that two threads meet at every stage.
+    /// Waits for a time that differs from turn to turn, so that two threads meet at every stage.
     fn linger(turn: u64) {
         for _ in 0..(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 500 {
             std::hint::spin_loop();
         }
     }
 
-    /// Producers publish one item at a time and wait until it is seen; the sleeper waits with no
-    /// time limit. So every single wake counts: with one producer, a lost one leaves both
-    /// waiting for ever, which the deadline turns into a failure.
+    /// Producers publish one item at a time and wait until it is seen; the sleeper waits with no time limit.
+    /// So every single wake-up counts: with one producer, a lost one leaves both waiting for ever, which the
+    /// deadline turns into a failure.
     fn ping_pong(producers: usize, rounds: u64) {
         let (clock, mut sleeper, waker) = pair();
         let end = clock.now() + Duration::from_secs(60);
@@ -174,13 +173,13 @@ mod tests {
             Arc::new((0..producers).map(|_| [const { AtomicU64::new(0) }; 2]).collect());
         let work = Arc::clone(&lanes);
         let consumer = std::thread::spawn(move || {
-            // Relaxed: the ordering of waker and sleeper is what is tested.
+            // Relaxed: the test is about the ordering of waker and sleeper.
             let mut looks = 0;
             while work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {
                 for [published, seen] in work.iter() {
                     seen.store(published.load(Ordering::Relaxed), Ordering::Relaxed);
                 }
-                // Between looking and sleeping is where calls get lost: stay there a while.
+                // Wake-ups get lost between looking and sleeping: stay there for a moment.
                 looks += 1;
                 linger(looks);
                 if work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {

@@ -1,4 +1,4 @@
-//! A process that confined itself tries what it may not, and what it may.
+//! A process that confined itself tries forbidden and allowed operations.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -11,10 +11,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Signal, getppid, kill_process};
 use selvedge_os::sandbox::{CapabilitySet, confine, keep_capabilities};
 
-/// Says to this program that it is the one to be confined.
+/// Marks this program as the one to be confined.
 const CONFINED: &str = "SELVEDGE_TEST_CONFINED";
 
-/// Runs one of these tests in a process of its own; whether this is that process.
+/// Runs one of these tests in a process of its own; returns whether this is that process.
 fn is_confined(test: &str, file: &Path) -> bool {
     if std::env::var_os(CONFINED).is_some() {
         return true;
@@ -59,7 +59,7 @@ fn a_confined_process_has_the_network_memory_and_threads_and_nothing_else() {
         let left = status(set);
         assert!(left.bytes().all(|digit| digit == b'0') || set == "CapBnd:", "{set} {left}");
     }
-    // What it may.
+    // Allowed operations.
     assert!(File::open("/etc/hosts").is_ok());
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     held.send_to(b"x", other.local_addr().unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn a_confined_process_has_the_network_memory_and_threads_and_nothing_else() {
     let many = std::thread::spawn(|| vec![1_u8; 1 << 20].len()).join().unwrap();
     assert_eq!(many, 1 << 20);
     assert!(UnixStream::pair().unwrap().0.write_all(b"x").is_ok());
-    // What it may not.
+    // Forbidden operations.
     assert!(is_denied(File::open("/etc/passwd")), "reading");
     assert!(is_denied(OpenOptions::new().write(true).open(&file)), "writing");
     assert!(is_denied(OpenOptions::new().append(true).open("/etc/hosts")), "appending");
@@ -80,7 +80,7 @@ fn a_confined_process_has_the_network_memory_and_threads_and_nothing_else() {
     assert!(is_denied(kill_process(parent, Signal::TERM).map_err(Into::into)), "signals");
     assert!(is_denied(UnixDatagram::unbound()), "local sockets");
     let rights = ProtFlags::READ | ProtFlags::WRITE | ProtFlags::EXEC;
-    // SAFETY: a new mapping, at a place that the kernel chooses; it is refused.
+    // SAFETY: a new mapping, at an address that the kernel chooses; it is refused.
     let code = unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, rights, MapFlags::PRIVATE) };
     assert!(is_denied(code.map_err(Into::into)), "code that is made");
     let name = rustix::fs::memfd_create("code", rustix::fs::MemfdFlags::CLOEXEC);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// In the order of `tools/packages.txt`, then what is newer. 16 is the first that makes programs of
-/// these that the kernel takes; `SELVEDGE_CLANG` names another.
+/// In the order of `tools/packages.txt`, then newer ones. 16 is the first whose output the kernel accepts;
+/// `SELVEDGE_CLANG` names another.
 const COMPILERS: [&str; 8] =
     ["clang-19", "clang-18", "clang-17", "clang-16", "clang-22", "clang-21", "clang-20", "clang"];
 
@@ -31,7 +31,7 @@ fn main() {
     }
 }
 
-/// The first compiler that is there and is new enough.
+/// The first compiler that exists and is new enough.
 fn compiler() -> String {
     if let Ok(named) = env::var("SELVEDGE_CLANG") {
         return named;

@@ -1,4 +1,4 @@
-//! Integer types with units, the vocabulary of every room: moments, spans, sizes, rates.
+//! Integer types with units, the vocabulary of every room: instants, durations, sizes, rates.
 //!
 //! Arithmetic between them is the physics (`Bytes / Bitrate = Duration`), exact or rounded in the
 //! direction that the method names; none of it can overflow silently: operators saturate.

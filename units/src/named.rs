@@ -1,7 +1,7 @@
 //! Enums whose values have names: in files, on sockets, in tables.
 
-/// An enum from one list: its values, numbered from 0 as they stand, each with its name. It gets `COUNT`, `ALL`,
-/// `NAMES`, `name`, `from_name`, and is shown by its name.
+/// An enum from one list: its values, numbered from 0 in their order, each with its name. It gets `COUNT`,
+/// `ALL`, `NAMES`, `name`, `from_name`, and is displayed by its name.
 #[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* $vis:vis enum $enum:ident {
@@ -13,7 +13,7 @@ macro_rules! named {
         }
 
         impl $enum {
-            /// How many there are.
+            /// The number of values.
             $vis const COUNT: usize = [$($name),*].len();
             /// All of them, in the order of their numbers.
             $vis const ALL: [Self; Self::COUNT] = [$(Self::$value),*];
@@ -28,7 +28,7 @@ macro_rules! named {
                 }
             }
 
-            /// The one of this name, if there is one.
+            /// The value of this name, if there is one.
             #[must_use]
             $vis fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.name() == name)

@@ -1,12 +1,12 @@
-//! The known word that a mistyped one was meant to be.
+//! The known word that a mistyped one was probably meant to be.
 
-/// The longest word that is compared, in bytes: names and keys are no longer.
+/// The longest word that is compared, in bytes: names and keys are not longer.
 const LONGEST: usize = 64;
 
-/// The candidate with the fewest letters to insert, remove, replace or swap with a neighbour, if they are at
-/// most a third of those of `word`, or if `word` ends with it, as `bitrate` does with `rate`. Capitals
-/// count as their small letters. The first of equals.
-/// O(letters of `word` x letters of all candidates).
+/// The candidate with the fewest letters to insert, remove, replace or swap with a neighbour. It is returned
+/// if they are at most a third of those of `word`, or if `word` ends with it, as `bitrate` does with `rate`.
+/// Capitals count as their small letters. The first of equals. O(letters of `word` x letters of all
+/// candidates).
 #[must_use]
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     if word.len() > LONGEST {

@@ -52,7 +52,7 @@ impl Div<Bitrate> for Bytes {
 
 impl Div<Duration> for Bytes {
     type Output = Bitrate;
-    /// The mean rate of these bytes over a span, rounded down; over no time at all it is zero.
+    /// The mean rate of these bytes over a duration, rounded down; over a zero duration it is zero.
     fn div(self, span: Duration) -> Bitrate {
         match u128::from(span.0) {
             0 => Bitrate(0),
@@ -63,7 +63,7 @@ impl Div<Duration> for Bytes {
 
 impl Mul<Duration> for Bitrate {
     type Output = Bytes;
-    /// What a link of this rate carries in a span, rounded down.
+    /// The bytes that a link of this rate carries in a duration, rounded down.
     fn mul(self, span: Duration) -> Bytes {
         match self.0.checked_mul(span.0) {
             Some(bit_nanos) => Bytes(bit_nanos / (8 * NANOS_PER_SEC as u64)),
@@ -99,7 +99,7 @@ impl Sum for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// As `FromStr` reads it: `24 kB`, `1500 B`.
+    /// In the form that `FromStr` reads: `24 kB`, `1500 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n > 0 && n % 1_000_000 == 0 => write!(f, "{} MB", n / 1_000_000),
@@ -110,7 +110,7 @@ impl fmt::Display for Bytes {
 }
 
 impl fmt::Display for Bitrate {
-    /// As `FromStr` reads it: `6 Mbit/s`, `938 kbit/s`.
+    /// In the form that `FromStr` reads: `6 Mbit/s`, `938 kbit/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n > 0 && n % 1_000_000_000 == 0 => write!(f, "{} Gbit/s", n / 1_000_000_000),

@@ -1,11 +1,11 @@
-//! Reading quantities as people write them: a decimal number, then a unit, which is required.
+//! Reading quantities in text form: a decimal number, then a unit, which is required.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::{Bitrate, Bytes, Duration};
 
-/// Why a text is not a quantity. The texts say what to write instead.
+/// Why a text is not a quantity. The texts state what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseUnitError {
     /// There is no number at the front.
@@ -18,9 +18,9 @@ pub enum ParseUnitError {
         /// A correct example.
         example: &'static str,
     },
-    /// The unit is none of those that this quantity has.
+    /// The unit does not belong to this quantity.
     UnknownUnit {
-        /// The units that would do.
+        /// The allowed units.
         units: &'static str,
     },
     /// The number does not fit, or is not a whole number of the smallest unit.
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn large_quantities_are_exact_too() {
         let rate = Bitrate(1_000_000_000_000);
-        // On both sides of what 64 bits hold: a byte takes 8 ps, rounded up.
+        // On both sides of the limit of 64 bits: a byte takes 8 ps, rounded up.
         for size in [2_305_843_009, 2_305_843_010, 4_000_000_000_000] {
             assert_eq!(Bytes(size) / rate, Duration((size * 8).div_ceil(1000)));
         }

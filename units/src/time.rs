@@ -1,9 +1,9 @@
-//! Moments and lengths of time, in integer nanoseconds.
+//! Instants and lengths of time, in integer nanoseconds.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A moment: nanoseconds since the run began (0 ..= 2^64-1, about 584 years).
+/// An instant: nanoseconds since the run began (0 ..= 2^64-1, about 584 years).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
@@ -11,14 +11,14 @@ pub struct Instant(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(pub u64);
 
-/// For what waits by the standard library's time.
+/// For waits that take the standard library's time.
 impl From<Duration> for core::time::Duration {
     fn from(duration: Duration) -> Self {
         duration.to_std()
     }
 }
 
-/// What the standard library measured; centuries count as the longest that there is.
+/// A duration of the standard library; longer ones become the longest possible one.
 impl From<core::time::Duration> for Duration {
     fn from(duration: core::time::Duration) -> Self {
         Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -28,10 +28,10 @@ impl From<core::time::Duration> for Duration {
 impl Instant {
     /// The start of the run.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// Later than any event.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The span since `earlier`, or zero if `earlier` is the later of the two.
+    /// The duration since `earlier`, or zero if `earlier` is the later of the two.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
@@ -39,7 +39,7 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// A zero duration.
     pub const ZERO: Self = Self(0);
 
     /// `n` nanoseconds.
@@ -66,7 +66,7 @@ impl Duration {
         Self(n.saturating_mul(1_000_000_000))
     }
 
-    /// For what waits by the standard library's time, where `into` leaves the type open.
+    /// For waits that take the standard library's time, where `into` leaves the type open.
     #[must_use]
     pub const fn to_std(self) -> core::time::Duration {
         core::time::Duration::from_nanos(self.0)
@@ -141,7 +141,7 @@ impl Div<u64> for Duration {
 }
 
 impl fmt::Display for Duration {
-    /// The largest unit that keeps the number whole, as `FromStr` reads it: `40 ms`, `1500 us`.
+    /// The largest unit that keeps the number whole, in the form that `FromStr` reads: `40 ms`, `1500 us`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (n, unit) = match self.0 {
             0 => (0, "ms"),

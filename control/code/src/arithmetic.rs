@@ -1,12 +1,12 @@
-//! What each operation means, on values as the typed form has them. Every back end gives the same:
-//! integers wrap; `x / 0` is 0 and `x % 0` is x; a shift's count is taken modulo the width; a
-//! double becomes the nearest integer towards zero that the type holds, and NaN becomes 0; a NaN
-//! that is calculated has the bits 0x7ff8000000000000.
+//! The meaning of each operation, on values in the typed form. All back ends give the same results. Integers
+//! wrap; `x / 0` is 0 and `x % 0` is x; a shift's count is taken modulo the width. A double becomes the
+//! nearest integer towards zero that the type holds, and NaN becomes 0. A computed NaN has the bits
+//! 0x7ff8000000000000.
 
 use crate::syntax::{Comparison, Operator};
 use crate::types::{Scalar, Storage};
 
-/// The only NaN that is calculated.
+/// The only computed NaN.
 const NAN: u64 = 0x7ff8_0000_0000_0000;
 
 macro_rules! integer {
@@ -41,7 +41,7 @@ pub(crate) fn operate(operator: Operator, ty: Scalar, a: u64, b: u64) -> u64 {
                 Operator::Subtract => a - b,
                 Operator::Multiply => a * b,
                 Operator::Divide => a / b,
-                // The checker lets none of the others through.
+                // The checker lets no other operator through.
                 _ => f64::NAN,
             };
             if done.is_nan() { NAN } else { done.to_bits() }
@@ -68,7 +68,7 @@ pub(crate) fn compare(comparison: Comparison, ty: Scalar, a: u64, b: u64) -> boo
     }
 }
 
-/// A value of one type as one of another.
+/// Converts a value of one type to another.
 pub(crate) fn convert(from: Scalar, to: Scalar, value: u64) -> u64 {
     if from == Scalar::Double {
         let value = f64::from_bits(value);
@@ -89,7 +89,7 @@ pub(crate) fn convert(from: Scalar, to: Scalar, value: u64) -> u64 {
     }
 }
 
-/// A value as it comes back from a variable of a type that it was put into.
+/// A value after it was stored in a variable of a type and read back.
 pub(crate) fn narrow(storage: Storage, value: u64) -> u64 {
     match storage {
         Storage::Char => u64::from(value as u8),
@@ -101,7 +101,7 @@ pub(crate) fn narrow(storage: Storage, value: u64) -> u64 {
     }
 }
 
-/// The sign of a double turned.
+/// A double with its sign inverted.
 pub(crate) fn negate(value: u64) -> u64 {
     value ^ (1 << 63)
 }

@@ -1,5 +1,5 @@
-//! What a handler may name: constants, structs, the records that it gets and gives, and the
-//! functions of its host. A channel's formats are declared in the same language:
+//! The names that a handler may use: constants, structs, its input and output records, and the functions of
+//! its host. A channel's formats are declared in the same language:
 //!
 //! ```text
 //! const NUM_RESOURCES = 4;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::types::{Scalar, Struct};
 
-/// What a handler may do with a record.
+/// The allowed access to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read it.
@@ -24,19 +24,19 @@ pub enum Access {
 /// A struct that is shared with the handler's host.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// How the handler calls it: `input`, `output`, `shared` and `attributes` in texts, any other name
-    /// in programs.
+    /// The handler's name for it: `input`, `output`, `shared` and `attributes` in texts, any other name in
+    /// programs.
     pub name: String,
-    /// What it holds.
+    /// Its layout.
     pub layout: Arc<Struct>,
-    /// What may be done with it.
+    /// The allowed access.
     pub access: Access,
 }
 
 /// A named number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// Its value, as the typed form has values.
+    /// Its value, in the typed form.
     pub bits: u64,
     /// Its type.
     pub scalar: Scalar,
@@ -49,32 +49,32 @@ impl Constant {
     }
 }
 
-/// How a host's function is called by a handler in the kernel.
+/// How a handler in the kernel calls a host's function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InKernel {
     /// A BPF helper of this number, with the same parameters.
     Helper(i32),
-    /// Not at all: a handler that calls it is refused there.
+    /// The function does not exist there: a handler that calls it is refused.
     Absent,
 }
 
-/// A function that the host supplies.
+/// A function of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// What it takes; at most four.
+    /// Its parameters; at most four.
     pub parameters: Vec<Scalar>,
-    /// What it gives; `None` if nothing.
+    /// Its result; `None` if there is none.
     pub result: Option<Scalar>,
-    /// What it is in the kernel.
+    /// Its form in the kernel.
     pub in_kernel: InKernel,
 }
 
-/// Nanoseconds since the machine started, as the kernel's monotonic clock counts them.
+/// Nanoseconds since the machine started, by the kernel's monotonic clock.
 const KTIME_GET_NS: i32 = 5;
 
-/// All that a handler may name.
+/// All names that a handler may use.
 #[derive(Clone, Debug)]
 pub struct Environment {
     pub(crate) constants: BTreeMap<String, Constant>,

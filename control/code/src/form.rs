@@ -1,10 +1,9 @@
-//! The typed form: what the checker makes of a source, and all that the evaluator and the back ends
-//! read. Every conversion is written out, every name is a number or an address, every index
-//! carries its bound, and every loop its cost.
+//! The typed form: the checker's output, and the only input of the evaluator and the back ends. Every
+//! conversion is explicit, every name is a number or an address, every index has its bound, and every loop
+//! its cost.
 //!
-//! A value is 64 bits: an `int` is extended by its sign, an `unsigned` by zeros, a double is its
-//! bits. Operands are evaluated from left to right; an assignment finds its place first, then its
-//! value.
+//! A value is 64 bits: an `int` is extended by its sign, an `unsigned` by zeros, a double is its bits.
+//! Operands are evaluated from left to right; an assignment finds its place first, then its value.
 
 use crate::environment::{Function, Record};
 use crate::source::{Position, Span};
@@ -17,11 +16,11 @@ pub struct Program {
     /// The source's name and text, for faults.
     pub(crate) name: String,
     pub(crate) source: String,
-    /// Where each record lies in memory.
+    /// The offset of each record in memory.
     pub(crate) records: Vec<Placed>,
-    /// Static variables that do not begin as zero.
+    /// Static variables whose first value is not zero.
     pub(crate) initial: Vec<(u32, Storage, u64)>,
-    /// How many bytes of memory a handler has, the header included.
+    /// The number of bytes of a handler's memory, the header included.
     pub(crate) memory_size: u32,
     /// Scalar variables, temporary ones included.
     pub(crate) locals: Vec<Storage>,
@@ -30,9 +29,9 @@ pub struct Program {
     pub(crate) body: Vec<Stmt>,
     /// Whether there is any loop; without one no fuel is needed.
     pub(crate) has_loops: bool,
-    /// Where the first double is calculated with.
+    /// The first computation with a double.
     pub(crate) double_at: Option<Span>,
-    /// How many operations it holds.
+    /// The number of its operations.
     pub(crate) operations: u32,
 }
 
@@ -41,7 +40,7 @@ pub struct Program {
 pub struct Placed {
     /// The record.
     pub record: Record,
-    /// Where it begins in the handler's memory.
+    /// Its offset in the handler's memory.
     pub offset: u32,
 }
 
@@ -53,7 +52,7 @@ pub(crate) enum Stmt {
     Return(Option<Expr>),
     Break,
     Continue,
-    /// Clears so many bytes of memory; both numbers are multiples of 8.
+    /// Clears `len` bytes of memory; both numbers are multiples of 8.
     Clear {
         offset: u32,
         size: u32,
@@ -66,9 +65,9 @@ pub(crate) struct Loop {
     pub(crate) condition: Option<Expr>,
     pub(crate) step: Option<Expr>,
     pub(crate) body: Vec<Stmt>,
-    /// What each turn costs, inner loops left out.
+    /// The cost of each turn, without inner loops.
     pub(crate) cost: u32,
-    /// Where it stands, for the fault.
+    /// Its place in the source, for the fault.
     pub(crate) at: u32,
 }
 
@@ -92,17 +91,17 @@ pub(crate) enum Kind {
         value: Box<Expr>,
         old: bool,
     },
-    /// The sign of a double turned.
+    /// A double with its sign inverted.
     Negate(Box<Expr>),
     Operate(Operator, Box<Expr>, Box<Expr>),
-    /// Of two values of the same type; 0 or 1.
+    /// A comparison of two values of the same type; 0 or 1.
     Compare(Comparison, Box<Expr>, Box<Expr>),
     Both(Box<Expr>, Box<Expr>),
     Either(Box<Expr>, Box<Expr>),
     Choose(Box<Expr>, Box<Expr>, Box<Expr>),
-    /// From the inner expression's type to this one's.
+    /// A conversion from the inner expression's type to this one's.
     Convert(Box<Expr>),
-    /// Cut to a small stored type.
+    /// Truncated to a small stored type.
     Narrow(Storage, Box<Expr>),
     Call(u16, Vec<Expr>),
     Then(Box<Expr>, Box<Expr>),
@@ -119,7 +118,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) value: Expr,
-    /// The fault where the value is not below it.
+    /// Values at or above this raise a fault.
     pub(crate) length: u32,
     pub(crate) stride: u32,
     pub(crate) at: u32,
@@ -139,7 +138,7 @@ impl Expr {
 }
 
 impl Program {
-    /// The name that its source was given.
+    /// The name of its source.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -159,22 +158,22 @@ impl Program {
         self.records.iter().find(|placed| placed.record.name == name)
     }
 
-    /// How many bytes of memory one instance takes.
+    /// The number of bytes of memory of one instance.
     pub fn memory_size(&self) -> usize {
         self.memory_size as usize
     }
 
-    /// The host functions that it calls; a call's number is the place in this list.
+    /// The host functions that it calls; a call's number is the index in this list.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
-    /// Whether it has loops. Without, it uses no fuel.
+    /// Whether it has loops. Without loops it uses no fuel.
     pub fn has_loops(&self) -> bool {
         self.has_loops
     }
 
-    /// How many operations it holds.
+    /// The number of its operations.
     pub fn operations(&self) -> u32 {
         self.operations
     }
@@ -186,7 +185,7 @@ impl Program {
 }
 
 impl Expr {
-    /// Calls `each` with every expression right inside of this one.
+    /// Calls `each` with every direct subexpression.
     pub(crate) fn each<'e>(&'e self, each: &mut impl FnMut(&'e Self)) {
         let place = |place: &'e Place, each: &mut dyn FnMut(&'e Self)| {
             place.indices.iter().for_each(|index| each(&index.value));

@@ -1,4 +1,5 @@
-//! What every way to run a handler has in common; and the one that needs no machine, the evaluator.
+//! The common interface of all ways to run a handler; and the one that needs no machine support, the
+//! evaluator.
 
 use crate::form::Program;
 use crate::interpret::{self, Host};
@@ -6,19 +7,19 @@ use crate::memory::{Fault, Memory};
 
 /// A handler that is ready to be called.
 pub trait Handler {
-    /// What it was made from.
+    /// The program from which it was made.
     fn program(&self) -> &Program;
 
     /// Its memory: the header and all records, of [`Program::memory_size`] bytes.
     fn memory(&self) -> &[u8];
 
-    /// Its memory, to put an event into, or to set the budget.
+    /// Its memory, for writing an event or setting the budget.
     fn memory_mut(&mut self) -> &mut [u8];
 
-    /// Calls it once. `host` is asked for functions where the handler runs in the process.
+    /// Calls it once. `host` supplies functions where the handler runs in the process.
     ///
     /// # Errors
-    /// The fault that ended it; what it wrote till then stays written.
+    /// The fault that ended it; earlier writes stay.
     fn call(&mut self, host: &mut dyn Host) -> Result<i64, Fault>;
 }
 
@@ -30,7 +31,7 @@ pub struct Interpreted {
 }
 
 impl Interpreted {
-    /// Ready at once.
+    /// A handler that is ready at once.
     pub fn new(program: Program) -> Self {
         let memory = Memory::new(&program);
         Self { program, memory }

@@ -1,20 +1,19 @@
-//! The evaluator: walks the typed form. It is the meaning of the language that the back ends are
-//! tested against, and runs where they can't. Nothing is allocated for programs of up to 32
-//! variables.
+//! The evaluator: it walks the typed form. It defines the language, against which the back ends are tested,
+//! and runs where they can't. Nothing is allocated for programs of up to 32 variables.
 
 use crate::arithmetic;
 use crate::form::{Expr, Kind, Loop, Place, Program, Stmt};
 use crate::memory::{self, BUDGET, FAULT, Fault, LEFT, Memory, RESULT, load, store};
 use crate::types::{Scalar, Storage};
 
-/// What a host does when a handler calls one of its functions.
+/// The functions of a host that a handler can call.
 pub trait Host {
-    /// `function` is the number in [`Program::functions`]; values are as the typed form has them,
-    /// those that the function does not take are 0.
+    /// `function` is the number in [`Program::functions`]; values are in the typed form, and those beyond the
+    /// function's parameters are 0.
     fn call(&mut self, function: usize, values: [u64; 4]) -> u64;
 }
 
-/// A host whose functions all give 0.
+/// A host whose functions all return 0.
 #[derive(Clone, Copy, Debug)]
 pub struct NoHost;
 
@@ -27,7 +26,7 @@ impl Host for NoHost {
 /// Calls a handler once.
 ///
 /// # Errors
-/// The fault that ended it. What it has written till then stays written.
+/// The fault that ended it. Earlier writes stay.
 ///
 /// # Panics
 /// If the memory was made for another program.
@@ -75,13 +74,13 @@ pub fn call(program: &Program, memory: &mut Memory, host: &mut dyn Host) -> Resu
     }
 }
 
-/// Why a statement does not end in the next one.
+/// Why execution does not continue with the next statement.
 enum Exit {
     Return(u64),
     Fault(Fault),
 }
 
-/// Where a block ended.
+/// How a block ended.
 #[derive(PartialEq)]
 enum End {
     Below,
@@ -231,7 +230,7 @@ impl Interpreter<'_> {
                     *slot = self.value(value)?;
                 }
                 let result = self.host.call(usize::from(*function), all);
-                // Whatever a host gives is taken as its type has it; a double is its bits.
+                // The host's result is interpreted according to its type; a double is its bits.
                 match expr.ty {
                     Scalar::Double => result,
                     ty => arithmetic::convert(Scalar::UnsignedLong, ty, result),

@@ -1,4 +1,4 @@
-//! Source text to tokens: C's, without strings and the preprocessor.
+//! Source text to tokens: those of C, without strings and the preprocessor.
 
 use crate::limits::{NAME_MAX, SOURCE_MAX};
 use crate::source::{Diagnostic, Span};
@@ -20,7 +20,7 @@ pub(crate) struct Token {
     pub(crate) at: Span,
 }
 
-/// All signs, longer ones before their beginnings.
+/// All signs, longer ones before their prefixes.
 const SIGNS: &[&str] = &[
     "<<=", ">>=", "++", "--", "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=",
     "*=", "/=", "%=", "&=", "|=", "^=", "+", "-", "*", "/", "%", "=", "<", ">", "!", "~", "&", "|",
@@ -60,7 +60,7 @@ impl<'a> Lexer<'a> {
         Span { start: start as u32, end: self.at as u32 }
     }
 
-    /// Passes white space and comments.
+    /// Skips white space and comments.
     fn blanks(&mut self) -> Result<(), Diagnostic> {
         loop {
             let rest = self.rest();
@@ -116,7 +116,7 @@ impl<'a> Lexer<'a> {
         Err(Diagnostic::new(self.span(start), what, remedy))
     }
 
-    /// A number as C writes it; octal ones are refused, since `010` is seldom meant as 8.
+    /// A number in C's syntax; octal ones are refused, since `010` is seldom meant as 8.
     fn number(&mut self) -> Result<Kind, Diagnostic> {
         let (start, rest) = (self.at, self.rest());
         let hexadecimal = rest.starts_with("0x") || rest.starts_with("0X");
@@ -207,7 +207,7 @@ impl<'a> Lexer<'a> {
             }
             _ => (None, 1),
         };
-        // Only passed when all of it is ASCII, or the quote alone.
+        // Skipped only when all of it is ASCII, or the quote alone.
         self.at += if value.is_some() { length } else { 1 };
         let value = value.ok_or_else(|| {
             let remedy = "write one ASCII character, such as 'a' or '\\n', or its number";

@@ -1,15 +1,15 @@
 //! E-code: a small C-like language for handlers and filters that travel between hosts as text.
 //!
-//! A source is parsed and checked against what its host declares - the formats of a channel's
-//! records, constants, a few functions - and becomes a typed form. From that come
+//! A source is parsed and checked against its host's declarations - the formats of a channel's records,
+//! constants, a few functions - and becomes a typed form. Its uses are:
 //!
-//! - an evaluator that walks it ([`walk`]), which is the language's meaning;
-//! - byte code for the kernel ([`ebpf`]), made here, with no compiler on the machine;
+//! - an evaluator that walks it ([`interpret`]), which defines the language;
+//! - byte code for the kernel ([`ebpf`]), generated here, with no compiler on the machine;
 //! - machine code for the process (`native`, a feature), by Cranelift, with guards.
 //!
-//! All three give the same results, bit for bit, and end an endless loop by the same budget. No
-//! program can reach memory but its own, and no source costs more than [`limits`] says. Nothing
-//! here runs what it makes: `selvedge-os-jit` does.
+//! All three give the same results, bit for bit, and end an endless loop by the same budget. No program can
+//! access memory other than its own, and no source costs more than [`limits`] states. Nothing here runs the
+//! output: `selvedge-os-jit` does.
 //!
 //! The language is that of Q-Fabric's section 3.2.4, after ECho's; docs/ecode.md has the grammar.
 #![forbid(unsafe_code)]

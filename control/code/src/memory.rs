@@ -3,7 +3,7 @@
 //! | byte | what |
 //! |---|---|
 //! | 0 | the budget, set by the host |
-//! | 8 | what is left of it, set by a handler with loops |
+//! | 8 | the rest of it, set by a handler with loops |
 //! | 16 | the result |
 //! | 24 | the fault: 0 none, 1 out of fuel, 2 out of bounds; set by the handler |
 //! | 28 | where it happened: a byte of the source |
@@ -30,7 +30,7 @@ pub(crate) const OUT_OF_BOUNDS: u32 = 2;
 /// Why a handler was ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Its loops used up the budget; the loop at this byte of the source would have gone on.
+    /// Its loops used up the budget; the loop at this byte of the source would have continued.
     #[error("the loop used up the budget of {budget} operations; do less, or give more")]
     OutOfFuel {
         /// Where the loop begins.
@@ -41,7 +41,7 @@ pub enum Fault {
     /// An index was not below the length.
     #[error("the index is out of bounds; compare it with the length before")]
     OutOfBounds {
-        /// Where the index stands.
+        /// The place of the index.
         at: u32,
     },
 }
@@ -71,7 +71,7 @@ pub(crate) fn word(bytes: &[u8], at: u32) -> u64 {
     load(bytes, at as usize, Storage::UnsignedLong).unwrap_or(0)
 }
 
-/// What is stored at a place; `None` out of the block.
+/// The value at a place; `None` outside of the block.
 pub(crate) fn load(bytes: &[u8], at: usize, storage: Storage) -> Option<u64> {
     let stored = bytes.get(at..at.checked_add(storage.size() as usize)?)?;
     let mut word = [0; 8];
@@ -79,7 +79,7 @@ pub(crate) fn load(bytes: &[u8], at: usize, storage: Storage) -> Option<u64> {
     Some(crate::arithmetic::narrow(storage, u64::from_le_bytes(word)))
 }
 
-/// Stores a value; `None` out of the block, with nothing done.
+/// Stores a value; `None` outside of the block, with nothing done.
 pub(crate) fn store(bytes: &mut [u8], at: usize, storage: Storage, value: u64) -> Option<()> {
     let size = storage.size() as usize;
     let stored = bytes.get_mut(at..at.checked_add(size)?)?;
@@ -88,8 +88,7 @@ pub(crate) fn store(bytes: &mut [u8], at: usize, storage: Storage, value: u64) -
 }
 
 impl Memory {
-    /// A program's memory before its first call: everything zero but what is declared otherwise,
-    /// and the default budget.
+    /// A program's memory before its first call: zero except for declared values, and the default budget.
     pub fn new(program: &Program) -> Self {
         let mut bytes = vec![0; program.memory_size()];
         for (at, storage, value) in &program.initial {
@@ -100,7 +99,7 @@ impl Memory {
         memory
     }
 
-    /// Sets what each call may use, in operations inside of loops; at most [`FUEL_MAX`].
+    /// Sets the budget of each call, in operations inside of loops; at most [`FUEL_MAX`].
     pub fn set_budget(&mut self, fuel: u64) {
         let fuel = fuel.min(FUEL_MAX);
         store(&mut self.bytes, BUDGET as usize, Storage::UnsignedLong, fuel).expect("a header");
@@ -111,8 +110,8 @@ impl Memory {
         &self.bytes
     }
 
-    /// All bytes, for back ends and for copies. What is written to the header or to padding can
-    /// spoil one result, no more.
+    /// All bytes, for back ends and for copies. Writing to the header or to padding can only spoil one
+    /// result.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -124,14 +123,14 @@ impl Memory {
         self.bytes.get(start..start + placed.record.layout.size as usize)
     }
 
-    /// The bytes of a record, to be written.
+    /// The bytes of a record, for writing.
     pub fn record_mut(&mut self, program: &Program, name: &str) -> Option<&mut [u8]> {
         let placed = program.record(name)?;
         let start = placed.offset as usize;
         self.bytes.get_mut(start..start + placed.record.layout.size as usize)
     }
 
-    /// What the last call ended with.
+    /// The result of the last call.
     ///
     /// # Errors
     /// The fault that ended it.
@@ -139,7 +138,7 @@ impl Memory {
         outcome(&self.bytes)
     }
 
-    /// How much the last call of a handler used of its budget.
+    /// How much of its budget a handler's last call used.
     pub fn used(&self, program: &Program) -> u64 {
         if !program.has_loops {
             return 0;
@@ -148,7 +147,7 @@ impl Memory {
     }
 }
 
-/// What the last call ended with, read from a block.
+/// The result of the last call, read from a block.
 ///
 /// # Errors
 /// The fault that ended it.
@@ -162,7 +161,7 @@ pub fn outcome(bytes: &[u8]) -> Result<i64, Fault> {
     }
 }
 
-/// A number inside of a record, on the way from and to other forms.
+/// A number inside of a record, for conversion from and to other forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// Any signed integer.
@@ -174,7 +173,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Reads what is stored at a byte of a block; `None` out of the block.
+    /// Reads the value at a byte of a block; `None` outside of the block.
     pub fn load(bytes: &[u8], at: usize, storage: Storage) -> Option<Self> {
         let bits = load(bytes, at, storage)?;
         Some(match storage {
@@ -184,8 +183,8 @@ impl Number {
         })
     }
 
-    /// Stores it at a byte of a block, if the type holds it exactly; `None` if not, or out of
-    /// the block. Integers become doubles.
+    /// Stores it at a byte of a block, if the type holds it exactly; `None` if not, or outside of the block.
+    /// Integers become doubles.
     pub fn store(self, bytes: &mut [u8], at: usize, storage: Storage) -> Option<()> {
         let bits = match (storage, self) {
             (Storage::Double, Self::Double(value)) => value.to_bits(),
@@ -208,7 +207,7 @@ impl Number {
     }
 }
 
-/// Calls `each` with the path, place and type of every number of a struct, in order.
+/// Calls `each` with the path, offset and type of every number of a struct, in order.
 pub fn numbers(layout: &Struct, each: &mut impl FnMut(&str, u32, Storage)) {
     fn walk(ty: &Type, path: &mut String, at: u32, each: &mut impl FnMut(&str, u32, Storage)) {
         let length = path.len();

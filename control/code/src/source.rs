@@ -1,5 +1,5 @@
-//! Where something stands in a source, and how a mistake there is told: line, column, the line
-//! itself with a caret below, and what to write instead.
+//! Places in a source, and the report of a mistake there: line, column, the line itself with a caret below,
+//! and a remedy.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Span {
     }
 }
 
-/// Something that is wrong at a place, before the place is known as line and column.
+/// A mistake at a place, before the line and column are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Diagnostic {
     pub(crate) at: Span,
@@ -43,7 +43,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Where a byte of a source stands. Linear in the source's length.
+    /// The position of a byte of a source. Linear in the source's length.
     pub fn of(source: &str, byte: u32) -> Self {
         let byte = floor(source, byte as usize);
         let before = &source[..byte];
@@ -68,18 +68,18 @@ fn floor(source: &str, byte: usize) -> usize {
     byte
 }
 
-/// One thing that is wrong with a source.
+/// One mistake in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// Where it begins.
     pub position: Position,
-    /// What is wrong, with the offending text.
+    /// The mistake, with the offending text.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
-    /// The line, cut to what fits a screen, and the caret line below it.
+    /// The line, shortened to fit a screen, and the caret line below it.
     pub line: String,
-    /// The carets, with blanks before.
+    /// The carets, with preceding blanks.
     pub carets: String,
 }
 
@@ -95,7 +95,7 @@ impl Diagnosis {
         let last = floor(source, mistake.at.end as usize).clamp(start, end);
         let before = source[begin..start].chars().count();
         let width = source[start..last].chars().count().max(1);
-        // Of a long line, the part that begins shortly before the mistake.
+        // For a long line, the part that begins shortly before the mistake.
         let skip = if before + width > SHOWN { before.saturating_sub(20) } else { 0 };
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let line: String = source[begin..end].chars().skip(skip).take(SHOWN).map(plain).collect();
@@ -105,12 +105,12 @@ impl Diagnosis {
     }
 }
 
-/// What is wrong with a source; at least one thing, in the order of the source.
+/// The mistakes in a source; at least one, in the order of the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CodeError {
     /// The source's name, as it was given.
     pub name: String,
-    /// What is wrong.
+    /// The mistakes.
     pub diagnoses: Vec<Diagnosis>,
 }
 

@@ -1,5 +1,5 @@
-//! What the parser makes of a source: declarations, statements and expressions with their places,
-//! not yet checked.
+//! The parser's output for a source: declarations, statements and expressions with their places, not yet
+//! checked.
 
 use crate::source::Span;
 use crate::types::{Scalar, Storage};
@@ -31,7 +31,7 @@ pub(crate) enum Declaration<'a> {
     Constant(Name<'a>, Expr<'a>),
     /// `struct NAME { ... };`
     Struct(Name<'a>, Vec<Declarator<'a>>),
-    /// `input { ... };`, and so `output`, `shared` and `attributes`.
+    /// `input { ... };`, and likewise `output`, `shared` and `attributes`.
     Record(Name<'a>, Vec<Declarator<'a>>),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Variable<'a> {
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     pub(crate) first: Vec<Statement<'a>>,
-    /// Whether the condition is asked before the first turn.
+    /// Whether the condition is tested before the first turn.
     pub(crate) test_first: bool,
     pub(crate) condition: Option<Expr<'a>>,
     pub(crate) step: Option<Expr<'a>>,
@@ -133,7 +133,7 @@ pub(crate) enum Binary {
 pub(crate) struct Expr<'a> {
     pub(crate) kind: ExprKind<'a>,
     pub(crate) at: Span,
-    /// How deep it nests below.
+    /// The depth of nesting below it.
     pub(crate) depth: u32,
 }
 
@@ -149,7 +149,7 @@ pub(crate) enum ExprKind<'a> {
     Binary(Binary, Box<Expr<'a>>, Box<Expr<'a>>),
     /// `a = b`, `a += b`.
     Assign(Option<Operator>, Box<Expr<'a>>, Box<Expr<'a>>),
-    /// `++a`, `a--`: whether up, and whether its value is the one before.
+    /// `++a`, `a--`: whether up, and whether its value is the previous one.
     Step {
         up: bool,
         old: bool,

@@ -1,11 +1,10 @@
-//! Types: what is stored, what is calculated with, and the layout of structs, which is C's on
-//! 64-bit Linux.
+//! Types: stored types, types of computations, and the layout of structs, which is C's on 64-bit Linux.
 
 use std::fmt;
 use std::sync::Arc;
 
 selvedge_units::named! {
-    /// What is calculated with. Smaller stored types become `Int` when read.
+    /// The types of computations. Smaller stored types become `Int` when read.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Scalar {
         /// 32 bits, signed, two's complement.
@@ -22,7 +21,7 @@ selvedge_units::named! {
 }
 
 impl Scalar {
-    /// Whether it has a sign; doubles have.
+    /// Whether it has a sign; doubles do.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::Int | Self::Long | Self::Double)
     }
@@ -40,7 +39,7 @@ impl Scalar {
 }
 
 selvedge_units::named! {
-    /// What is stored in a variable or member.
+    /// The types of variables and members.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Storage {
         /// 8 bits, 0 to 255 everywhere.
@@ -73,7 +72,7 @@ impl Storage {
         }
     }
 
-    /// What it becomes when read.
+    /// Its type when read.
     pub fn scalar(self) -> Scalar {
         match self {
             Self::Char | Self::Short | Self::UnsignedShort | Self::Int => Scalar::Int,
@@ -85,19 +84,19 @@ impl Storage {
     }
 }
 
-/// A type of something that is stored.
+/// The type of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// A number.
     Scalar(Storage),
-    /// So many of one type.
+    /// This number of elements of one type.
     Array(Arc<Self>, u32),
     /// Members by name.
     Struct(Arc<Struct>),
 }
 
 impl Type {
-    /// How many bytes it takes.
+    /// The number of its bytes.
     pub fn size(&self) -> u32 {
         match self {
             Self::Scalar(storage) => storage.size(),
@@ -106,7 +105,7 @@ impl Type {
         }
     }
 
-    /// What its address is a multiple of.
+    /// Its alignment.
     pub fn align(&self) -> u32 {
         match self {
             Self::Scalar(storage) => storage.size(),
@@ -132,7 +131,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// A struct with its members' places.
+/// A struct with its members' offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struct {
     /// Its name.
@@ -141,7 +140,7 @@ pub struct Struct {
     pub members: Vec<Member>,
     /// Its size in bytes, padding included.
     pub size: u32,
-    /// What its address is a multiple of.
+    /// Its alignment.
     pub align: u32,
 }
 
@@ -152,12 +151,12 @@ pub struct Member {
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// Where it begins, in bytes.
+    /// Its offset, in bytes.
     pub offset: u32,
 }
 
 impl Struct {
-    /// Lays members out as C does. Sizes that do not fit saturate; who asks checks the size.
+    /// Lays members out as C does. Sizes that do not fit saturate; the caller checks the size.
     pub fn new(name: &str, members: impl IntoIterator<Item = (String, Type)>) -> Self {
         let (mut size, mut align, mut laid) = (0_u32, 1, Vec::new());
         for (name, ty) in members {

@@ -1,4 +1,4 @@
-//! Sources that are made to hurt: they are refused, or run, in bounded time, stack and memory.
+//! Sources that are meant to do harm: they are refused, or run, in bounded time, stack and memory.
 
 use std::fmt::Write;
 
@@ -57,7 +57,7 @@ fn too_many_operations_are_refused() {
     }
     source += "}";
     assert!(refused(&source).contains(&OPERATIONS_MAX.to_string()));
-    // In one place that is no statement of its own, too.
+    // Also in a place that is not a statement of its own.
     let row = ["now()"; 60].join(" + ");
     let all = vec![row; 140].join(") + (");
     let source = format!("{{ if (({all}) > 1) return 1; }}");
@@ -123,7 +123,7 @@ fn faults_of_the_budget_stop_exactly() {
     assert!((100..=500).contains(&some), "{some}");
     memory.set_budget(2000);
     assert!(call(&program, &mut memory, &mut NoHost).is_err());
-    // Twice the budget, twice the turns, to a turn.
+    // Twice the budget gives twice the turns, within one turn.
     assert!(turns(&memory).abs_diff(3 * some) <= 1);
 }
 
@@ -135,7 +135,7 @@ fn the_kernel_refuses_doubles_with_their_place() {
     let KernelError::Double(position) = refused else { panic!("{refused}") };
     assert_eq!(position.to_string(), "1:10");
     assert!(refused.to_string().contains("use a long"), "{refused}");
-    // A constant that is calculated beforehand is none.
+    // A constant that is computed at compile time is not a double operation.
     let program = compile("h", "{ return (long)(1.5 * 4); }", &Environment::default()).unwrap();
     assert!(ebpf::emit(&program).is_ok());
 }

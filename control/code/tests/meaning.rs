@@ -1,4 +1,4 @@
-//! What programs do: C's precedence and conversions, and what C leaves open.
+//! The behaviour of programs: C's precedence and conversions, and cases that C leaves open.
 
 use selvedge_control_code::interpret::{NoHost, call};
 use selvedge_control_code::{Environment, Fault, Memory, Number, Storage, compile};
@@ -57,13 +57,13 @@ fn expressions_mean_what_they_mean_in_c() {
         (".5 + 5. == 5.5", 1),
     ] {
         assert_eq!(result(&format!("{{ return {text}; }}")), value, "{text}");
-        // The same, when nothing is known beforehand: each number comes from a variable.
+        // The same, when nothing is known at compile time: each number comes from a variable.
         let hidden = hide(text);
         assert_eq!(result(&hidden), value, "{hidden}");
     }
 }
 
-/// Puts plain small numbers into variables, so that they are not calculated by the checker.
+/// Moves plain small numbers into variables, so that the checker does not compute them.
 fn hide(text: &str) -> String {
     let mut source = String::from("{ static int zero; int ");
     let names: Vec<String> = (0..10).map(|digit| format!("d{digit} = {digit} + zero")).collect();
@@ -187,11 +187,11 @@ fn a_whole_struct_is_assigned_as_in_c() {
         (&input[..3], &[7, 0][..], &input[8..16])
     );
     assert_eq!(output[32..48], output[..16]);
-    // Each index is found once, the place before the value.
+    // Each index is evaluated once, the place before the value.
     let (result, input, output, shared) =
         run("{ output.part[shared.turns++] = input.part[shared.turns++]; return shared.turns; }");
     assert_eq!((result, &output[..16], shared[0]), (Ok(2), &input[16..32], 2));
-    // What is out of bounds is told before anything is written.
+    // An index out of bounds is reported before anything is written.
     let source =
         "{ shared.turns = 5; output.large.parts[0] = input.large.parts[shared.turns - 1]; }";
     let (result, _, output, _) = run(source);

@@ -1,4 +1,4 @@
-//! What is wrong is told at its place, with the line, a caret and a remedy.
+//! Mistakes are reported at their place, with the line, a caret and a remedy.
 
 use selvedge_control_code::{Environment, compile};
 
@@ -22,7 +22,7 @@ fn a_mistake_is_shown_in_full() {
     );
 }
 
-/// Source, where, what, what to do.
+/// Source, place, mistake, remedy.
 const DIAGNOSTICS: &[(&str, &str, &str, &str)] = &[
     ("", "1:1", "no handler", "write a block"),
     ("{", "1:1", "has no \"}\"", "write the \"}\""),

@@ -1,16 +1,16 @@
-//! The listen-queue controller of Q-Fabric's Figure 21: how long a server's queue of new connections
-//! may be, from how many connections it serves and how many wait to be accepted.
+//! The listen-queue controller of Q-Fabric's Figure 21: it sets the length of a server's queue of new
+//! connections, from the number of connections in service and the number waiting to be accepted.
 //!
-//! Both have to be above their thresholds for the queue to be shortened: many that wait while few are
-//! served is a burst that will be served soon; many that are served while few wait will end by
-//! itself. What a short queue turns away is turned away by the kernel, at its first segment, before it
-//! costs the server anything.
+//! Both must be above their thresholds for the queue to be shortened. Many waiting connections while few are
+//! served are a burst that will be served soon; many served ones while few wait will end by themselves. The
+//! kernel rejects connections beyond a short queue at their first segment, before they cost the server
+//! anything.
 //!
-//! The length falls by half and grows by a step, so that it settles; the paper leaves the steps open.
-//! Pure: it is told the load, and says the length.
+//! The length falls by half and grows by a step, so that it settles; the paper leaves the steps open. Pure:
+//! the load is an argument, and the length is the result.
 #![forbid(unsafe_code)]
 
-/// What the controller goes by.
+/// The parameters of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The queue's length when there is no overload, in connections; at least 1.
@@ -23,7 +23,7 @@ pub struct Config {
     pub waiting: u32,
 }
 
-/// Why a configuration makes no sense.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The lengths are in the wrong order.
@@ -55,10 +55,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Begins with the longest queue.
+    /// A controller with the longest queue.
     ///
     /// # Errors
-    /// If the lengths make no sense.
+    /// If the lengths are invalid.
     pub const fn new(config: Config) -> Result<Self, ConfigError> {
         let Config { shortest, longest, .. } = config;
         if shortest == 0 || shortest > longest {
@@ -77,15 +77,15 @@ impl Controller {
         load.serving > self.config.serving && load.waiting > self.config.waiting
     }
 
-    /// Takes a new load into account. The new length, if it has changed. Constant time.
+    /// Takes a new load into account. Returns the new length, if it has changed. Constant time.
     pub fn observe(&mut self, load: Load) -> Option<u32> {
         let Config { shortest, longest, waiting, .. } = self.config;
         let before = self.length;
         self.length = if self.is_overloaded(load) {
-            // Half of what waits: a length beyond that would change nothing.
+            // Half of the waiting connections: a length beyond that would change nothing.
             (before.min(load.waiting.saturating_add(1)) / 2).max(shortest)
         } else if load.waiting.saturating_mul(2) > waiting && before < longest {
-            // Neither full nor empty: as it is.
+            // Neither full nor empty: no change.
             before
         } else {
             before.saturating_add((before / 4).max(1)).min(longest)

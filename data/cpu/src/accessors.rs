@@ -1,4 +1,4 @@
-//! What can be seen of a processor's tasks.
+//! The readable state of a processor's tasks.
 
 use selvedge_data_sched::admission::Share;
 use selvedge_data_stream::Window;
@@ -9,7 +9,7 @@ use crate::processor::Processor;
 use crate::task::{Counts, Task, TaskId};
 
 impl Processor {
-    /// What has become of a task's periods.
+    /// The counts of a task's periods.
     #[must_use]
     pub fn counts(&self, id: TaskId) -> Counts {
         self.task(id).counts
@@ -21,7 +21,7 @@ impl Processor {
         self.task(id).window()
     }
 
-    /// The end of the period that a task is to be served in next.
+    /// The end of the period in which a task is to be served next.
     #[must_use]
     pub fn deadline(&self, id: TaskId) -> Instant {
         self.task(id).deadline
@@ -33,14 +33,14 @@ impl Processor {
         self.task(id).awake
     }
 
-    /// What all tasks need at least, `sum (1 - x/y) C/T`, the best-effort reserve included.
+    /// The least that all tasks need, `sum (1 - x/y) C/T`, the best-effort reserve included.
     #[must_use]
     pub const fn load(&self) -> Share {
         self.needs.least
     }
 
-    /// What the set is promised. With the task server, every period is promised only to tasks
-    /// that may lose none: it takes what windows let go.
+    /// The promise to the set. With the task server, every period is promised only to tasks that may lose
+    /// none: it takes the time that windows give up.
     #[must_use]
     pub fn promise(&self) -> Promise {
         if self.server.is_some() && self.set().any(|task| task.window.lose > 0) {
@@ -49,26 +49,26 @@ impl Processor {
         self.needs.promise
     }
 
-    /// Whether there is a task of this id.
+    /// Whether a task has this id.
     #[must_use]
     pub fn contains(&self, id: TaskId) -> bool {
         self.tasks.get(id.0 as usize).is_some_and(Option::is_some)
     }
 
-    /// A task as it is now; the task server's attributes change with the others.
+    /// A task in its present form; the task server's attributes change with the other tasks.
     #[must_use]
     pub fn definition(&self, id: TaskId) -> Task {
         self.task(id).task
     }
 
-    /// The task server's period for a service time: what the tasks leave, rounded up to units.
+    /// The task server's period for a service time: from the time that the tasks leave, rounded up to units.
     /// `None` if they leave nothing.
     #[must_use]
     pub fn server_period(&self, service: Duration) -> Option<Duration> {
         admission::rest_period(service, &self.needs.least, self.config.unit)
     }
 
-    /// The task server's id, if there is one; its [`Counts`] are of use.
+    /// The task server's id, if there is one, for its [`Counts`].
     #[must_use]
     pub const fn task_server(&self) -> Option<TaskId> {
         self.server

@@ -1,4 +1,4 @@
-//! Whether a task fits beside those that are there: never more than the whole processor.
+//! Whether a task fits beside the admitted ones: never more than the whole processor.
 //!
 //! The sums are those of `selvedge_data_sched::admission`, exact fractions.
 
@@ -14,25 +14,25 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::task::Task;
 
-/// What is promised to the tasks of a processor.
+/// The promise to the tasks of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Every period of every task: all service times together fit, and the order is by deadline
-    /// first, which keeps every such set (Liu and Layland, 1973).
+    /// Every period of every task: all service times together fit, and the order is by deadline first, which
+    /// keeps every such set (Liu and Layland, 1973).
     EveryPeriod,
-    /// What windows leave fits, `sum (1 - x/y) C/T <= 1`; no proof says that windows then hold for
-    /// any service times. They do for those of one slot.
+    /// The load without the time that windows give up fits, `sum (1 - x/y) C/T <= 1`. No proof shows that
+    /// windows then hold for any service times; they do for those of one slot.
     WindowsFit,
 }
 
-/// Why a task can't join.
+/// Why a task can't be admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Refused {
-    /// What all tasks would need of the processor, this one included: `sum (1 - x/y) C/T`.
+    /// The part of the processor that all tasks would need, this one included: `sum (1 - x/y) C/T`.
     pub load: Share,
-    /// What is too much.
+    /// The excess.
     pub excess: Share,
-    /// What of the load is kept for programs without a promise.
+    /// The part of the load that is kept for programs without a promise.
     pub reserve: Option<Task>,
     /// The tightest window with which it would fit.
     pub window: Option<Window>,
@@ -64,15 +64,15 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// What a set of tasks needs.
+/// The needs of a set of tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// With what windows let go left out.
+    /// Without the time that windows give up.
     pub(crate) least: Share,
     pub(crate) promise: Promise,
 }
 
-/// Asks for a set, the newest task last. O(N), allocates.
+/// Tests a set, the newest task last. O(N), allocates.
 pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Demand, Refused> {
     let mut loads: Vec<Load> = tasks
         .map(|task| {
@@ -96,7 +96,7 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Demand,
         let (load, window, period) = (answer.load, fit.window, fit.period);
         return Err(Refused { load, excess, reserve: None, window, period });
     }
-    // The whole of it, without windows: as streams that may lose nothing.
+    // The whole load, without windows: as streams that may lose nothing.
     for load in &mut loads {
         load.contract.windows = selvedge_data_stream::Windows::Whole(Window { lose: 0, of: 1 });
     }
@@ -106,12 +106,12 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Demand,
     Ok(Demand { least: answer.load, promise })
 }
 
-/// `C / (1 - load)`, rounded up to whole steps: the period that gives a server of service time
-/// `C` what is left over. `None` if nothing is.
+/// `C / (1 - load)`, rounded up to whole steps: the period that gives a server of service time `C` the rest
+/// of the processor. `None` if there is no rest.
 pub(crate) fn rest_period(service: Duration, load: &Share, step: Duration) -> Option<Duration> {
     let (num, den) = match load.exact() {
         Some(ratio) => (ratio.num, ratio.den),
-        // Longer than 128 bits: to the hundredth of a per cent, rounded up.
+        // Longer than 128 bits: rounded up to a hundredth of a per cent.
         None => (u128::from(load.basis_points()) + 1, 10_000),
     };
     let rest = den.checked_sub(num).filter(|&rest| rest > 0)?;

@@ -1,4 +1,5 @@
-//! How a processor is run, and what it decides: whom DWCS chose, who runs, and until when.
+//! A processor's configuration, and its decisions: the task that DWCS chose, the task that runs, and until
+//! when.
 
 use selvedge_data_stream::Window;
 use selvedge_units::{Duration, Instant};
@@ -6,15 +7,15 @@ use selvedge_units::{Duration, Instant};
 use crate::event::Rule;
 use crate::task::{Task, TaskId};
 
-/// How a processor is run.
+/// The configuration of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The thesis's time unit: the task server's service time while no event waits, and what its
-    /// period is rounded up to.
+    /// The thesis's time unit: the task server's service time while no event waits, and the unit to which its
+    /// period is rounded up.
     pub unit: Duration,
-    /// What best-effort tasks get at least; it counts as a task. `None`: only what is left.
+    /// The least time for best-effort tasks, which counts as a task. `None`: only the rest.
     pub best_effort: Option<Task>,
-    /// Whether the task server of Rule 5 reserves what is left for tasks with events.
+    /// Whether the task server of Rule 5 reserves the rest for tasks with events.
     pub task_server: bool,
     /// How many events may wait.
     pub events_max: usize,
@@ -33,10 +34,10 @@ impl Default for Config {
     }
 }
 
-/// Who DWCS chose, before events had a say.
+/// The choice of DWCS, before the event rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// A task that is owed service time in its period.
+    /// A task with service time left in its period.
     Task(TaskId),
     /// A work-conserving task that had its service time.
     Served(TaskId),
@@ -44,33 +45,33 @@ pub enum Selected {
     TaskServer,
     /// Best-effort tasks, by their reserve.
     Reserve,
-    /// Best-effort tasks, since nobody else wants to run.
+    /// Best-effort tasks, since no other task wants to run.
     BestEffort,
-    /// Nobody wants to run.
+    /// No task wants to run.
     Idle,
 }
 
-/// Who is to have the processor.
+/// The user of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
     /// This task.
     Task(TaskId),
     /// Any best-effort task.
     BestEffort,
-    /// Nobody.
+    /// No task.
     Idle,
 }
 
 /// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Who is to run.
+    /// The task that runs.
     pub runs: Runs,
-    /// Whom DWCS had chosen.
+    /// The choice of DWCS.
     pub selected: Selected,
     /// Which event-aware rule applied, if there was an event.
     pub rule: Option<Rule>,
-    /// When the next decision is due, unless a task wakes, sleeps or gets an event before; `None`:
-    /// not before that. Later delays tasks and counts misses late; earlier does no harm.
+    /// When the next decision is due, unless a task wakes, sleeps or gets an event before; `None`: only then.
+    /// A later decision delays tasks and counts misses late; an earlier one does no harm.
     pub until: Option<Instant>,
 }

@@ -13,7 +13,7 @@ use crate::task::TaskId;
 /// `j` is the sink of the first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Rule 1: `j = i`. The event is taken off the queue.
+    /// Rule 1: `j = i`. The event is removed from the queue.
     SinkChosen,
     /// Rule 2: `i` is a best-effort task. `j` runs in its place, in addition to its service time.
     OverBestEffort,
@@ -47,18 +47,18 @@ impl Rule {
 #[error("{0} events wait already; the sink is told by its next period")]
 pub struct EventsFull(pub usize);
 
-/// An event that is being delivered: its sink has begun to run for it.
+/// An event that is being delivered: its sink runs for it.
 #[derive(Clone, Copy, Debug)]
 struct Delivery {
     sink: TaskId,
-    /// Of its service time.
+    /// The rest of its service time.
     remaining: Duration,
 }
 
-/// Events that wait, and the one that is being delivered.
+/// The waiting events, and the one that is being delivered.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// In the order in which they are due; then first come, first served. Never grows.
+    /// In the order of their deadlines; then first come, first served. Never grows.
     waiting: Vec<(Instant, TaskId)>,
     delivery: Option<Delivery>,
 }
@@ -85,7 +85,7 @@ impl Events {
         self.waiting.iter().map(|&(_, sink)| sink).find(|&sink| awake(sink))
     }
 
-    /// Takes the sink's first event off the queue; whether that was not done before.
+    /// Removes the sink's first event from the queue; returns false if that was done before.
     fn take(&mut self, sink: TaskId) -> bool {
         if self.delivery.is_some_and(|delivery| delivery.sink == sink) {
             return false;
@@ -96,14 +96,14 @@ impl Events {
         true
     }
 
-    /// Rule 1: the event is delivered without doing anything; whether it had not begun before.
+    /// Rule 1: the event is delivered without a change; returns whether delivery had not begun before.
     pub(crate) fn mark_delivered(&mut self, sink: TaskId) -> bool {
         let taken = self.take(sink);
         self.delivery = None;
         taken
     }
 
-    /// The sink runs for its event, up to its service time; whether it had not begun before.
+    /// The sink runs for its event, up to its service time; returns whether delivery had not begun before.
     pub(crate) fn deliver(&mut self, sink: TaskId, service: Duration) -> bool {
         let taken = self.take(sink);
         if taken {
@@ -117,7 +117,7 @@ impl Events {
         self.delivery.map(|delivery| delivery.remaining)
     }
 
-    /// The sink ran for its event.
+    /// Charges the sink's time for its event.
     pub(crate) fn charge_sink(&mut self, used: Duration) {
         if let Some(delivery) = &mut self.delivery {
             delivery.remaining = delivery.remaining - used;
@@ -127,14 +127,14 @@ impl Events {
         }
     }
 
-    /// The sink sleeps: it has seen to what it began.
+    /// The sink sleeps: it has handled the event that it began.
     pub(crate) fn handle_sleep(&mut self, sink: TaskId) {
         if self.delivery.is_some_and(|delivery| delivery.sink == sink) {
             self.delivery = None;
         }
     }
 
-    /// The sink is gone.
+    /// Removes a sink's events.
     pub(crate) fn forget(&mut self, sink: TaskId) {
         self.handle_sleep(sink);
         self.waiting.retain(|&(_, of)| of != sink);

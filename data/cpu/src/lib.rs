@@ -1,10 +1,10 @@
-//! Processor time for tasks with periods: who runs next, and what each miss costs.
+//! Processor time for tasks with periods: which task runs next, and what each miss costs.
 //!
-//! A task wants `service` of the processor in each `period`, and may miss `x` of any `y` periods.
-//! [`Processor`] decides by DWCS, the discipline of `selvedge-data-sched`, who has one processor; it is
-//! told when tasks wake, sleep, ran, and when an event comes for one, and tells who is to run and
-//! until when. Where the decisions take effect is not its business: `place/cpu` puts them in
-//! force by the kernel's own classes, `place/kernel` holds the same rules for `sched_ext`.
+//! A task needs `service` of the processor in each `period`, and may miss `x` of any `y` periods.
+//! [`Processor`] decides by DWCS, the discipline of `selvedge-data-sched`, which task has one processor. The
+//! caller reports when tasks wake, sleep or ran, and when an event arrives for one; the processor returns
+//! which task runs and until when. It does not enforce the decisions: `place/cpu` does so by the kernel's own
+//! classes, and `place/kernel` has the same rules for `sched_ext`.
 //!
 //! The model is that of the Q-Fabric thesis, sections 2.4 and 3.3; see [`Rule`] for the event-aware
 //! rules and [`phase`] for processor and packets together.

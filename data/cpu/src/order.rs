@@ -1,8 +1,7 @@
 //! The order among tasks that compete: the scheduler of `selvedge-data-sched`, a task a stream.
 //!
-//! A task is in an order only while it is awake, with the window that it has then; where tasks
-//! stand in their windows is kept by [`crate::progress`], since tasks, unlike frames, leave
-//! unserved when they fall asleep.
+//! A task is in an order only while it is awake, with the window that it has then. [`crate::progress`] keeps
+//! the state of the tasks' windows, since tasks, unlike frames, leave unserved when they fall asleep.
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, WindowSet};
 use selvedge_data_stream::{Kind, Window, Windows};
@@ -23,7 +22,7 @@ impl Order {
         Self { sched: Scheduler::new(Discipline::Dwcs), ahead }
     }
 
-    /// A place for a task; the same in every order to which the same tasks come and go.
+    /// Adds a task; its id is the same in every order with the same additions and removals.
     pub(crate) fn add(&mut self, task: &Task) -> (TaskId, WindowSet) {
         let stream = self.sched.add(&task.contract(self.ahead));
         (TaskId(stream.0), self.sched.windows(stream))
@@ -44,7 +43,7 @@ impl Order {
     ) {
         let stream = StreamIndex(id.0);
         self.withdraw(id);
-        // A window that differs from the one before begins anew: so it stands exactly there.
+        // A window that differs from the previous one begins anew, so it has exactly this state.
         let other = Window { lose: 0, of: window.of ^ 1 };
         self.sched.set_windows(stream, Windows::Whole(other));
         self.sched.set_windows(stream, Windows::Whole(window));
@@ -54,19 +53,19 @@ impl Order {
         self.sched.enqueue_head(stream, head);
     }
 
-    /// Takes a task out, if it is in. The scheduler counts a loss, in its copy of the window.
+    /// Removes a task, if it is in. The scheduler counts a loss, in its copy of the window.
     pub(crate) fn withdraw(&mut self, id: TaskId) {
         if self.sched.head_deadline(StreamIndex(id.0)).is_some() {
             self.sched.drop_head(StreamIndex(id.0));
         }
     }
 
-    /// Who goes first at `now`.
+    /// The task that goes first at `now`.
     pub(crate) fn first(&self, now: Instant) -> Option<TaskId> {
         self.sched.choose(now).map(|stream| TaskId(stream.0))
     }
 
-    /// A task whose deadline has come; it is out then.
+    /// Removes and returns a task whose deadline has come.
     pub(crate) fn poll_expired(&mut self, now: Instant) -> Option<TaskId> {
         self.sched.poll_expired(now).map(|expiry| TaskId(expiry.stream.0))
     }

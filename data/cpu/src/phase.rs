@@ -1,9 +1,9 @@
 //! Processor and packet scheduling with a phase (Q-Fabric thesis, 2.4.2, Figure 10).
 //!
-//! A task makes a packet in each period, and the packet scheduler sends it in a period of the same
-//! length that begins a phase later. A packet of the period `[s, s + T)` may go from `s + phase`
-//! on and must have begun to go by `s + T + phase`; since it is made no earlier than `s`, it waits
-//! no longer than `phase + T`: the bound.
+//! A task makes a packet in each period, and the packet scheduler sends it in a period of the same length
+//! that begins a phase later. A packet of the period `[s, s + T)` may be sent from `s + phase` on, and its
+//! transmission must begin by `s + T + phase`. Since it is made no earlier than `s`, it waits no longer than
+//! `phase + T`: the bound.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,24 +17,24 @@ use crate::decision::{Config, Runs};
 use crate::processor::Processor;
 use crate::task::{Task, TaskId};
 
-/// A period, and by how much the packets' periods lie behind the processor's.
+/// A period, and the phase of the packets' periods behind the processor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Of the task and of its packets.
+    /// The period of the task and of its packets.
     pub period: Duration,
     /// From a period of the task to that of its packet.
     pub phase: Duration,
 }
 
 impl Phase {
-    /// `l_max`: the longest time from a packet's making to the beginning of its transmission, if
-    /// both schedulers keep their deadlines.
+    /// `l_max`: the longest time from a packet's creation to the beginning of its transmission, if both
+    /// schedulers keep their deadlines.
     #[must_use]
     pub fn latency_max(&self) -> Duration {
         self.phase + self.period
     }
 
-    /// By when the packet of the task's period that ends at `deadline` must begin to go.
+    /// The latest beginning of the transmission of the packet from the task's period that ends at `deadline`.
     #[must_use]
     pub fn packet_deadline(&self, deadline: Instant) -> Instant {
         deadline + self.phase
@@ -49,7 +49,7 @@ impl Phase {
     }
 }
 
-/// What became of the packets of one task.
+/// The counts of one task's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounts {
     /// Packets whose transmission began by their deadline.
@@ -65,8 +65,8 @@ pub struct PacketCounts {
 /// A simulation in unit slots: one processor, one link that sends a packet in a slot. Each task
 /// makes a packet when it has had its service time in a period.
 ///
-/// It drives the product's own schedulers, [`Processor`] and [`Scheduler`]; what it stands for are
-/// tasks that always use their whole service time, and packets that all take one slot.
+/// It drives the product's own schedulers, [`Processor`] and [`Scheduler`]. It models tasks that always use
+/// their whole service time, and packets that all take one slot.
 #[derive(Clone, Debug)]
 pub struct Coordinated {
     cpu: Processor,
@@ -80,9 +80,9 @@ struct Chain {
     task: TaskId,
     stream: StreamIndex,
     phase: Phase,
-    /// The packets that wait, the one at the link first: when it was made, and its deadline.
+    /// The waiting packets, the one at the link first: when each was made, and its deadline.
     packets: VecDeque<(Instant, Instant)>,
-    /// The end of the period that the task is to be served in next.
+    /// The end of the period in which the task is to be served next.
     deadline: Instant,
     counts: PacketCounts,
 }
@@ -116,7 +116,7 @@ impl Coordinated {
         Ok(())
     }
 
-    /// The slot `[t, t + 1)`: what was made before it may be sent in it.
+    /// Simulates the slot `[t, t + 1)`: earlier packets may be sent in it.
     pub fn slot(&mut self, t: u64) {
         let now = Instant(t);
         while let Some(expiry) = self.link.poll_expired(now) {
@@ -137,7 +137,8 @@ impl Coordinated {
             chain.enqueue_next_head(&mut self.link);
         }
         let runs = self.cpu.decide(now).runs;
-        // Who missed its period there made no packet; who runs may make one by the slot's end.
+        // A task that missed its period there made no packet; the task that runs may make one by the slot's
+        // end.
         let before = runs_task(runs).map(|id| self.cpu.counts(id).on_time);
         for chain in &mut self.chains {
             chain.deadline = self.cpu.deadline(chain.task);
@@ -156,7 +157,7 @@ impl Coordinated {
         }
     }
 
-    /// What became of each task's packets, in the order of [`add`](Self::add), and their phases.
+    /// The counts of each task's packets, in the order of [`add`](Self::add), and their phases.
     pub fn counts(&self) -> impl Iterator<Item = (Phase, PacketCounts)> {
         self.chains.iter().map(|chain| (chain.phase, chain.counts))
     }

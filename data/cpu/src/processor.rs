@@ -1,10 +1,10 @@
 //! One processor: its tasks, the decision, and the revision of it by events.
 //!
-//! Tasks that are owed time compete in one [`Order`], each from the beginning of its period on; if
-//! nobody is owed any, work-conserving tasks compete in another, by the period that they are to be
-//! served in next; then come best-effort tasks, which are not told apart here. The two servers are
-//! tasks themselves: the task server of Rule 5, and a reserve that keeps best-effort tasks from
-//! starving (thesis, 6.4.1: "U95% in place of U100%").
+//! Tasks with service time left compete in one [`Order`], each from the beginning of its period on. If there
+//! is none, work-conserving tasks compete in another order, by the period in which they are to be served
+//! next. Then come best-effort tasks, which are not distinguished here. The two servers are tasks themselves:
+//! the task server of Rule 5, and a reserve that keeps best-effort tasks from starving (thesis, 6.4.1: "U95%
+//! in place of U100%").
 
 use alloc::vec::Vec;
 
@@ -18,10 +18,10 @@ use crate::order::Order;
 use crate::progress::Progress;
 use crate::task::{Task, TaskId};
 
-/// One processor's tasks. The loop: tell what happened ([`wake`](Self::wake),
-/// [`sleep`](Self::sleep), [`raise`](Self::raise)), [`decide`](Self::decide), let that run, say
-/// for how long it [`ran`](Self::charge_chosen), and again. Time never goes back: an earlier `now` counts as
-/// the latest seen. `N` below is the number of tasks.
+/// One processor's tasks. The loop: report events ([`wake`](Self::wake), [`sleep`](Self::sleep),
+/// [`raise`](Self::raise)), call [`decide`](Self::decide), run its choice, report the used time
+/// ([`charge_chosen`](Self::charge_chosen)), and repeat. Time never goes back: an earlier `now` counts as the
+/// latest seen. `N` below is the number of tasks.
 ///
 /// # Panics
 /// Methods that take a task panic if there is none of that id: using an id after
@@ -30,7 +30,7 @@ use crate::task::{Task, TaskId};
 pub struct Processor {
     pub(crate) config: Config,
     pub(crate) tasks: Vec<Option<Progress>>,
-    /// Tasks that are awake, by the period that they are owed time in.
+    /// Tasks that are awake, by the period in which they have service time left.
     owed: Order,
     /// Of those, the work-conserving ones.
     ahead: Order,
@@ -41,7 +41,7 @@ pub struct Processor {
     best_effort: bool,
     clock: Instant,
     runs: Runs,
-    /// Whose service time pays.
+    /// The task whose service time is charged.
     account: Option<TaskId>,
     /// Whether it runs for an event.
     for_event: bool,
@@ -75,7 +75,7 @@ impl Processor {
         };
         processor.reserve = config.best_effort.map(|task| processor.insert_task(&task));
         if config.task_server {
-            // Its real attributes follow from those of the others.
+            // Its real attributes follow from those of the other tasks.
             let task = Task { work_conserving: false, ..UNIT };
             processor.server = Some(processor.insert_task(&task));
             processor.update_server();
@@ -97,7 +97,7 @@ impl Processor {
         Ok(id)
     }
 
-    /// Takes a task off, and its events. Its id is free for the next. O(N).
+    /// Removes a task, and its events. Its id is free for the next. O(N).
     pub fn remove(&mut self, id: TaskId) {
         let _present = self.task(id);
         self.tasks[id.0 as usize] = None;
@@ -125,7 +125,7 @@ impl Processor {
         }
     }
 
-    /// The task does not want to run; to be told after [`ran`](Self::charge_chosen). O(log N).
+    /// The task does not want to run; to be called after [`charge_chosen`](Self::charge_chosen). O(log N).
     pub fn sleep(&mut self, id: TaskId, now: Instant) {
         self.clock = self.clock.max(now);
         let task = self.task_mut(id);
@@ -141,15 +141,15 @@ impl Processor {
         self.best_effort = waits;
     }
 
-    /// An event for a task comes, to be seen to by `due`: the order among events. The task must
-    /// wake for it, if it is asleep. O(E) for E events that wait.
+    /// An event arrives for a task, to be handled by `due`: the order among events. The task must wake for
+    /// it, if it is asleep. O(E) for E waiting events.
     pub fn raise(&mut self, sink: TaskId, due: Instant) -> Result<(), EventsFull> {
         let _present = self.task(sink);
         self.events.raise(sink, due)
     }
 
-    /// What was chosen last had the processor for so long. A task that had more than it was owed
-    /// keeps that. O(log N).
+    /// Charges the last choice with the time `used`. A task that used more than its service time keeps the
+    /// excess. O(log N).
     pub fn charge_chosen(&mut self, used: Duration) {
         let mut paid = Duration::ZERO;
         if let Some(id) = self.account {
@@ -173,9 +173,9 @@ impl Processor {
         }
     }
 
-    /// A task had the processor for so long since the last decision, whoever was chosen: for a
-    /// caller that measures, in place of [`ran`](Self::charge_chosen). It pays from what the task is owed,
-    /// if its period had begun by then. O(log N).
+    /// Charges a task with the time `used` since the last decision, whatever was chosen: for a caller that
+    /// measures, in place of [`charge_chosen`](Self::charge_chosen). The time is taken from the task's
+    /// service time, if its period had begun by then. O(log N).
     pub fn charge(&mut self, id: TaskId, used: Duration) {
         let clock = self.clock;
         let task = self.task_mut(id);
@@ -195,14 +195,14 @@ impl Processor {
         }
     }
 
-    /// Whether a task is owed time in a period that has begun.
+    /// Whether a task has service time left in a period that has begun.
     #[must_use]
     pub fn has_budget(&self, id: TaskId, now: Instant) -> bool {
         self.task(id).period_start() <= now
     }
 
-    /// Decides who runs from now on. Counts the misses of periods that ended until then. O(log N)
-    /// for each period that ended or began since the last decision.
+    /// Decides which task runs from now on. Counts the misses of periods that ended by then. O(log N) for
+    /// each period that ended or began since the last decision.
     pub fn decide(&mut self, now: Instant) -> Decision {
         self.clock = self.clock.max(now);
         let now = self.clock;
@@ -235,7 +235,7 @@ impl Processor {
         }
     }
 
-    /// The event scheduler of the thesis, 3.3.1: who runs, whose time it is, and by which rule.
+    /// The event scheduler of the thesis, 3.3.1: which task runs, on whose time, and by which rule.
     fn apply_event_rules(
         &mut self,
         selected: Selected,
@@ -278,7 +278,7 @@ impl Processor {
         i.deadline == j.deadline && j.period_start() <= now && remaining > both
     }
 
-    /// Lets a task compete for the period that it is to be served in next.
+    /// Lets a task compete for the period in which it is to be served next.
     fn enter(&mut self, id: TaskId) {
         let Some(task) = &self.tasks[id.0 as usize] else { return };
         let (period, window) = (task.task.period, task.window());
@@ -288,7 +288,7 @@ impl Processor {
         }
     }
 
-    /// The servers want to run while those do whom they serve.
+    /// The servers want to run while the tasks that they serve do.
     fn update_servers(&mut self, now: Instant) {
         if let Some(id) = self.reserve {
             self.set_awake(id, self.best_effort, now);
@@ -353,7 +353,7 @@ impl Processor {
         id
     }
 
-    /// All tasks but the task server, which has what the others leave.
+    /// All tasks except the task server, which has the rest.
     pub(crate) fn set(&self) -> impl Iterator<Item = &Task> {
         let server = self.server.map(|id| id.0 as usize);
         let all = self.tasks.iter().enumerate().filter(move |&(place, _)| Some(place) != server);
@@ -369,7 +369,7 @@ impl Processor {
     }
 }
 
-/// A place for the task server until its attributes are known.
+/// Attributes of the task server until its real ones are known.
 const UNIT: Task = Task {
     period: Duration(1),
     service: Duration(1),

@@ -1,11 +1,10 @@
-//! Where a task stands: in its period, in its window, and what became of the periods before.
+//! The state of a task in its period and its window, and the counts of earlier periods.
 //!
-//! Periods follow the arrival rule of DWCS, `max(previous deadline, arrival) + T`: a task that
-//! wakes after its last period ended begins one there and then. What a sleeping task has left of
-//! its service time stays good until the period ends, unless so much of it is left that it would
-//! press the others; then it gets a full period from where it wakes (the wake-up rule of the
-//! constant bandwidth server, Abeni and Buttazzo, RTSS 1998). So tasks that sleep as they please
-//! can't take from others what admission promised them.
+//! Periods follow the arrival rule of DWCS, `max(previous deadline, arrival) + T`: a task that wakes after
+//! its last period ended begins one at that instant. The unused service time of a sleeping task stays valid
+//! until the period ends, unless enough is left that it would delay the other tasks. Then the task gets a
+//! full period from its wake-up (the wake-up rule of the constant bandwidth server, Abeni and Buttazzo, RTSS
+//! 1998). So tasks that sleep at will can't take time that admission promised to others.
 
 use selvedge_data_sched::WindowSet;
 use selvedge_data_stream::{Kind, Window};
@@ -19,17 +18,17 @@ pub(crate) struct Progress {
     pub(crate) task: Task,
     windows: WindowSet,
     pub(crate) awake: bool,
-    /// When it last woke; first come, first served.
+    /// When it last woke; ties go first come, first served.
     pub(crate) woken_at: Instant,
-    /// The end of the period that it is to be served in next: this one, or the one after it if it
-    /// had its service time in this one.
+    /// The end of the period in which it is to be served next: this one, or the next one if it had its
+    /// service time in this one.
     pub(crate) deadline: Instant,
-    /// What it is still owed in that period; never 0.
+    /// The service time left in that period; never 0.
     pub(crate) left: Duration,
     pub(crate) counts: Counts,
 }
 
-/// After so many misses in a row that the window does not allow, its `y'` is as high as it gets.
+/// After this number of consecutive misses that the window does not allow, its `y'` is at its maximum.
 const GROWTH_MAX: u64 = 4 * (u16::MAX as u64);
 
 impl Progress {
@@ -57,17 +56,17 @@ impl Progress {
         self.windows.current(Kind::Data)
     }
 
-    /// When the period that it is to be served in begins.
+    /// The beginning of the period in which it is to be served.
     pub(crate) fn period_start(&self) -> Instant {
         self.deadline - self.task.period
     }
 
-    /// Whether it has had nothing in that period.
+    /// Whether it has used no time in that period.
     pub(crate) fn is_unserved(&self) -> bool {
         self.left == self.task.service
     }
 
-    /// The period is over and done: rule a, and the next one follows.
+    /// The period is over and served: rule a, and the next one follows.
     pub(crate) fn served(&mut self) {
         self.windows.apply_rule_a(Kind::Data);
         self.counts.on_time = self.counts.on_time.saturating_add(1);
@@ -75,7 +74,7 @@ impl Progress {
         self.left = self.task.service;
     }
 
-    /// It wakes.
+    /// The task wakes.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.awake = true;
         self.woken_at = now;
@@ -87,20 +86,20 @@ impl Progress {
         let fits = remaining * u128::from(self.task.service.0)
             >= u128::from(self.left.0) * u128::from(self.task.period.0);
         if now >= self.deadline || !fits {
-            // It slept: so it had all that it wanted.
+            // It slept, so it had all the time that it needed.
             self.served();
             self.deadline = now + self.task.period;
         }
     }
 
-    /// All periods that ended until `now` are missed: rule b for each. At most
-    /// `GROWTH_MAX` steps, whatever the gap.
+    /// Counts all periods that ended until `now` as missed: rule b for each. At most `GROWTH_MAX` steps,
+    /// whatever the gap.
     pub(crate) fn miss_until(&mut self, now: Instant) {
         let misses = now.since(self.deadline).0 / self.task.period.0 + 1;
         self.deadline += self.task.period * misses;
         self.left = self.task.service;
         let Window { lose, of } = self.task.window;
-        // A window that may lose all comes back to where it was after `y` misses.
+        // A window that may lose all returns to its state after `y` misses.
         let endless = of > 0 && lose == of;
         let steps = if endless { misses % u64::from(of) } else { misses.min(GROWTH_MAX) };
         let broken = (0..steps).filter(|_| self.windows.miss(Kind::Data)).count() as u64;

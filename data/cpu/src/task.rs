@@ -1,13 +1,13 @@
-//! What a task asks for, and what it got.
+//! The parameters and the counts of a task.
 
 use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::Duration;
 
-/// A task's place on its processor: the lowest that was free when it was admitted.
+/// A task's id on its processor: the lowest that was free when it was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
-/// What a task asks of a processor (Q-Fabric thesis, 2.4.1).
+/// The parameters of a task (Q-Fabric thesis, 2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     pub(crate) period: Duration,
@@ -16,7 +16,7 @@ pub struct Task {
     pub(crate) work_conserving: bool,
 }
 
-/// Numbers that are no task.
+/// Why numbers do not form a valid task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// A period of 0 or above 2^62 ns.
@@ -33,7 +33,7 @@ pub enum TaskError {
         /// The period.
         period: Duration,
     },
-    /// A window that loses more than it holds.
+    /// A window that allows more losses than it has periods.
     #[error("window {0} would lose more periods than it holds; x must be at most y")]
     Window(Window),
 }
@@ -63,7 +63,7 @@ impl Task {
         Ok(Self { period, service, window, work_conserving: false })
     }
 
-    /// The same task, served again within its period while nobody else is owed anything.
+    /// The same task, served again within its period while no other task has service time left.
     #[must_use]
     pub const fn work_conserving(self) -> Self {
         Self { work_conserving: true, ..self }
@@ -93,7 +93,7 @@ impl Task {
         self.work_conserving
     }
 
-    /// The task as a stream whose frames are its periods. `ahead`: they may go before they begin.
+    /// The task as a stream whose frames are its periods. `ahead`: they may be served before they begin.
     pub(crate) const fn contract(&self, ahead: bool) -> Contract {
         let mut contract = Contract::new(self.period, self.window);
         contract.windows = Windows::Whole(self.window);
@@ -103,19 +103,19 @@ impl Task {
     }
 }
 
-/// What has become of a task's periods. Each counter saturates.
+/// The counts of a task's periods. Each counter saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Periods in which it got its service time, or all that it wanted of it.
+    /// Periods in which it got its service time, or all that it needed of it.
     pub on_time: u64,
-    /// Periods that ended while it wanted more of its service time.
+    /// Periods that ended while it needed more of its service time.
     pub missed: u64,
     /// Misses that the window did not allow; every miss, if there is no window.
     pub violations: u64,
     /// Events delivered to it.
     pub events: u64,
-    /// Processor time that it had in all.
+    /// Processor time that it used in all.
     pub ran: Duration,
-    /// How much of that was beyond its service times: idle time and event time.
+    /// The part of that beyond its service times: idle time and event time.
     pub extra: Duration,
 }

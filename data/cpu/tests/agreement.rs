@@ -1,5 +1,5 @@
-//! The processor against the oracle, and what it promises, on random tasks that sleep, wake and get
-//! events at random.
+//! The processor against the oracle, and its promises, on random tasks that sleep, wake and get events at
+//! random.
 
 mod oracle;
 
@@ -30,14 +30,14 @@ fn task(&(period, service, (lose, of), ahead): &Spec) -> Task {
     if ahead { task.work_conserving() } else { task }
 }
 
-/// What happens before a slot: to which task, and whether it wakes, sleeps or gets an event.
+/// The events before each slot: the task, and whether it wakes, sleeps or gets an event.
 type Steps = Vec<Option<(usize, u8)>>;
 
 fn steps() -> impl Strategy<Value = Steps> {
     prop::collection::vec(prop::option::weighted(0.4, (0..64_usize, 0..4_u8)), 200)
 }
 
-/// A processor with those of the tasks that it admits, all awake.
+/// A processor with the tasks that it admits, all awake.
 fn admitted(config: Config, specs: &[Spec]) -> (Processor, Vec<(TaskId, Spec)>) {
     let mut cpu = Processor::new(config);
     let mut ids = Vec::new();
@@ -88,8 +88,8 @@ proptest! {
         }
     }
 
-    /// Sets whose service times fit whole miss nothing, whoever sleeps and whatever events come:
-    /// the event-aware rules compromise no guarantee. Best-effort tasks have their reserve.
+    /// Sets whose service times fit whole miss nothing, whichever tasks sleep and whatever events arrive: the
+    /// event-aware rules break no guarantee. Best-effort tasks have their reserve.
     #[test]
     fn what_is_promised_every_period_is_kept(
         specs in prop::collection::vec(spec(), 1..9),
@@ -150,7 +150,7 @@ proptest! {
         prop_assert!(all <= Duration(slots));
     }
 
-    /// Time may be cut anywhere: deciding only when a decision is due gives the same counts.
+    /// Time may be divided anywhere: deciding only when a decision is due gives the same counts.
     #[test]
     fn until_is_when_the_next_decision_is_due(specs in prop::collection::vec(spec(), 1..7)) {
         let (mut slots, ids) = admitted(ALONE, &specs);

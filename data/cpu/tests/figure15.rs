@@ -1,5 +1,5 @@
-//! Figure 15 of the Q-Fabric thesis, slot by slot: what DWCS puts out, and what the event-aware
-//! rules make of it. The attributes and events are the text's; the schedules follow from its rules.
+//! Figure 15 of the Q-Fabric thesis, slot by slot: the choice of DWCS, and the result of the event-aware
+//! rules. The attributes and events are the text's; the schedules follow from its rules.
 
 use selvedge_data_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task};
 use selvedge_data_stream::Window;
@@ -39,7 +39,7 @@ impl Case {
         (0..slots).map(slot).collect()
     }
 
-    /// As in the figure: without the event what DWCS selects, with it what runs.
+    /// As in the figure: without the event the choice of DWCS, with it the task that runs.
     fn graphs(&self, slots: u64) -> (String, String) {
         let server = u32::from(self.task_server);
         let number = |id: selvedge_data_cpu::TaskId| (id.0 - server + 1).to_string();

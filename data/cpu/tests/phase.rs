@@ -65,7 +65,7 @@ fn a_packet_waits_for_its_own_period() {
     both.add(&Task::new(Duration(8), Duration(1), window).unwrap(), Duration(4)).unwrap();
     (0..80).for_each(|t| both.slot(t));
     let (phase, counts) = both.counts().next().unwrap();
-    // Alone it goes when its own period begins: phase - 1 slots after it was made.
+    // Alone it is sent when its own period begins: phase - 1 slots after it was made.
     assert_eq!((counts.latency, phase.latency_max()), (Duration(3), Duration(12)));
     assert_eq!(counts.late, 0);
 }

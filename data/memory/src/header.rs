@@ -1,5 +1,5 @@
-//! How every layout in shared memory begins: what it is, by which version, and how long. The side that
-//! lays memory out writes a header last; the side that maps it checks the header before anything else.
+//! The beginning of every layout in shared memory: its type, its version, and its length. The side that lays
+//! memory out writes a header last; the side that maps it checks the header before anything else.
 //!
 //! | offset | what |
 //! |---|---|
@@ -17,17 +17,17 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The first 24 bytes of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which layout.
+    /// The type of the layout.
     pub magic: [u8; 8],
     /// Its version.
     pub version: u32,
-    /// Its kind: less than the layout has.
+    /// Its kind: less than the layout's number of kinds.
     pub kind: u32,
-    /// Bytes of it all.
+    /// Bytes of the whole layout.
     pub length: u64,
 }
 
-/// Why memory does not hold the layout that it should.
+/// Why memory does not hold the expected layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It begins with other bytes.
@@ -37,9 +37,9 @@ pub enum HeaderError {
         .wanted.escape_ascii()
     )]
     Magic {
-        /// With these.
+        /// These bytes.
         is: [u8; 8],
-        /// This program's.
+        /// The bytes that this program expects.
         wanted: [u8; 8],
     },
     /// It is of another version.
@@ -47,9 +47,9 @@ pub enum HeaderError {
         "the segment is of layout version {is}, this program's is {wanted}; use both of one release"
     )]
     Version {
-        /// Its own.
+        /// The layout's version.
         is: u32,
-        /// This program's.
+        /// This program's version.
         wanted: u32,
     },
     /// A number in it is out of range.
@@ -57,9 +57,9 @@ pub enum HeaderError {
         "the segment's header is corrupt: {what} is {value}; pass the memory that was handed out"
     )]
     Number {
-        /// Which one.
+        /// The number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
     },
 }
@@ -68,14 +68,14 @@ impl Header {
     /// Bytes of a header.
     pub const SIZE: usize = 24;
 
-    /// As it lies in memory.
+    /// The header as words in memory.
     #[must_use]
     pub const fn words(self) -> [u64; 3] {
         let second = self.version as u64 | (self.kind as u64) << 32;
         [u64::from_ne_bytes(self.magic), second, self.length]
     }
 
-    /// What these words say.
+    /// The header in these words.
     #[must_use]
     pub const fn of([magic, second, length]: [u64; 3]) -> Self {
         let (version, kind) = (second as u32, (second >> 32) as u32);
@@ -89,7 +89,7 @@ impl Header {
         Self::of(from.each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 
-    /// Writes it, the magic last: the other side sees all that was written before.
+    /// Writes the header, the magic last: the other side sees all earlier writes.
     #[cfg(not(loom))]
     pub fn write(self, to: &[AtomicU64; 3]) {
         for (word, value) in to.iter().zip(self.words()).rev() {
@@ -97,7 +97,7 @@ impl Header {
         }
     }
 
-    /// Checks that it is of this magic and version, and of one of so many kinds.
+    /// Checks that it has this magic and version, and one of `kinds` kinds.
     pub fn check(self, magic: [u8; 8], version: u32, kinds: u32) -> Result<Self, HeaderError> {
         if self.magic != magic {
             return Err(HeaderError::Magic { is: self.magic, wanted: magic });
@@ -111,7 +111,7 @@ impl Header {
         Ok(self)
     }
 
-    /// Checks that it is this long.
+    /// Checks that the layout has this length.
     ///
     /// # Errors
     /// [`HeaderError::Number`].

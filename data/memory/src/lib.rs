@@ -1,6 +1,6 @@
-//! Where frames wait and how they are handed over: rings of descriptors, pools of payloads, mailboxes
-//! of messages. Each has one writer and one reader, no locks, and one layout, in process and in
-//! memory that two processes share.
+//! The places where frames wait and are handed over: rings of descriptors, pools of payloads, mailboxes of
+//! messages. Each has one writer and one reader, no locks, and one layout, in process and in memory that two
+//! processes share.
 //!
 //! Data comes from sources and goes to links; `os` maps the memory. Nothing here reads a clock or
 //! does I/O.

@@ -1,16 +1,16 @@
-//! A mailbox: messages of any length from one writer to one reader, who need not trust each other
-//! and may sleep. The way of events inside a host; `mail/block.rs` states the layout.
+//! A mailbox: messages of any length from one writer to one reader, which need not trust each other and may
+//! sleep. It carries events inside a host; `mail/block.rs` states the layout.
 //!
-//! The writer publishes `tail` with release order after it has written messages, as many at a time as
-//! it likes. When there is no room it is told so - or, if the mailbox overwrites, it moves `low` beyond
-//! the oldest messages, then writes over them; the reader copies a message out and looks at `low`
-//! afterwards: what was overwritten meanwhile is not believed (a seqlock). So a reader that is slow,
-//! stopped or dead holds nobody up, and costs the writer no look at what the reader writes.
+//! The writer publishes `tail` with release order after it has written any number of messages. When there is
+//! no room it gets an error. If the mailbox overwrites, it instead moves `low` beyond the oldest messages,
+//! then writes over them. The reader copies a message out and reads `low` afterwards: a message that was
+//! overwritten meanwhile is discarded (a seqlock). So a reader that is slow, stopped or dead blocks no
+//! writer, and the writer need not read the reader's counters.
 //!
-//! Each side keeps its own counters to itself and believes the other's only after a check. Whatever a
-//! hostile side writes, the other reads garbage at worst, or [`MailboxError::Corrupt`].
+//! Each side keeps its own counters private and uses the other's only after a check. Whatever a hostile side
+//! writes, the other reads garbage at worst, or [`MailboxError::Corrupt`].
 //!
-//! A reader that sleeps is called by its [`Bell`](crate::Bell).
+//! The writer wakes a sleeping reader by its [`Bell`](crate::Bell).
 
 mod block;
 mod reader;
@@ -23,10 +23,10 @@ pub use self::block::mailbox_region;
 pub use self::reader::{MailboxMessage, MailboxReader};
 pub use self::writer::MailboxWriter;
 
-/// How often a reader tries anew when it is overwritten while it reads.
+/// How often a reader tries again when a message is overwritten while it reads.
 const TRIES: usize = 8;
 
-/// Why a message was not put in, or none can be taken out.
+/// Why a message was not written, or none can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
     /// There is no room, and the mailbox does not overwrite.
@@ -35,12 +35,12 @@ pub enum MailboxError {
     /// The message can never fit.
     #[error("a message of {len} bytes does not fit, at most {most}; ask for more room")]
     TooLong {
-        /// Its bytes.
+        /// The bytes of the message.
         len: usize,
-        /// The most.
+        /// The most bytes.
         most: usize,
     },
-    /// What the other side wrote makes no sense: believe nothing more.
+    /// The other side wrote invalid values: nothing in it can be used any more.
     #[error("the other side broke the mailbox; it is not used any more")]
     Corrupt,
 }

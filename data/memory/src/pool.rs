@@ -1,5 +1,5 @@
-//! The payload arena of one stream: a producer writes each frame's packets once, in place; a
-//! consumer reads them where they lie, and gives the room back.
+//! The payload arena of one stream: a producer writes each frame's packets once, in place; a consumer reads
+//! them where they lie, and releases the room.
 //!
 //! Payloads follow one another in a circle; one that would wrap begins at the start instead. Each
 //! has a record header before it:
@@ -16,8 +16,8 @@
 //! included. Room is freed in order of allocation: a payload released before an older one is
 //! marked, and freed with it. So the bookkeeping needs no memory of its own.
 //!
-//! A committed payload is freed only by a release: see to it that its descriptor has a place in
-//! the ring ([`Producer::free`](crate::Producer::free)) before the commit.
+//! A committed payload is freed only by a release. Check that its descriptor has a place in the ring
+//! ([`Producer::free`](crate::Producer::free)) before the commit.
 
 mod arena;
 #[cfg(not(loom))]
@@ -37,7 +37,7 @@ use crate::sync::{Arc, Ordering};
 /// Where a frame's packets lie in its stream's pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PayloadSpan {
-    /// Position of the first byte, counted from the pool's beginning of time (not wrapped).
+    /// Position of the first byte, counted from the pool's beginning (not wrapped).
     pub start: u64,
     /// Bytes, headers of the records included.
     pub len: u32,
@@ -52,7 +52,7 @@ pub enum PoolError {
         larger pool"
     )]
     Full {
-        /// Bytes asked for.
+        /// Requested bytes.
         wanted: Bytes,
         /// Bytes free, though perhaps not in one piece.
         free: Bytes,
@@ -63,14 +63,14 @@ pub enum PoolError {
         than twice the size"
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Requested bytes.
         wanted: Bytes,
         /// The most that can be reserved.
         largest: Bytes,
     },
 }
 
-/// Why a span means nothing to a pool.
+/// Why a span is not valid in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
     /// No committed payload lies there.
@@ -80,7 +80,7 @@ pub enum SpanError {
         .0.start
     )]
     Unknown(PayloadSpan),
-    /// What lay there has been released.
+    /// The payload there has been released.
     #[error(
         "{} bytes at position {} were released before; release each payload once, after its use",
         .0.len,
@@ -104,13 +104,13 @@ pub struct PoolWriter {
     arena: Arc<Arena>,
     tail: u64,
     head_seen: u64,
-    /// Where a payload is written first if others may write to the pool's memory at any moment.
+    /// Where a payload is written first if other processes may write to the pool's memory at any time.
     apart: Option<Vec<u8>>,
 }
 
 impl PoolWriter {
-    /// Reserves `len` bytes in one piece, in constant time and without waiting. Their content is
-    /// whatever lay there before. A reservation that is dropped leaves no trace.
+    /// Reserves `len` bytes in one piece, in constant time and without waiting. Their content is that of
+    /// earlier payloads. A reservation that is dropped leaves no trace.
     ///
     /// # Errors
     /// [`PoolError::Full`] for now, [`PoolError::TooLarge`] for good.
@@ -159,7 +159,7 @@ impl PoolWriter {
     }
 
     fn free_slots_at(&self, head: u64) -> u64 {
-        // In memory that is shared the counters may say anything.
+        // In shared memory the counters may have any values.
         self.arena.capacity().saturating_sub(self.tail.wrapping_sub(head))
     }
 }
@@ -185,12 +185,12 @@ impl Reservation<'_> {
         unsafe { &mut *bytes }
     }
 
-    /// Gives up all but the first `len` bytes; without effect if there are no more than those.
+    /// Releases all but the first `len` bytes; without effect if there are no more than those.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Hands the bytes to the reader, who finds them by the span.
+    /// Hands the bytes to the reader, which finds them by the span.
     #[must_use = "only this span finds and frees the payload"]
     pub fn commit(self) -> PayloadSpan {
         let Self { writer, at, len } = self;
@@ -217,7 +217,7 @@ impl Reservation<'_> {
     }
 }
 
-/// The half that reads payloads and gives their room back.
+/// The half that reads payloads and releases their room.
 pub struct PoolReader {
     arena: Arc<Arena>,
     head: u64,
@@ -247,8 +247,8 @@ impl PoolReader {
         Ok(unsafe { &mut *self.arena.bytes(span.start, span.len.into()) })
     }
 
-    /// Gives a payload's room back, now or with the oldest that is not released yet. The time is
-    /// constant for each payload freed.
+    /// Releases a payload's room, now or with the oldest that is not released yet. The time is constant for
+    /// each payload freed.
     ///
     /// # Errors
     /// [`SpanError`] for a span that names no payload, or one that was released; nothing changes.
@@ -296,8 +296,8 @@ impl PoolReader {
         }
     }
 
-    /// The record at a position of `head..tail`, and the position behind it; `None` where no
-    /// record can lie, or what lies there is none.
+    /// The record at a position of `head..tail`, and the position behind it; `None` where no record can lie,
+    /// or the bytes are not one.
     fn record(&self, at: u64, tail: u64) -> Option<(Record, u64)> {
         if at >= tail || !at.is_multiple_of(HEADER) {
             return None;

@@ -1,25 +1,25 @@
-//! Memory that is not ours alone: a part of a segment that other processes have mapped too, in
-//! which rings and pools lie by the same layout as in process.
+//! Memory that is shared: a part of a segment that other processes have mapped too, in which rings and pools
+//! lie in the same layout as in process.
 //!
-//! What lies there may be changed by others at any moment, and by a hostile one to anything. So it
-//! is read by atomics and by volatile copies only, each value once, into memory of our own, and no
-//! reference to it is ever made.
+//! Other processes may change the content at any time, and a hostile one to any value. So it is read by
+//! atomics and by volatile copies only, each value once, into memory of this process, and no reference to it
+//! is ever made.
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use crate::HeaderError;
 
-/// Bytes that others may read and write too.
+/// Bytes that other processes may read and write too.
 ///
 /// # Safety
-/// [`base`](Self::base) and [`len`](Self::len) always give the same values; those bytes may be read
-/// and written through raw pointers by any thread for as long as the value lives, begin at a
-/// multiple of 128, and are never the target of a Rust reference other than to atomics and cells.
+/// [`base`](Self::base) and [`len`](Self::len) always return the same values. Any thread may read and write
+/// those bytes through raw pointers for as long as the value lives. They begin at a multiple of 128, and are
+/// never the target of a Rust reference other than to atomics and cells.
 pub unsafe trait Region: Send + Sync {
     /// The first byte.
     fn base(&self) -> NonNull<u8>;
-    /// How many there are.
+    /// The number of bytes.
     fn len(&self) -> usize;
     /// Whether there are none.
     fn is_empty(&self) -> bool {
@@ -27,11 +27,11 @@ pub unsafe trait Region: Send + Sync {
     }
 }
 
-/// Types of which every pattern of bits is a value, without padding: what may be read from a
+/// Types for which every pattern of bits is a value, without padding: only these may be read from a
 /// [`Region`].
 ///
 /// # Safety
-/// As said.
+/// As stated above.
 pub unsafe trait Plain: Copy + Send + 'static {}
 
 // SAFETY: integers.
@@ -39,10 +39,10 @@ unsafe impl Plain for u32 {}
 // SAFETY: integers.
 unsafe impl Plain for u64 {}
 
-/// Why a region does not hold what it should.
+/// Why a region does not hold the expected layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
-    /// It is too short for that, or it would begin at no multiple of 128.
+    /// It is too short for that, or it would begin at an address that is not a multiple of 128.
     #[error(
         "{wanted} bytes at {at} do not lie in a segment of {len}, or not at a multiple of 128; \
         lay it out as documented"
@@ -62,7 +62,7 @@ pub enum RegionError {
         producer write"
     )]
     Header,
-    /// The layout's header is not what it should be.
+    /// The layout's header is not the expected one.
     #[error(transparent)]
     Layout(#[from] HeaderError),
 }
@@ -70,7 +70,7 @@ pub enum RegionError {
 /// Bytes that are copied at once.
 const WORD: usize = size_of::<u64>();
 
-/// A run of bytes of a region, found to lie in it.
+/// A run of bytes of a region, checked to lie in it.
 #[derive(Clone)]
 pub(crate) struct RegionSlice {
     base: NonNull<u8>,

@@ -1,11 +1,11 @@
-//! A bounded ring between one producer and one consumer, without locks: the way of frame
-//! descriptors from a source to the scheduler.
+//! A bounded ring between one producer and one consumer, without locks: the path of frame descriptors from a
+//! source to the scheduler.
 //!
-//! Counters and slots lie in one block, whose layout `ring/block.rs` states. Each side publishes
-//! its counter with release order after it is done with the slots, and reads the other's with
-//! acquire order before it touches them. Each remembers the last counter that it saw of the other,
-//! and looks again only when by that one the ring is full or empty: in steady flow the cache lines
-//! stay where they are.
+//! Counters and slots lie in one block, whose layout `ring/block.rs` states. Each side publishes its counter
+//! with release order after it is done with the slots, and reads the other's with acquire order before it
+//! accesses them. Each remembers the last counter that it saw of the other. It reads that counter again only
+//! when the ring would be full or empty by the remembered value, so in steady flow the cache lines stay where
+//! they are.
 
 mod block;
 #[cfg(not(loom))]
@@ -22,8 +22,8 @@ use crate::sync::{Ordering, read_all, write_all};
 const CAPACITY_MIN: usize = 2;
 const CAPACITY_MAX: usize = 65_536;
 
-/// Makes a ring of `capacity` slots, rounded up to a power of two from 2 to 65536. Nothing is
-/// allocated afterwards. Items that nobody popped are dropped with the second half.
+/// Makes a ring of `capacity` slots, rounded up to a power of two from 2 to 65536. Nothing is allocated
+/// afterwards. Items that were not popped are dropped with the second half.
 #[must_use]
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     ring_from(capacity, 0)
@@ -47,10 +47,10 @@ pub struct Producer<T> {
 }
 
 impl<T: Send> Producer<T> {
-    /// Appends an item, in constant time and without waiting.
+    /// Appends an item, in constant time and without blocking.
     ///
     /// # Errors
-    /// Gives the item back when the ring is full.
+    /// Returns the item when the ring is full.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.free_for(1) == 0 {
@@ -70,8 +70,8 @@ impl<T: Send> Producer<T> {
         self.free_slots_at(head) as usize
     }
 
-    /// Whether an item can be pushed now. Looks at the consumer's counter only if by the last one
-    /// that it saw the ring is full.
+    /// Whether an item can be pushed now. Reads the consumer's counter only if the ring is full by the
+    /// remembered value.
     #[inline]
     #[must_use]
     pub fn has_room(&mut self) -> bool {
@@ -95,7 +95,7 @@ impl<T: Send> Producer<T> {
         self.shared.capacity.saturating_sub(self.tail.wrapping_sub(head))
     }
 
-    /// Free slots, looking at the consumer's counter only if `wanted` are not known to be free.
+    /// Free slots; reads the consumer's counter only if `wanted` are not known to be free.
     #[inline]
     fn free_for(&mut self, wanted: u32) -> u32 {
         let free = self.free_slots_at(self.head_seen);
@@ -114,8 +114,8 @@ impl<T: Send> Producer<T> {
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Appends as many of the items, from the front, as there is room for, and publishes them at
-    /// once; returns how many those are.
+    /// Appends as many of the items, from the front, as there is room for, and publishes them at once;
+    /// returns their number.
     pub fn push_slice(&mut self, items: &[T]) -> usize {
         let wanted = items.len().min(self.shared.capacity as usize) as u32;
         let count = self.free_for(wanted).min(wanted);
@@ -144,7 +144,7 @@ pub struct Consumer<T> {
 }
 
 impl<T: Send> Consumer<T> {
-    /// Takes the oldest item, in constant time and without waiting; `None` when there is none.
+    /// Takes the oldest item, in constant time and without blocking; `None` when there is none.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.waiting_for(1) == 0 {
@@ -174,16 +174,15 @@ impl<T: Send> Consumer<T> {
         self.waiting_slots_at(tail) as usize
     }
 
-    /// Whether no item waits now. Looks at the producer's counter only if by the last one that
-    /// it saw none does.
+    /// Whether no item waits now. Reads the producer's counter only if no item waits by the remembered value.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting_slots_at(self.tail_seen) == 0 && self.len() == 0
     }
 
-    /// Whether the producer is gone. What it pushed before can still be popped: the ring has come
-    /// to its end if this is true and a `pop` *after* it finds nothing.
+    /// Whether the producer is gone. Items that it pushed before can still be popped: the ring has ended if
+    /// this is true and a `pop` *after* it finds nothing.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.shared.producer().gone.load(Ordering::Acquire) != 0
@@ -194,7 +193,7 @@ impl<T: Send> Consumer<T> {
         tail.wrapping_sub(self.head).min(self.shared.capacity)
     }
 
-    /// Waiting items, looking at the producer's counter only if `wanted` are not known to wait.
+    /// Waiting items; reads the producer's counter only if `wanted` are not known to wait.
     #[inline]
     fn waiting_for(&mut self, wanted: u32) -> u32 {
         let waiting = self.waiting_slots_at(self.tail_seen);
@@ -213,8 +212,8 @@ impl<T: Send> Consumer<T> {
 }
 
 impl<T: Copy + Send> Consumer<T> {
-    /// Takes as many of the oldest items as there are and as `items` has room for, writes them to
-    /// its front, and returns how many those are.
+    /// Takes as many of the oldest items as there are and as `items` has room for, writes them to its front,
+    /// and returns their number.
     pub fn pop_into(&mut self, items: &mut [T]) -> usize {
         let wanted = items.len().min(self.shared.capacity as usize) as u32;
         let count = self.waiting_for(wanted).min(wanted);

@@ -1,5 +1,5 @@
-//! What rings and pools are built on: the atomics and cells of `core`, or those of loom, which
-//! runs a test under every interleaving that the memory model allows.
+//! The basis of rings and pools: the atomics and cells of `core`, or those of loom, which runs a test under
+//! every interleaving that the memory model allows.
 
 #[cfg(not(loom))]
 pub(crate) use self::plain::{UnsafeCell, read_all, write_all};
@@ -44,10 +44,10 @@ mod plain {
         }
     }
 
-    /// Copies the items into as many cells, as one block.
+    /// Copies the items into the same number of cells, as one block.
     ///
     /// # Safety
-    /// Nobody else may touch the cells meanwhile.
+    /// No other code may access the cells meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn write_all<T: Copy>(cells: &[UnsafeCell<MaybeUninit<T>>], items: &[T]) {
         let count = cells.len().min(items.len());
@@ -59,14 +59,14 @@ mod plain {
         }
     }
 
-    /// Copies the items out of as many cells, as one block.
+    /// Copies the items out of the same number of cells, as one block.
     ///
     /// # Safety
-    /// The cells must have been written, and nobody may write them meanwhile.
+    /// The cells must have been written, and no other code may write them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn read_all<T: Copy>(cells: &[UnsafeCell<MaybeUninit<T>>], items: &mut [T]) {
         let count = cells.len().min(items.len());
-        // SAFETY: as for `write_all`; what is read has been written.
+        // SAFETY: as for `write_all`; the cells have been written.
         unsafe {
             let from = core::ptr::from_ref(cells).cast::<T>();
             items.as_mut_ptr().copy_from_nonoverlapping(from, count);
@@ -90,7 +90,7 @@ mod tracked {
     /// As the plain one, each cell seen by loom.
     pub(crate) unsafe fn read_all<T: Copy>(cells: &[UnsafeCell<MaybeUninit<T>>], items: &mut [T]) {
         for (cell, item) in cells.iter().zip(items) {
-            // SAFETY: the caller says that it was written.
+            // SAFETY: the caller promises that it was written.
             *item = cell.with(|cell| unsafe { (*cell).assume_init() });
         }
     }

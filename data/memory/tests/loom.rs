@@ -8,8 +8,8 @@ use loom::thread;
 use selvedge_data_memory::{Bell, MailboxSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
 use selvedge_units::Bytes;
 
-/// Every interleaving with at most this many preemptions; the rest of the model's choices (which
-/// store a load sees) are tried in full.
+/// Every interleaving with at most this many preemptions; the rest of the model's choices (which store a load
+/// sees) are explored in full.
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -93,7 +93,7 @@ fn ring_ends_after_its_last_item() {
     });
 }
 
-/// Either half may be the last to go, and a producer that sees the other gone may still push.
+/// Either half may be dropped last, and a producer that sees the other gone may still push.
 #[test]
 fn ring_halves_may_go_at_any_time() {
     loom::model(|| {
@@ -149,7 +149,7 @@ fn pool_hands_over_each_payload_and_takes_its_room_back() {
     });
 }
 
-/// The writer gets nothing back before both are released, whatever it sees meanwhile.
+/// The writer gets no room back before both are released, whatever it sees meanwhile.
 #[test]
 fn pool_frees_in_order_when_released_out_of_order() {
     model(3, || {
@@ -171,7 +171,7 @@ fn pool_frees_in_order_when_released_out_of_order() {
     });
 }
 
-/// A span that is seen without its commit names nothing, or the whole payload.
+/// A span that is seen without its commit is either invalid or names the whole payload.
 #[test]
 fn pool_span_is_good_as_soon_as_it_is_committed() {
     model(3, || {
@@ -215,7 +215,7 @@ fn mail_that_is_kept_arrives_whole_and_in_order() {
     });
 }
 
-/// A message that is overwritten while it is read is never believed.
+/// A message that is overwritten while it is read is never returned.
 #[test]
 fn mail_that_is_overwritten_is_not_torn() {
     for latest in [false, true] {
@@ -223,7 +223,7 @@ fn mail_that_is_overwritten_is_not_torn() {
             let (mut writer, mut reader) =
                 mailbox(MailboxSpec { bound: 1, overwrites: true, ..KEEPS });
             let other = thread::spawn(move || {
-                // So long that each lies where the one before it lay.
+                // Long enough that each lies where the previous one lay.
                 for n in 1..=3_u64 {
                     let mut bytes = [0; 16];
                     bytes[..8].copy_from_slice(&n.to_ne_bytes());
@@ -251,7 +251,7 @@ fn mail_that_is_overwritten_is_not_torn() {
     }
 }
 
-/// Whoever lies down is called for what was written before it looked, or sees it itself.
+/// A reader that prepares to sleep is notified of earlier writes, or sees them itself.
 #[test]
 fn no_call_to_a_sleeping_reader_is_lost() {
     loom::model(|| {
@@ -273,7 +273,7 @@ fn no_call_to_a_sleeping_reader_is_lost() {
                 next += 1;
             }
             if next < 2 && reader.prepare_sleep() {
-                // A call that is lost leaves it here for ever, which loom reports.
+                // A lost notification leaves it here for ever, which loom reports.
                 woken.wait();
                 reader.finish_sleep();
             }
@@ -282,7 +282,7 @@ fn no_call_to_a_sleeping_reader_is_lost() {
     });
 }
 
-/// A reader that can't look for work itself is called for all that was written before it slept.
+/// A reader that can't look for work itself is notified of everything written before it slept.
 #[test]
 fn no_call_to_a_reader_that_waits_for_calls_is_lost() {
     loom::model(|| {
@@ -291,7 +291,7 @@ fn no_call_to_a_reader_that_waits_for_calls_is_lost() {
         let (theirs, call) = (loom::sync::Arc::clone(&shared), loom::sync::Arc::clone(&woken));
         let other = thread::spawn(move || {
             for n in 1..=2 {
-                // Relaxed: the ordering of the bell is what is tested.
+                // Relaxed: the test is about the ordering of the bell.
                 theirs.1.store(n, Ordering::Relaxed);
                 if theirs.0.notify() {
                     call.notify();
@@ -300,7 +300,7 @@ fn no_call_to_a_reader_that_waits_for_calls_is_lost() {
         });
         while shared.1.load(Ordering::Relaxed) < 2 {
             if shared.0.prepare_sleep() {
-                // A call that is lost leaves it here for ever, which loom reports.
+                // A lost notification leaves it here for ever, which loom reports.
                 woken.wait();
             }
             shared.0.take();

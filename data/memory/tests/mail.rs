@@ -1,4 +1,4 @@
-//! Mailboxes: order, room, overwriting, sleeping, and the other side writing anything.
+//! Mailboxes: order, room, overwriting, sleeping, and a side that writes anything.
 #![cfg(not(loom))]
 #![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 
@@ -21,13 +21,13 @@ struct Heap(NonNull<u8>, Layout);
 impl Heap {
     fn region(len: usize) -> Arc<dyn Region> {
         let layout = Layout::from_size_align(len, 128).unwrap();
-        // SAFETY: the tests ask for more than nothing.
+        // SAFETY: the tests allocate more than zero bytes.
         let base = unsafe { alloc_zeroed(layout) };
         Arc::new(Self(NonNull::new(base).unwrap(), layout))
     }
 }
 
-// SAFETY: the bytes are reached through atomics only.
+// SAFETY: the bytes are accessed through atomics only.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -49,7 +49,7 @@ impl Drop for Heap {
     }
 }
 
-/// Writes a word into the region, as a stranger would.
+/// Writes a word into the region, as another process would.
 fn poke(region: &Arc<dyn Region>, at: usize, word: u64) {
     assert!(at.is_multiple_of(8) && at + 8 <= region.len());
     // SAFETY: within the region, and aligned.
@@ -76,7 +76,7 @@ fn taken(reader: &mut MailboxReader) -> Vec<(u64, Vec<u8>)> {
 fn messages_of_all_lengths_arrive_in_order() {
     for spec in [KEEPS, OVERWRITES] {
         let (_region, mut writer, mut reader) = shared(spec);
-        // Miri takes its time.
+        // Miri is slow.
         for len in (0..=spec.longest()).step_by(if cfg!(miri) { 61 } else { 1 }) {
             let bytes: Vec<u8> = (0..len).map(|n| n as u8 ^ len as u8).collect();
             writer.put(len as u64, &bytes).unwrap();
@@ -123,7 +123,7 @@ fn one_that_overwrites_has_the_newest_and_counts_the_rest() {
     let tags: Vec<u64> = taken(&mut reader).iter().map(|one| one.0).collect();
     assert_eq!(tags, (12..20).collect::<Vec<_>>());
     assert_eq!(reader.missed(), 12);
-    // A batch longer than the mailbox: what was not shown is overwritten, too.
+    // A batch longer than the mailbox: unpublished messages are overwritten, too.
     for n in 20..40 {
         writer.put(n, &[]).unwrap();
     }
@@ -227,7 +227,7 @@ fn headers_that_lie_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever writes anything anywhere makes the other side read garbage or refuse, no more.
+    /// Whatever one side writes, the other side only reads garbage or refuses.
     #[test]
     fn a_hostile_side_breaks_nothing(
         overwrites: bool,

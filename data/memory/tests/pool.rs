@@ -1,4 +1,4 @@
-//! The pool against a list of what was committed, and between two threads.
+//! The pool against a list of committed payloads, and between two threads.
 
 #![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 #![cfg(not(loom))]
@@ -16,14 +16,14 @@ const HEADER: u64 = 16;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Reserve so many bytes, fill them, keep so many, commit.
+    /// Reserve this many bytes, fill them, keep this many, commit.
     Commit(usize, usize),
     /// Reserve and drop.
     Abandon(usize),
     Release(Index),
     ReleaseAgain(Index),
     Stamp(Index, u8),
-    /// Present a span that may never have been.
+    /// Present a span that may never have existed.
     Forge(PayloadSpan),
 }
 
@@ -46,7 +46,7 @@ struct Payload {
     released: bool,
 }
 
-/// The pool beside everything that was ever committed to it.
+/// The pool beside all payloads that were ever committed to it.
 struct Model {
     writer: PoolWriter,
     reader: PoolReader,
@@ -64,7 +64,7 @@ impl Model {
     fn release(&mut self, n: usize) {
         assert_eq!(self.reader.release(self.payloads[n].span), Ok(()));
         self.payloads[n].released = true;
-        // Free is all before the oldest payload that is not released.
+        // All room before the oldest payload that is not released is free.
         let mut waiting = self.payloads.iter().filter(|p| !p.released);
         self.head = waiting.next().map_or(self.tail, |p| p.span.start - HEADER);
     }
@@ -177,7 +177,7 @@ proptest! {
         for step in steps {
             model.step(step);
         }
-        // Whatever happened, an empty pool takes all that it ever takes.
+        // After any steps, an empty pool has its full capacity.
         for n in 0..model.payloads.len() {
             if !model.payloads[n].released {
                 model.release(n);
@@ -262,7 +262,7 @@ fn two_threads_pass_payloads_that_are_released_out_of_order() {
         let bytes = reader.bytes_mut(span).unwrap();
         assert!(bytes.iter().all(|&byte| byte == n as u8));
         bytes.fill(!0);
-        // Two go out in the other order.
+        // Two are released in the other order.
         match kept.take() {
             None => kept = Some(span),
             Some(older) => {

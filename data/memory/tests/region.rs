@@ -1,5 +1,5 @@
-//! Rings and pools in shared memory: one producer by the layout, and producers that write anything.
-//! The memory is the heap's here, so that Miri can watch.
+//! Rings and pools in shared memory: one producer that keeps to the layout, and producers that write
+//! anything. Here the memory is on the heap, so that Miri can check it.
 #![cfg(not(loom))]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -18,13 +18,13 @@ struct Heap(NonNull<u8>, Layout);
 impl Heap {
     fn region(len: usize) -> Arc<dyn Region> {
         let layout = Layout::from_size_align(len, 128).unwrap();
-        // SAFETY: the tests ask for more than nothing.
+        // SAFETY: the tests allocate more than zero bytes.
         let base = unsafe { alloc_zeroed(layout) };
         Arc::new(Self(NonNull::new(base).unwrap(), layout))
     }
 }
 
-// SAFETY: the bytes are reached through raw pointers only.
+// SAFETY: the bytes are accessed through raw pointers only.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -46,7 +46,7 @@ impl Drop for Heap {
     }
 }
 
-/// Writes a word into the region, as a stranger would.
+/// Writes a word into the region, as another process would.
 fn poke(region: &Arc<dyn Region>, at: usize, word: u32) {
     assert!(at + 4 <= region.len());
     // SAFETY: within the region, and aligned.
@@ -93,7 +93,7 @@ fn what_was_lent_and_not_freed_is_found_again() {
     assert_eq!(producer.push(5), Err(5), "a lent slot is not free");
     lender.free(1);
     assert_eq!((producer.push(5), lender.outstanding()), (Ok(()), 1));
-    // As after a kill: nothing is said, another comes.
+    // As after a kill: no report is made, and another lender follows.
     let _dead = lender;
     let mut lender = UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap();
     let again: Vec<u64> = std::iter::from_fn(|| lender.pop_copy().unwrap()).collect();
@@ -137,7 +137,7 @@ fn corrupt_headers_are_refused() {
         UntrustedConsumer::<u64>::create(&region, usize::MAX & !127, 4),
         Err(RegionError::Bounds { .. })
     ));
-    // More items than slots: nothing is believed until the counter makes sense again.
+    // More items than slots: no item is trusted until the counter is valid again.
     poke(&region, 128, 5);
     assert_eq!(lender.pop_copy(), Err(RegionError::Header));
     assert_eq!(UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap_err(), RegionError::Header);
@@ -145,7 +145,7 @@ fn corrupt_headers_are_refused() {
     assert_eq!((lender.pop_copy(), lender.pop_copy()), (Ok(Some(0)), Ok(Some(0))));
     poke(&region, 128, 1);
     assert_eq!(lender.pop_copy(), Err(RegionError::Header), "it went back");
-    // The lender's own counter is not the one that lies there.
+    // The lender's own counter is not the one in the region.
     poke(&region, 128, 3);
     poke(&region, 256, 77);
     assert_eq!(lender.pop_copy(), Ok(Some(0)));
@@ -172,7 +172,7 @@ fn payloads_cross_and_their_room_comes_back() {
     }
     let held: Vec<_> = (0..5).map(|_| writer.reserve(40).map(|r| r.commit())).collect();
     assert!(matches!(held[4], Err(PoolError::Full { .. })), "{held:?}");
-    // The second's room comes back with the third's: the first two were never told of.
+    // The second's room is freed with the third's: the first two were never reported.
     let last = held[2].unwrap();
     assert!(claims.claim(last));
     claims.free(last);
@@ -207,7 +207,7 @@ fn spans_that_make_no_sense_are_not_claimed() {
         span(0, 8), // no room for a header before it
         span(15, 8),
         span(24, 8),   // not at a multiple of 16
-        span(16, 0),   // of nothing
+        span(16, 0),   // of no bytes
         span(16, 241), // beyond the end
         span(16, u32::MAX),
         span(240, 32),     // in two pieces
@@ -233,9 +233,9 @@ fn spans_that_make_no_sense_are_not_claimed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever a producer writes into the whole segment, whenever: what is claimed lies inside,
-    /// claims do not overlap, and nothing panics.
-    // Miri knows no atomics that are written half by half, as a hostile producer may.
+    /// Whatever a producer writes into the whole segment, at any time: claimed spans lie inside, claims do
+    /// not overlap, and nothing panics.
+    // Miri does not support atomics that are written half by half, as a hostile producer may.
     #[cfg(not(miri))]
     #[test]
     fn a_hostile_producer_reaches_nothing(

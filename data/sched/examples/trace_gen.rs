@@ -1,5 +1,5 @@
-//! Writes the committed vectors: the traces of `trace::generate`, and the lines expected of them by
-//! the slow oracle of the tests.
+//! Writes the committed vectors: the traces of `trace::generate`, and the expected lines from the slow oracle
+//! of the tests.
 //!
 //! ```text
 //! cargo run -p selvedge-data-sched --features trace --example trace_gen -- --vectors vectors

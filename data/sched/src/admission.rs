@@ -1,9 +1,9 @@
-//! Admission: whether a set of streams fits a link under a discipline, which stream is too much,
-//! by how much, and what would fit.
+//! Admission: whether a set of streams fits a link under a discipline, which stream is too much, by how much,
+//! and which changes would make it fit.
 //!
-//! Fed with contracts, frame sizes (or service times) and a link rate; the answer goes to
-//! `selvedge check` and `selvedge trace admit`. Integers only: a time is scaled by the link's rate, so
-//! that neither it nor a frame's service time is rounded, and shares are exact ([`Share`]).
+//! The input is contracts, frame sizes (or service times) and a link rate; the answer goes to `selvedge
+//! check` and `selvedge trace admit`. Integers only: a time is scaled by the link's rate, so that neither it
+//! nor a frame's service time is rounded, and shares are exact ([`Share`]).
 //!
 //! | policy | promise | test | source |
 //! |---|---|---|---|
@@ -15,16 +15,16 @@
 //! | `wfq` | no miss | C/g + longest frame | Parekh and Gallager, 1993 |
 //! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
 //! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
-//! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, say why |
+//! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, state why |
 //! | `mixed` | no miss | `edf` and `priority` with the other classes' frames, `sfq` on what they leave | those of the three |
 //!
 //! The papers claim more for `dwcs` and `vds`: equal periods of any length, and for `vds` unequal ones.
 //! Both have counterexamples near the whole link (`tests/guarantee.rs`), so such sets are `Possible`.
 //!
-//! Where a necessary condition holds but the proof's conditions do not, the verdict is
-//! [`Verdict::Possible`], and says which condition failed. Mok and Wang (RTSS 2001) show why it
-//! can't be more: with frames of unequal service times DWCS can fail at arbitrarily low load, and
-//! the general problem is NP-hard in the strong sense.
+//! Where a necessary condition holds but the proof's conditions do not, the verdict is [`Verdict::Possible`],
+//! and names the condition that failed. Mok and Wang (RTSS 2001) show why it can't be more: with frames of
+//! unequal service times DWCS can fail at arbitrarily low load, and the general problem is NP-hard in the
+//! strong sense.
 
 mod bounds;
 mod demand;
@@ -49,7 +49,7 @@ pub use share::{Ratio, Share};
 pub use text::{Clock, Explanation};
 
 selvedge_units::named! {
-    /// A discipline that there is a test for.
+    /// A discipline with a test.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Policy {
         /// Earliest deadline, then window.
@@ -72,7 +72,7 @@ selvedge_units::named! {
         Drr = "drr",
         /// A tree of weights.
         Hwfq = "hwfq",
-        /// Deadlines before priorities before fair shares, as each stream's class says.
+        /// Deadlines before priorities before fair shares, by each stream's class.
         Mixed = "mixed",
     }
 }
@@ -84,15 +84,15 @@ impl Policy {
         Self::from_name(discipline.name())
     }
 
-    /// Whether it looks at windows, so that what it promises is that no window is violated. The
-    /// others know deadlines only: their promise is that none is missed.
+    /// Whether the discipline looks at windows, so that it promises that no window is violated. The others
+    /// know deadlines only: they promise that none is missed.
     #[must_use]
     pub const fn counts_windows(self) -> bool {
         matches!(self, Self::Dwcs | Self::Dwcs98 | Self::Vds)
     }
 }
 
-/// What serving one frame of a stream takes.
+/// The cost of serving one frame of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// A time, whatever the link's rate. In unit slots: `Duration(1)`.
@@ -101,31 +101,31 @@ pub enum Service {
     Size(Bytes),
 }
 
-/// A stream that wants to be served.
+/// A stream that requests service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Its contract; the deadline is `delay` after the arrival, or one period if it states none.
     pub contract: Contract,
-    /// What one of its frames takes.
+    /// The cost of one of its frames.
     pub service: Service,
 }
 
-/// When frames come, as far as it is known.
+/// When frames arrive, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Every queue always holds a frame; frame `n` (from 1) of a stream is due at `n T`.
     Backlogged,
-    /// Frame `n` of a stream comes at `(n-1) T`, for all streams from the same moment on.
+    /// Frame `n` of a stream arrives at `(n-1) T`, for all streams from the same instant on.
     Periodic,
-    /// A stream's frames come at least a period apart, at any moments.
+    /// A stream's frames arrive at least a period apart, at any instants.
     Sporadic,
-    /// Nothing is known: frames may come closer than a period, or with less time than the contract
-    /// says. Only the load can be told.
+    /// Nothing is known: frames may arrive closer than a period, or with less time than the contract states.
+    /// Only the load can be computed.
     Any,
 }
 
 impl Pattern {
-    /// Whether all streams surely start together, so that some worst cases never come.
+    /// Whether all streams surely start together, so that some worst cases never happen.
     const fn together(self) -> bool {
         matches!(self, Self::Backlogged | Self::Periodic)
     }
@@ -138,96 +138,96 @@ pub struct Request<'a> {
     pub policy: Policy,
     /// The link's rate, 1 to 2^48-1 bit/s; not needed if all services are times.
     pub rate: Option<Bitrate>,
-    /// When frames come.
+    /// When frames arrive.
     pub pattern: Pattern,
-    /// What a weight of 1 earns in a round of `drr`; the others don't look at it.
+    /// The bytes that a weight of 1 earns in a round of `drr`; the other disciplines ignore it.
     pub quantum: Bytes,
-    /// What `hwfq` shares by; `None`: all streams hang below the link itself. The others don't look
-    /// at it.
+    /// The tree by which `hwfq` shares; `None`: all streams hang below the link itself. The other disciplines
+    /// ignore it.
     pub tree: Option<&'a Tree>,
-    /// The streams, in the order in which they want to join.
+    /// The streams, in the order in which they are to join.
     pub loads: &'a [Load],
 }
 
 selvedge_units::named! {
-    /// How sure it is.
+    /// How certain the answer is.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Verdict {
-        /// Proved: the promise holds as long as streams keep their contracts.
+        /// Proved: the promise holds as long as all streams keep their contracts.
         Guaranteed = "guaranteed",
         /// A necessary condition holds, but there is no proof that it suffices here.
         Possible = "possible",
-        /// The promise breaks: always if the load exceeds the link, else for the worst arrivals that
-        /// the pattern allows.
+        /// The promise breaks: always if the load exceeds the link, otherwise for the worst arrivals that the
+        /// pattern allows.
         Refused = "refused",
     }
 }
 
-/// The condition that the proof needs and the set does not meet. Streams are places in
+/// The condition that the proof needs and the set does not meet. Streams are given by their index in
 /// [`Request::loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unproved {
     /// This stream's period differs from the first's.
     UnequalPeriods(usize),
-    /// This stream's frames take another time than the first's.
+    /// The service time of this stream's frames differs from the first's.
     UnequalService(usize),
-    /// This stream's period is no whole number of service times.
+    /// This stream's period is not a whole number of service times.
     SlotsDoNotDivide(usize),
-    /// This stream's period holds several service times: that is scheduling on as many processors,
-    /// where orders by deadline fail now and then at loads near the whole link.
+    /// This stream's period holds several service times. That is scheduling on this number of processors,
+    /// where orders by deadline occasionally fail at loads near the whole link.
     SeveralSlots(usize),
     /// This stream's deadlines are not one period apart: it states a delay.
     OwnDelay(usize),
     /// This stream has a window for each kind of frame.
     WindowPerKind(usize),
-    /// This stream has no window, so `vds` owes it nothing.
+    /// This stream has no window, so `vds` promises it nothing.
     NoWindow(usize),
-    /// This stream may be served before its period begins, which `dwcs98` takes too far.
+    /// This stream may be served before its period begins; `dwcs98` then serves it too early.
     EarlyService(usize),
-    /// Deadlines need not be in phase, or frames may be there before their period.
+    /// Deadlines need not be in phase, or frames may be ready before their period.
     Arrivals,
-    /// This stream's deadline is below the bound that its weight gives it.
+    /// This stream's deadline is earlier than the bound that its weight gives it.
     Bound {
-        /// Which.
+        /// The stream.
         stream: usize,
-        /// The longest time from a frame's arrival to its end, as the bound has it.
+        /// The longest time from a frame's arrival to its end, according to the bound.
         bound: Duration,
     },
     /// This stream needs more than its weight's share of the link.
     Weight(usize),
-    /// This stream's quantum is less than its largest frame, or frames are no bytes.
+    /// This stream's quantum is less than its largest frame, or frames are not measured in bytes.
     Quantum(usize),
-    /// This stream hangs below an inner node, where `wfq`'s delay adds up over levels in a way that
-    /// no published bound counts.
+    /// This stream hangs below an inner node, where `wfq`'s delay adds up over the levels in a way that no
+    /// published bound covers.
     Levels(usize),
     /// The tree is shared by its flat approximation.
     Mapped,
-    /// A sufficient test fails for this stream's deadline, the exact one does not apply.
+    /// A sufficient test fails for this stream's deadline, and the exact test does not apply.
     WorstCase(usize),
-    /// The exact test would take more than the work that is allowed, or numbers beyond 128 bits.
+    /// The exact test would exceed the allowed work, or numbers of 128 bits.
     Effort,
 }
 
 /// Why a stream can't join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// With it, what must be served exceeds the link.
+    /// With this stream, the frames that must be served exceed the link.
     Overload,
-    /// The load is within 2^-64 of the whole link, and its fraction too long to tell.
+    /// The load is within 2^-64 of the whole link, and its fraction is too long to decide.
     Undecided,
-    /// With it, this stream's frames may end this much after their deadline.
+    /// With this stream, the frames of `stream` may end this much after their deadline.
     Late {
-        /// Whose deadline breaks, itself or one before it.
+        /// The stream whose deadline breaks: the one that joins or an earlier one.
         stream: usize,
         /// By how much, rounded up.
         by: Duration,
     },
-    /// This stream, always with a frame and never waiting, leaves it nothing.
+    /// This stream always has a frame and never waits, and leaves the joining stream nothing.
     Starved(usize),
 }
 
-/// What would do in place of what the stream asked for, each by itself: the answer is then no
-/// longer a refusal, and with one step less it still is.
+/// Values that would fit in place of the requested ones, each by itself: with such a value the set is no
+/// longer refused, and with one step less it still is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fit {
     /// The tightest window with the same `y` (10, if that is below 2).
@@ -238,17 +238,17 @@ pub struct Fit {
     pub rate: Option<Bitrate>,
 }
 
-/// The first stream in order that the set can't take.
+/// The first stream in order that the set can't accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Its place in [`Request::loads`].
+    /// Its index in [`Request::loads`].
     pub stream: usize,
     /// Why.
     pub cause: Cause,
     /// By how much: of the link under [`Cause::Overload`], of that stream's deadline under
     /// [`Cause::Late`].
     pub excess: Share,
-    /// What would fit.
+    /// Values that would fit.
     pub fit: Fit,
 }
 
@@ -257,14 +257,14 @@ pub struct Breach {
 pub struct Response {
     /// The discipline.
     pub policy: Policy,
-    /// How sure.
+    /// How certain the answer is.
     pub verdict: Verdict,
-    /// What the set must be served, as a share of the link: frames that windows let go are left
+    /// The service that the set needs, as a share of the link. Frames that windows allow to be lost are left
     /// out where the discipline counts windows.
     pub load: Share,
-    /// Which condition of the proof is not met, if the verdict is [`Verdict::Possible`].
+    /// The condition of the proof that is not met, if the verdict is [`Verdict::Possible`].
     pub unproved: Option<Unproved>,
-    /// What breaks, if the verdict is [`Verdict::Refused`].
+    /// The promise that breaks, if the verdict is [`Verdict::Refused`].
     pub breach: Option<Breach>,
 }
 
@@ -310,10 +310,10 @@ impl fmt::Display for RequestError {
 
 impl core::error::Error for RequestError {}
 
-/// Whether the streams fit. O(N) for utilisation tests of N streams; the tests of `edf` and
-/// `priority` are pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]); what would
-/// fit takes up to 128 tests of a refused set, and 2^24 steps altogether. Nothing is allocated but, under
-/// `hwfq`, a sum for each node of the tree.
+/// Whether the streams fit. O(N) for utilisation tests of N streams. The tests of `edf` and `priority` are
+/// pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]). The search for values that fit takes
+/// up to 128 tests of a refused set, and 2^24 steps altogether. Nothing is allocated except, under `hwfq`, a
+/// sum for each node of the tree.
 ///
 /// # Errors
 /// [`RequestError`] for numbers outside of the stated ranges.
@@ -322,8 +322,8 @@ pub fn check(ask: &Request<'_>) -> Result<Response, RequestError> {
     Ok(fit::answer(&set))
 }
 
-/// What the streams must be served, as a share of the link: what every discipline needs first, without
-/// a search for what would fit. O(N).
+/// The service that the streams need, as a share of the link. Every discipline needs it first; values that
+/// would fit are not searched for. O(N).
 ///
 /// # Errors
 /// [`RequestError`] for numbers outside of the stated ranges.
@@ -331,8 +331,8 @@ pub fn load(ask: &Request<'_>) -> Result<Share, RequestError> {
     Ok(set::Set::new(ask)?.share_of_all())
 }
 
-/// When the frames of a trace come. Its question in unit slots is that of frames of one slot each.
-/// O(A + N) for A arrivals of N streams.
+/// When the frames of a trace arrive. In a request in unit slots, each frame takes one slot. O(A + N) for A
+/// arrivals of N streams.
 #[must_use]
 pub fn pattern_of(trace: &Trace) -> Pattern {
     let usual = |stream: &TraceStream| {
@@ -343,7 +343,7 @@ pub fn pattern_of(trace: &Trace) -> Pattern {
         return Pattern::Any;
     }
     let Arrivals::Listed(listed) = &trace.arrivals else { return Pattern::Backlogged };
-    // How many have come of each stream, and the latest.
+    // The number of arrivals of each stream, and the latest.
     let mut came = alloc::vec![(0_u64, Instant::ZERO); trace.streams.len()];
     let mut periodic = true;
     for arrival in listed {
@@ -355,7 +355,7 @@ pub fn pattern_of(trace: &Trace) -> Pattern {
         periodic &= count.checked_mul(period.0) == Some(arrival.at.0);
         (*count, *latest) = (*count + 1, arrival.at);
     }
-    // Every frame that should come before the last slot must be there.
+    // Every frame that should arrive before the last slot must be there.
     periodic &= trace.streams.iter().zip(&came).all(|(stream, (count, _))| {
         *count >= trace.ticks.div_ceil(stream.contract.period.0.max(1))
     });

@@ -1,19 +1,18 @@
 //! Aggregation: many streamlets in one scheduler stream, in sets that share it by weight.
 //!
-//! An [`Aggregate`] stands between the caller's queues and one stream of a
-//! [`Scheduler`](crate::Scheduler): it says whose frame is that stream's next head, and counts
-//! what becomes of it. The contract belongs to the stream, which keeps its deadlines and windows;
-//! streamlets have shares only (ShareStreams, section 5.1 "Stream aggregation" and Fig. 10).
+//! An [`Aggregate`] stands between the caller's queues and one stream of a [`Scheduler`](crate::Scheduler):
+//! it chooses the streamlet whose frame becomes that stream's next head, and counts the fates of frames. The
+//! contract belongs to the stream, which keeps its deadlines and windows; streamlets have shares only
+//! (ShareStreams, section 5.1 "Stream aggregation" and Fig. 10).
 //!
-//! Sets share the bytes that are sent by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM
-//! 1996) in whole numbers: over any time in which sets `i` and `j` always have frames, the bytes
-//! they sent by weight, `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`,
-//! `l` the largest frame. Within a set, streamlets that have frames take turns, frame by frame;
-//! those that have none are not looked at. Every call takes constant time (at most [`SETS_MAX`]
-//! sets are compared).
+//! Sets share the bytes that are sent by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) in
+//! whole numbers. Take any time in which sets `i` and `j` always have frames: the bytes they sent by weight,
+//! `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`. Here `l` is the largest frame.
+//! Within a set, streamlets that have frames take turns, frame by frame; idle streamlets are not visited.
+//! Every call takes constant time (at most [`SETS_MAX`] sets are compared).
 //!
-//! Memory: 64 bytes a streamlet, kept for the most that there were at once, and nothing for
-//! frames, which are counted here and wait with the caller.
+//! Memory: 64 bytes a streamlet, kept for the largest number that there were at once. Frames take none: they
+//! are counted here and wait with the caller.
 //!
 //! ```
 //! use selvedge_data_sched::aggregate::Aggregate;
@@ -48,21 +47,21 @@ use ring::{Entry, Ring, Rings};
 pub use set::{MEASURE_MAX, SETS_MAX, SetError, SetIndex};
 use set::{Set, set_of};
 
-/// Tags beyond this are moved back, which a frame of 2^64 bytes can't overflow from.
+/// Tags beyond this are moved back; a frame of 2^64 bytes can't overflow from there.
 const TAG_MAX: u128 = 1 << 112;
 
-/// A streamlet's place in an aggregate; free for another after its removal.
+/// A streamlet's index in an aggregate; free for another streamlet after its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamletIndex(pub u32);
 
-/// What has become of frames. Each counter saturates.
+/// The fates of frames. Each counter saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamletCounts {
     /// Frames sent.
     pub sent: u64,
-    /// What they came to.
+    /// The bytes of those frames.
     pub bytes: Bytes,
-    /// Frames given up, by the scheduler or by the caller.
+    /// Frames dropped by the scheduler or by the caller.
     pub dropped: u64,
 }
 
@@ -77,13 +76,13 @@ impl StreamletCounts {
     }
 }
 
-/// What a streamlet left behind.
+/// What remains of a removed streamlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// Its counters; frames that still waited, its head included, count as dropped.
     pub tally: StreamletCounts,
-    /// Whether its frame is the stream's head: the caller must take it back from the scheduler
-    /// ([`Scheduler::forfeit`](crate::Scheduler::forfeit)). The aggregate has no head any more.
+    /// Whether its frame is the stream's head: the caller must then take it back from the scheduler
+    /// ([`Scheduler::drop_head`](crate::Scheduler::drop_head)). The aggregate no longer has a head.
     pub was_head: bool,
 }
 
@@ -97,11 +96,11 @@ pub struct Aggregate {
     sets: [Option<Set>; SETS_MAX],
     streamlets: Rings,
     free: Vec<u32>,
-    /// Whose frame is the stream's head.
+    /// The streamlet whose frame is the stream's head.
     head: Option<u32>,
-    /// The start tag of the last frame brought up.
+    /// The start tag of the last frame that became the head.
     now: u128,
-    /// Common multiple of the weights.
+    /// A common multiple of the weights.
     measure: u64,
     tally: StreamletCounts,
 }
@@ -113,7 +112,7 @@ impl Default for Aggregate {
 }
 
 impl Aggregate {
-    /// Without sets.
+    /// An aggregate without sets.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -136,7 +135,7 @@ impl Aggregate {
             return Err(SetError::Weightless);
         }
         let vacant = self.sets.iter().position(Option::is_none).ok_or(SetError::TooMany)?;
-        // Weights of removed sets need no measure any more.
+        // Weights of removed sets no longer need a measure.
         let weights = self.sets.iter().flatten().map(|set| set.weight).chain([weight]);
         let mut measure = 1_u64;
         for weight in weights {
@@ -153,7 +152,7 @@ impl Aggregate {
         Ok(SetIndex(vacant as u8))
     }
 
-    /// Removes a set that has no streamlets; its counters.
+    /// Removes a set that has no streamlets and returns its counters.
     ///
     /// # Panics
     /// If the set still has streamlets.
@@ -164,7 +163,7 @@ impl Aggregate {
         tally
     }
 
-    /// Adds a streamlet to a set; allocates if there were never so many. O(1) amortised.
+    /// Adds a streamlet to a set; allocates only if there were never this many. O(1) amortised.
     pub fn add(&mut self, set: SetIndex) -> StreamletIndex {
         self.set_mut(set).streamlets += 1;
         let entry = Entry::new(set.0);
@@ -175,7 +174,7 @@ impl Aggregate {
             }
             None => {
                 let index = self.streamlets.push(entry);
-                // So that `remove` never allocates.
+                // Reserved here, so that `remove` never allocates.
                 self.free.reserve(index as usize + 1);
                 index
             }
@@ -204,7 +203,7 @@ impl Aggregate {
         Removed { tally, was_head }
     }
 
-    /// A frame of this streamlet has come into its queue.
+    /// Counts a frame that was enqueued for this streamlet.
     pub fn arrive(&mut self, streamlet: StreamletIndex) {
         let is_head = self.head == Some(streamlet.0);
         let entry = self.streamlets.get_mut(streamlet.0);
@@ -215,12 +214,12 @@ impl Aggregate {
         }
     }
 
-    /// The streamlet whose frame, the first of its queue, is the stream's next head; `None` if no
-    /// frame waits. Of the sets that have frames the one with the lowest start tag, ties by index.
+    /// Chooses the streamlet whose frame, the first of its queue, is the stream's next head; `None` if no
+    /// frame waits. Among the sets that have frames, the one with the lowest start tag is chosen, ties by
+    /// index.
     ///
     /// # Panics
-    /// If the last one brought up has neither been [`sent`](Self::sent) nor
-    /// [`dropped`](Self::dropped).
+    /// If the last chosen frame has neither been [`sent`](Self::sent) nor [`dropped`](Self::dropped).
     pub fn promote_head(&mut self) -> Option<StreamletIndex> {
         assert!(self.head.is_none(), "streamlet {:?} is the head already", self.head);
         let active = self.sets.iter_mut().flatten().filter(|set| !set.ring.is_empty());
@@ -238,7 +237,7 @@ impl Aggregate {
         self.head.map(StreamletIndex)
     }
 
-    /// The head was served. Its size counts against its set.
+    /// Counts the head as served. Its size counts against its set.
     ///
     /// # Panics
     /// If there is no head.
@@ -256,8 +255,8 @@ impl Aggregate {
         self.requeue_head(index);
     }
 
-    /// The head was dropped: it missed its deadline, or was forfeited. The turn is over, nothing
-    /// counts against the set.
+    /// Counts the head as dropped: it missed its deadline, or was forfeited. The turn is over; nothing counts
+    /// against the set.
     ///
     /// # Panics
     /// If there is no head.
@@ -267,7 +266,7 @@ impl Aggregate {
         self.requeue_head(index);
     }
 
-    /// A frame that waits behind was given up by the caller, for want of room in its queue.
+    /// Counts a waiting frame, not the head, that the caller dropped because its queue had no room.
     ///
     /// # Panics
     /// If none waits.
@@ -283,25 +282,25 @@ impl Aggregate {
         self.count_dropped(streamlet.0, 1);
     }
 
-    /// Frames of a streamlet that wait, without the head. O(1).
+    /// The number of a streamlet's frames that wait, without the head. O(1).
     #[must_use]
     pub fn waiting(&self, streamlet: StreamletIndex) -> u64 {
         self.entry(streamlet).waiting
     }
 
-    /// What has become of all frames of the stream.
+    /// The fates of all frames of the stream.
     #[must_use]
     pub const fn tally(&self) -> StreamletCounts {
         self.tally
     }
 
-    /// What has become of a set's frames, those of removed streamlets included.
+    /// The fates of a set's frames, those of removed streamlets included.
     #[must_use]
     pub fn set_tally(&self, set: SetIndex) -> StreamletCounts {
         self.set(set).tally
     }
 
-    /// What has become of a streamlet's frames.
+    /// The fates of a streamlet's frames.
     #[must_use]
     pub fn streamlet_tally(&self, streamlet: StreamletIndex) -> StreamletCounts {
         self.entry(streamlet).tally
@@ -329,7 +328,7 @@ impl Aggregate {
         self.tally.count_dropped(frames);
     }
 
-    /// The head has left: its streamlet goes behind the others of its set, if it has more.
+    /// After the head has left: its streamlet goes behind the others of its set, if it has more frames.
     fn requeue_head(&mut self, index: u32) {
         let Entry { waiting, set, .. } = *self.streamlets.get(index);
         if waiting > 0 {
@@ -337,14 +336,14 @@ impl Aggregate {
         }
         let idle = self.sets.iter().flatten().all(|set| set.ring.is_empty());
         if idle {
-            // Nobody is ahead of anybody when the stream begins anew.
+            // No set is ahead of another when the stream begins anew.
             let latest = self.sets.iter().flatten().map(|set| set.tag).max();
             self.now = self.now.max(latest.unwrap_or(0));
         }
     }
 
-    /// Puts a streamlet behind those of its set that have frames. A set that had none starts now:
-    /// it neither saves up while idle, nor sheds what it had ahead.
+    /// Puts a streamlet behind those of its set that have frames. A set that had none starts now: it gains no
+    /// credit while idle, and keeps what it was ahead.
     fn enqueue_in_set(&mut self, set: u8, index: u32) {
         let set = set_of(&mut self.sets, set);
         if set.ring.is_empty() {
@@ -361,7 +360,7 @@ impl Aggregate {
         }
     }
 
-    /// Another common multiple of the weights: tags in its units, rounded up where it shrinks.
+    /// Changes to another common multiple of the weights: tags in its units, rounded up where it shrinks.
     fn rescale(&mut self, measure: u64) {
         if measure != self.measure {
             self.reset_origin();

@@ -1,11 +1,10 @@
 //! Exact window-constrained scheduling: which stream's frame goes next, and what each miss costs.
 //!
-//! The scheduler sees head frames only: queues live with the caller, and so does the clock. Every
-//! discipline runs on the same stream slots; deadlines, windows and counters are integers, so all
-//! placements of the scheduler decide alike to the bit. The rules are those of the Dynamic
-//! Window-Constrained Scheduling papers (Q-Fabric section 2.4.1, ShareStreams Table 2, NI
-//! coprocessors section 2.2.4). [`replay`] runs them in unit slots; the feature `trace` adds files
-//! for it (`trace`).
+//! The scheduler sees head frames only: the caller keeps the queues and the clock. Every discipline runs on
+//! the same stream slots; deadlines, windows and counters are integers, so all placements of the scheduler
+//! decide identically, bit by bit. The rules are those of the Dynamic Window-Constrained Scheduling papers
+//! (Q-Fabric section 2.4.1, ShareStreams Table 2, NI coprocessors section 2.2.4). [`replay`] runs them in
+//! unit slots; the feature `trace` adds files for it (`trace`).
 //!
 //! The loop: expire, choose, serve.
 //!

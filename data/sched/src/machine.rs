@@ -1,8 +1,8 @@
-//! What the compiler must be told in the machine's own words; the only unsafe code here.
+//! Code that the compiler needs in machine instructions; the only unsafe code here.
 
-/// The one of two pairs with the lower first part; of equal ones, the first. Which that is cannot
-/// be foretold by a processor, and a wrong guess costs more than the whole comparison: so there
-/// must be no branch, and compilers make one of whatever is written without.
+/// The pair with the lower first part; of equal ones, the first. A processor can't predict the result, and a
+/// misprediction costs more than the whole comparison. So there must be no branch, and compilers turn every
+/// other form of this into one.
 #[inline(always)]
 pub(crate) fn lower(a: (u64, u32), b: (u64, u32)) -> (u64, u32) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,44 +1,43 @@
-//! The records that a scheduler takes and gives: heads of queues in; decisions, and what became of
-//! frames, out.
+//! The records that a scheduler takes and gives: heads of queues in; decisions and fates of frames out.
 
 use selvedge_data_stream::Kind;
 use selvedge_units::{Bytes, Instant};
 
-/// A stream's place in a scheduler: the lowest that was free when it was added.
+/// A stream's index in a scheduler: the lowest that was free when it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamIndex(pub u32);
 
-/// A frame that has come to the front of its queue.
+/// A frame that has reached the front of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// When the frame arrived in its queue, not when it became head.
+    /// When the frame was enqueued, not when it became head.
     pub arrival: Instant,
-    /// Its kind, which decides the window that it is counted in.
+    /// Its kind, which decides the window in which it is counted.
     pub kind: Kind,
-    /// Its own deadline, taken as it is. `None`: by the contract, that is `arrival + delay` if it
-    /// states a delay, else `max(previous frame's deadline, arrival) + period`.
+    /// Its own deadline, used unchanged. `None`: by the contract, that is `arrival + delay` if it states a
+    /// delay, else `max(previous frame's deadline, arrival) + period`.
     pub deadline: Option<Instant>,
     /// Its size, for the disciplines that share a link by bytes.
     pub size: Bytes,
 }
 
 impl Head {
-    /// A frame of the kind `Data` that states no deadline, of one byte: for disciplines that look
-    /// at sizes, all such are alike.
+    /// A frame of the kind `Data`, of one byte, that states no deadline: for disciplines that look at sizes,
+    /// all such frames are alike.
     #[must_use]
     pub const fn arrived(arrival: Instant) -> Self {
         Self { arrival, kind: Kind::Data, deadline: None, size: Bytes(1) }
     }
 }
 
-/// What became of a frame that missed its deadline.
+/// The fate of a frame that missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is lost (`late = drop`): the stream has no head until the caller pushes the next.
+    /// It is lost (`late = drop`): the stream has no head until the caller enqueues the next.
     Dropped,
     /// It stays head (`late = send`) and is due again.
     Kept {
-        /// Its next deadline, after the moment of the poll.
+        /// Its next deadline, after the instant of the poll.
         deadline: Instant,
     },
 }
@@ -46,38 +45,38 @@ pub enum Verdict {
 /// A head frame that missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Whose frame it is.
+    /// The frame's stream.
     pub stream: StreamIndex,
     /// The deadline that it missed; the first of them, if there are several.
     pub deadline: Instant,
-    /// How many deadlines this record stands for, at least 1. More than 1 only for a kept frame
-    /// that nobody polled for longer than its period: each elapsed period is a miss.
+    /// How many deadlines this record stands for, at least 1. More than 1 only for a kept frame that was not
+    /// polled for longer than its period: each elapsed period is a miss.
     pub misses: u64,
-    /// What became of it.
+    /// Its fate.
     pub verdict: Verdict,
     /// Whether any of the misses violated the window-constraint.
     pub violation: bool,
 }
 
-/// What is to be done at a moment.
+/// What the caller must do at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A frame has missed its deadline; there may be more.
     Expired(Expiry),
-    /// This stream's head is to be sent.
+    /// This stream's head must be sent.
     Send(StreamIndex),
     /// Nothing may go.
     Idle,
 }
 
-/// What has become of a head; see [`Scheduler::pass`](crate::Scheduler::pass).
+/// The fate of a head; see [`Scheduler::dequeue_or_expire`](crate::Scheduler::dequeue_or_expire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whose frame it was.
+    /// The frame's stream.
     pub stream: StreamIndex,
     /// Its deadline.
     pub deadline: Instant,
-    /// Whether it had missed its deadline and is dropped; if not, it goes.
+    /// Whether it had missed its deadline and is dropped; otherwise it is sent.
     pub dropped: bool,
     /// Whether its loss violates the window-constraint.
     pub violation: bool,

@@ -1,9 +1,9 @@
 //! Replay in the unit-slot model: the scheduler driven by a list of arrivals, one decision a slot.
 //!
-//! This is the model of the papers' proofs, of the RTL and of the trace files. Time is an integer:
-//! here one unit of [`Instant`] and [`Duration`](selvedge_units::Duration) is one slot. A decision is
-//! taken at `t = 0, 1, 2, ...`; the chosen frame occupies `[t, t+1)`; arrivals at `t` are seen by
-//! the decision at `t`. Expiry comes before choice.
+//! This is the model of the papers' proofs, of the RTL and of the trace files. Time is an integer: here one
+//! unit of [`Instant`] and [`Duration`](selvedge_units::Duration) is one slot. A decision is taken at `t = 0,
+//! 1, 2, ...`; the chosen frame occupies `[t, t+1)`; arrivals at `t` are seen by the decision at `t`. Expiry
+//! precedes the choice.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -16,19 +16,19 @@ use selvedge_units::{Bytes, Instant};
 use crate::{Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};
 use selvedge_data_stream::Counters;
 
-/// The size of a frame that a trace gives none.
+/// The size of a frame for which a trace states none.
 pub(crate) const SIZE: Bytes = Bytes(1000);
 
-/// What is to be replayed.
+/// The input of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// The order in which streams are served.
     pub discipline: Discipline,
-    /// How many slots there are; the first is at 0.
+    /// The number of slots; the first is at 0.
     pub ticks: u64,
-    /// The streams; their indexes are their places here.
+    /// The streams, in the order of their indexes.
     pub streams: Vec<TraceStream>,
-    /// What `hwfq` shares the link by.
+    /// The tree by which `hwfq` shares the link.
     pub tree: Tree,
     /// Their frames.
     pub arrivals: Arrivals,
@@ -37,7 +37,7 @@ pub struct Trace {
 /// A stream of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceStream {
-    /// The name that events are printed with.
+    /// The name in printed events.
     pub id: String,
     /// Its contract, the period in slots.
     pub contract: Contract,
@@ -50,25 +50,25 @@ pub struct TraceStream {
 pub enum Arrivals {
     /// Every queue always holds a frame, and all of them arrived at 0.
     Backlogged,
-    /// One by one, in any order of time; frames of one stream that arrive together keep theirs.
+    /// One by one, in any order of time; frames of one stream that arrive together keep their order.
     Listed(Vec<Arrival>),
 }
 
 /// A frame that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When; frames that arrive after the last slot are never seen.
+    /// The time; frames that arrive after the last slot are never seen.
     pub at: Instant,
-    /// Whose, as an index into [`Trace::streams`].
+    /// The stream, as an index into [`Trace::streams`].
     pub stream: StreamIndex,
-    /// Its size, for the disciplines that look at it; it takes one slot whatever its size.
+    /// Its size, for the disciplines that look at it; every frame takes one slot.
     pub size: Bytes,
 }
 
-/// A frame that something happened to.
+/// The frame of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRef {
-    /// Whose it is.
+    /// Its stream.
     pub stream: StreamIndex,
     /// Its number in its stream, from 0.
     pub seq: u64,
@@ -85,7 +85,7 @@ pub enum ReplayAction {
     Miss(FrameRef),
     /// A frame was sent.
     Send {
-        /// Which.
+        /// The frame.
         frame: FrameRef,
         /// Whether it had missed a deadline before.
         late: bool,
@@ -94,7 +94,7 @@ pub enum ReplayAction {
     Idle,
 }
 
-/// An event, and when it happened.
+/// An event and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The slot.
@@ -103,17 +103,17 @@ pub struct Event {
     pub action: ReplayAction,
 }
 
-/// What became of a trace, whichever engine replayed it.
+/// The result of a trace, from any engine that replayed it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Its events in order of happening.
+    /// Its events in order of time.
     pub events: Vec<Event>,
     /// The streams' counters and current windows.
     pub totals: Vec<(Counters, Window)>,
 }
 
 impl Outcome {
-    /// What becomes of it by the scheduler alone.
+    /// The result by the scheduler alone.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let mut replay = Replay::new(trace);
@@ -123,15 +123,15 @@ impl Outcome {
     }
 }
 
-/// Replays a trace; yields its events in order of happening. Exactly one in each slot is a `Send`
-/// or `Idle`, the last of that slot. Memory is bounded by the trace, not by its ticks; each event
-/// takes O(log N) for N streams.
+/// Replays a trace; yields its events in order of time. Exactly one in each slot is a `Send` or `Idle`, the
+/// last of that slot. Memory is bounded by the trace, not by its ticks; each event takes O(log N) for N
+/// streams.
 #[derive(Clone, Debug)]
 pub struct Replay<'a> {
     trace: &'a Trace,
     sched: Scheduler,
     queues: Vec<Queue>,
-    /// Places in the list of arrivals, by time.
+    /// Indexes into the list of arrivals, by time.
     order: Vec<usize>,
     /// How many of `order` have arrived.
     arrived: usize,
@@ -139,17 +139,17 @@ pub struct Replay<'a> {
     t: u64,
     /// Whether the arrivals of the present slot are in their queues.
     begun: bool,
-    /// The misses of the present slot that are still to be told, the next one last; each stands
-    /// for so many, a period apart, of a frame that is kept, or for none of one that is dropped.
+    /// The misses of the present slot that are still to be reported, the next one last. For a kept frame the
+    /// number is that of its misses, a period apart; for a dropped frame it is 0.
     expired: Vec<(FrameRef, u64)>,
 }
 
-/// What a stream has behind its head.
+/// The frames behind a stream's head.
 #[derive(Clone, Debug)]
 struct Queue {
     /// Arrival times and sizes.
     waiting: VecDeque<(Instant, Bytes)>,
-    /// Whether there is always one more that arrived at 0.
+    /// Whether there is always one more frame that arrived at 0.
     backlogged: bool,
     /// For the first frame only.
     first_deadline: Option<Instant>,
@@ -167,7 +167,7 @@ impl<'a> Replay<'a> {
     /// A replay at its beginning. O(A log A) for A arrivals.
     ///
     /// # Panics
-    /// If an arrival is of a stream that the trace does not have.
+    /// If an arrival belongs to a stream that the trace does not have.
     #[must_use]
     pub fn new(trace: &'a Trace) -> Self {
         let listed: &[Arrival] = match &trace.arrivals {
@@ -210,7 +210,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Puts the frames that arrive in this slot into their queues.
+    /// Enqueues the frames that arrive in this slot.
     fn admit(&mut self) {
         let Arrivals::Listed(listed) = &self.trace.arrivals else { return };
         while let Some(&place) = self.order.get(self.arrived) {
@@ -235,13 +235,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The head has left: counts it, and brings up the next.
+    /// The head has left: counts it, and enqueues the next.
     fn leave(&mut self, s: StreamIndex) {
         self.queues[s.0 as usize].seq += 1;
         self.enqueue_next_head(s);
     }
 
-    /// Expires what is due in this slot. The scheduler goes by deadline, a trace by stream.
+    /// Expires the frames that are due in this slot. The scheduler goes by deadline, a trace by stream.
     fn expire(&mut self) {
         while let Some(expiry) = self.sched.poll_expired(Instant(self.t)) {
             let s = expiry.stream;
@@ -258,8 +258,8 @@ impl<'a> Replay<'a> {
         self.expired.sort_by_key(|(frame, _)| Reverse(frame.stream));
     }
 
-    /// The next of the misses that are still to be told. A kept frame has several at once if its
-    /// first deadline is stated and lies more than a period before its arrival.
+    /// The next of the misses that are still to be reported. A kept frame has several at once if its first
+    /// deadline is stated and lies more than a period before its arrival.
     fn next_miss(&mut self) -> Option<ReplayAction> {
         let (frame, misses) = self.expired.last_mut()?;
         let missed_frame = *frame;

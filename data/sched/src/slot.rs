@@ -1,4 +1,4 @@
-//! One stream's state in the scheduler: what a decision reads and writes in one cache line, the
+//! One stream's state in the scheduler: the fields that a decision reads and writes in one cache line, the
 //! rest beside it.
 //!
 //! ShareStreams' register base block (section 4.3) in software.
@@ -10,25 +10,25 @@ use crate::record::Head;
 use crate::window::{Progress, WindowSet};
 use selvedge_data_stream::Counters;
 
-/// Which of the counters, in a slot.
+/// The index of a counter in a slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Count {
     Sent,
     Late,
     Missed,
-    /// Only where it may differ from those that missed: of a stream that keeps late frames.
+    /// Kept only where it may differ from `Missed`: for a stream that keeps late frames.
     Dropped,
     Violations,
 }
 
 const COUNTS: usize = 5;
 
-/// What is true of a stream and its head; one bit each.
+/// Properties of a stream and its head, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
 impl Flags {
-    /// There is a stream at all.
+    /// The stream exists.
     pub(crate) const PRESENT: Self = Self(1);
     /// It has a head frame.
     pub(crate) const HEAD: Self = Self(2);
@@ -39,7 +39,7 @@ impl Flags {
     pub(crate) const WORK_CONSERVING: Self = Self(16);
     /// Its windows are per kind; the slot holds the head's, `Cold` all of them.
     pub(crate) const PER_KIND: Self = Self(32);
-    /// A frame that comes up must look into `Cold`: the contract has a delay, or has changed.
+    /// A new head must look into `Cold`: the contract has a delay, or has changed.
     pub(crate) const SLOW_HEAD: Self = Self(64);
 
     const NONE: Self = Self(0);
@@ -49,8 +49,8 @@ impl Flags {
         self.0 & flag.0 != 0
     }
 
-    /// A stream with a head that has missed nothing, work-conserving, one window for all kinds,
-    /// a contract that has neither a delay nor changed.
+    /// A stream with a head that has missed nothing, work-conserving, with one window for all kinds, and a
+    /// contract that neither has a delay nor has changed.
     #[inline(always)]
     pub(crate) const fn is_ordinary(self) -> bool {
         const LOOKED_AT: u8 = !Flags::DROPS_LATE.0;
@@ -74,17 +74,17 @@ impl Flags {
     }
 }
 
-/// A stream, as decisions see it: one cache line.
+/// The part of a stream that decisions use: one cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
-    /// The head's; if there is none, the last head's. Zero before the first, which does no harm
-    /// because the rule takes the later of it and the arrival.
+    /// The deadline of the head; if there is none, of the last head. Zero before the first, which does no
+    /// harm because the rule takes the later of it and the arrival.
     pub(crate) deadline: Instant,
     pub(crate) arrival: Instant,
-    /// The head's, or the next one's.
+    /// The value for the head, or for the next one.
     pub(crate) period: Duration,
-    /// Of the head's kind, if the windows are per kind.
+    /// The window of the head's kind, if the windows are per kind.
     pub(crate) window: Progress,
     /// The low halves of the counters.
     counts: [u32; COUNTS],
@@ -96,16 +96,16 @@ pub(crate) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
-/// A stream, as decisions do not see it.
+/// The part of a stream that decisions do not use.
 #[derive(Clone, Debug)]
 pub(crate) struct Cold {
-    /// As it holds for the next frame.
+    /// The contract as it holds for the next frame.
     pub(crate) contract: Contract,
-    /// As they stand, unless there is one for all kinds; that is in the slot.
+    /// The current windows, unless there is one for all kinds; that is in the slot.
     windows: WindowSet,
-    /// Whether the contract's windows are still to be taken over, by the next frame.
+    /// Whether the next frame must still take over the contract's windows.
     windows_changed: bool,
-    /// Of a head that may not go yet, for a discipline that is told of it when it may.
+    /// The value for a head that may not go yet, for a discipline that is notified of it when it may.
     pub(crate) size: Bytes,
     /// The high halves of the counters.
     counts: [u32; COUNTS],
@@ -131,8 +131,8 @@ impl Slot {
         self.deadline - self.period
     }
 
-    /// The windows' rules run on the slot's own; where there is one for each kind, that is the
-    /// head's, and this writes it back.
+    /// The windows' rules run on the slot's own window. Where there is one for each kind, it is the head's,
+    /// and this writes it back.
     #[inline]
     pub(crate) fn write_back(&self, cold: &mut [Cold], s: usize) {
         if self.flags.has(Flags::PER_KIND) {
@@ -140,8 +140,8 @@ impl Slot {
         }
     }
 
-    /// Moves a kept frame's deadline past `now`; how many deadlines that were missed. The same as
-    /// `while deadline <= now { deadline += period }`, in constant time.
+    /// Moves a kept frame's deadline past `now`; returns how many deadlines were missed. The same as `while
+    /// deadline <= now { deadline += period }`, in constant time.
     #[inline]
     pub(crate) fn advance_past(&mut self, now: Instant) -> u64 {
         self.flags.set(Flags::MISSED, true);
@@ -154,14 +154,14 @@ impl Slot {
         misses
     }
 
-    /// Makes a frame the head: its deadline.
+    /// Makes a frame the head; returns its deadline.
     #[inline(always)]
     pub(crate) fn set_head(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
         self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
         self.load_head(head, delayed)
     }
 
-    /// Makes a frame the head where one just was, of a stream that nothing special is true of.
+    /// Makes a frame the head directly after another, for a stream without special properties.
     #[inline(always)]
     pub(crate) fn set_next_head(&mut self, head: &Head) {
         debug_assert!(self.flags.is_ordinary(), "something is to be looked at");
@@ -177,18 +177,18 @@ impl Slot {
         self.deadline
     }
 
-    /// Whether [`pass`](Self::dequeue_or_expire) can tell what becomes of its head: nothing special is true of
-    /// the stream, it drops what is late, and no counter is about to carry.
+    /// Whether [`dequeue_or_expire`](Self::dequeue_or_expire) can settle its head: the stream has no special
+    /// properties and drops late frames, and no counter is about to carry.
     #[inline(always)]
     pub(crate) const fn can_dequeue_or_expire(&self) -> bool {
         let [sent, _, missed, _, violations] = self.counts;
-        // If one of them is full, this is; where it is without that, the long way is right too.
+        // If one of them is full, this is; where it is set although none is, the slow path is right too.
         let full = sent | missed | violations;
         self.flags.is_ordinary() && self.flags.has(Flags::DROPS_LATE) && full != u32::MAX
     }
 
-    /// The head goes, or is lost if its deadline has come: the rules and the counters for either,
-    /// without a branch that tells them apart. True if that is a violation.
+    /// Sends the head, or drops it if its deadline has come: the rules and the counters for either, without a
+    /// branch between them. True if that is a violation.
     #[inline(always)]
     pub(crate) fn dequeue_or_expire(&mut self, expired: bool) -> bool {
         let violation = self.window.apply_rules(expired);
@@ -200,7 +200,7 @@ impl Slot {
         violation
     }
 
-    /// Whether so many more frames sent would overflow the low half of their counter.
+    /// Whether `frames` more frames sent would overflow the low half of their counter.
     #[inline(always)]
     pub(crate) const fn counter_near_carry(&self, frames: u32) -> bool {
         self.counts[Count::Sent as usize] > u32::MAX - frames
@@ -237,7 +237,7 @@ impl Slot {
         }
     }
 
-    /// All its windows as they stand.
+    /// All its windows in their current state.
     pub(crate) fn windows(&self, cold: &Cold) -> WindowSet {
         let mut windows = cold.windows.clone();
         if !windows.per_kind() {
@@ -257,7 +257,7 @@ fn carry(low: &mut u32, high: &mut u32, add: u64) {
 }
 
 impl Cold {
-    /// A stream that begins: both parts of it.
+    /// Both parts of a new stream.
     pub(crate) fn begin(contract: &Contract) -> (Slot, Self) {
         let contract = Contract {
             period: at_least_one(contract.period),
@@ -275,7 +275,7 @@ impl Cold {
         (slot, cold)
     }
 
-    /// Writes into a slot without a head what the next one will find there.
+    /// Writes the contract's values into a slot without a head, for the next head.
     fn load(&mut self, slot: &mut Slot) {
         slot.period = self.contract.period;
         slot.priority = self.contract.priority;
@@ -285,7 +285,7 @@ impl Cold {
         slot.flags.set(Flags::SLOW_HEAD, self.windows.per_kind() || self.contract.delay.is_some());
     }
 
-    /// Takes note that the contract has changed, from the next frame on.
+    /// Notes that the contract has changed, from the next frame on.
     pub(crate) fn mark_changed(&mut self, slot: &mut Slot, windows: bool) {
         let wait = slot.flags.has(Flags::HEAD) || (self.windows_changed && !windows);
         self.windows_changed |= windows;
@@ -296,7 +296,7 @@ impl Cold {
         }
     }
 
-    /// Takes over what has changed, into a slot without a head.
+    /// Applies the changes to a slot without a head.
     fn apply_changes(&mut self, slot: &mut Slot) {
         if core::mem::take(&mut self.windows_changed) {
             self.windows = slot.windows(self);
@@ -307,8 +307,8 @@ impl Cold {
         self.load(slot);
     }
 
-    /// For a frame that comes up, the long way: takes over what has changed, and loads the
-    /// window of its kind. Returns the deadline by the contract's delay, if it has one.
+    /// For a new head, the slow path: applies the changes, and loads the window of its kind. Returns the
+    /// deadline by the contract's delay, if it has one.
     #[cold]
     #[inline(never)]
     pub(crate) fn load_contract(&mut self, slot: &mut Slot, head: &Head) -> Option<Instant> {
@@ -326,7 +326,7 @@ pub(crate) fn at_least_one(period: Duration) -> Duration {
     period.max(Duration(1))
 }
 
-/// Windows with `x <= y`, which the rules keep true and fractions rely on.
+/// Windows with `x <= y`, which the rules preserve and fractions require.
 pub(crate) fn within_bounds(windows: &Windows) -> Windows {
     let bound = |w: Window| Window { lose: w.lose.min(w.of), of: w.of };
     match windows {

@@ -1,13 +1,12 @@
 //! Selection: a tournament of keys over the streams, the lowest at its root.
 //!
-//! The scheduler enters a key for each head frame that competes and takes it out again. Four
-//! contenders meet in one cache line, and their winner goes up; so a change touches one line for
-//! each level, log4 N of them, and waits for one comparison in each (ShareStreams' decision blocks
-//! in software; a loser tree waits for twice as many, and changes only where the last winner was).
-//! Where two keys are equal the caller breaks the tie.
+//! The scheduler enters a key for each head frame that competes and removes it again. Four contenders meet in
+//! one cache line, and their winner goes up. So a change touches one line for each level, log4 N of them, and
+//! waits for one comparison in each (ShareStreams' decision blocks in software). A loser tree waits for twice
+//! as many, and changes only where the last winner was. Where two keys are equal the caller breaks the tie.
 //!
-//! Taking out the winner is put off until something else changes: if it comes back with another
-//! key, as a stream does that is served and has a next frame, one pass does both.
+//! Removal of the winner is deferred until something else changes. If the winner returns with another key, as
+//! a stream does that is served and has a next frame, one pass does both.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,18 +15,18 @@ use selvedge_data_memory::fetch::prefetch;
 
 use crate::machine::lower;
 
-/// The highest key that a leaf which is in may have. Those above stand for nothing, a different
-/// one in each place of a group, so that they are no ties.
+/// The highest key of a leaf that is in. Higher keys stand for nothing; each place of a group has a different
+/// one, so that they are no ties.
 pub(crate) const LAST_KEY: u64 = u64::MAX - 4;
 /// In each place of a group.
 const NO_KEYS: [u64; 4] = [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1, u64::MAX];
 
 const NOBODY: u32 = u32::MAX;
-/// The third level from the root has 16 groups, the first of them at this place. Each of the 64
-/// that meet in them is soon the winner of all: its cache lines are fetched when it gets there.
+/// The third level from the root has 16 groups, the first of them at this place. Each of the 64 that meet in
+/// them soon becomes the overall winner: its cache lines are fetched when it gets there.
 const SOON_LEVEL: usize = 1 + 4;
-/// The groups of the four levels next to the root stay in the first-level cache, and as many at the
-/// bottom as the lowest of these has.
+/// The groups of the four levels next to the root stay in the first-level cache, and as many at the bottom as
+/// the lowest of these has.
 const NEAR_GROUPS: usize = 1 + 4 + 16 + 64;
 const NEAR_LEAVES: usize = 64;
 
@@ -41,7 +40,7 @@ pub(crate) struct Entry {
 impl Entry {
     const NONE: Self = Self { key: u64::MAX, leaf: NOBODY };
 
-    /// The lower of two. Of equal keys, the one that `before` says.
+    /// The lower of two. Of equal keys, the one that `before` prefers.
     #[inline(always)]
     fn lower(self, other: Self, before: impl Fn(u32, u32) -> bool + Copy) -> Self {
         let tied = self.key == other.key && self.key <= LAST_KEY;
@@ -74,10 +73,10 @@ impl Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Tournament {
     bottom: Vec<Leaves>,
-    /// The root's group first, then level by level: the winners of groups `4n + 1` to `4n + 4` meet
-    /// in group `n`, numbers after the last being those of the bottom. All paths are equally long.
+    /// The root's group first, then level by level: the winners of groups `4n + 1` to `4n + 4` meet in group
+    /// `n`, numbers after the last being those of the bottom. All paths are equally long.
     upper: Vec<Group>,
-    /// A leaf's number without so many bits is that of its path where it crosses the third level;
+    /// A leaf's number without this number of low bits is that of its path where it crosses the third level;
     /// `None` if all of the tree is near.
     soon_shift: Option<u32>,
     root: Entry,
@@ -117,7 +116,7 @@ impl Tournament {
         self.rebuild(before);
     }
 
-    /// Gives every leaf that is in a new key. O(leaves).
+    /// Gives a new key to every leaf that is in. O(leaves).
     pub(crate) fn rekey(
         &mut self,
         key: impl Fn(u32) -> u64,
@@ -172,14 +171,14 @@ impl Tournament {
         self.replay(leaf, key, before);
     }
 
-    /// Changes the key of the winner that is at hand. O(log N).
+    /// Changes the key of the current winner. O(log N).
     #[inline(always)]
     pub(crate) fn change(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
         debug_assert!(self.settled_winner().is_some_and(|winner| winner.leaf == leaf));
         self.replay(leaf, key, before);
     }
 
-    /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
+    /// Removes a leaf; does nothing if it is not in. O(log N), and O(1) if it is the winner.
     #[inline]
     pub(crate) fn remove(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.root.leaf == leaf {
@@ -198,7 +197,7 @@ impl Tournament {
         }
     }
 
-    /// Does what was put off.
+    /// Does the deferred removal.
     #[inline(never)]
     fn settle(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.vacant != NOBODY {
@@ -219,7 +218,7 @@ impl Tournament {
         while let Some(above) = number.checked_sub(1) {
             number = above / 4;
             let (group, place) = (&mut self.upper[number], above % 4);
-            // If this is another stream that won here before, nothing changes from here on.
+            // If the winner is another stream that this place shows already, nothing changes from here on.
             if group.at(place) == winner && winner.leaf != leaf {
                 return;
             }
@@ -238,14 +237,13 @@ impl Tournament {
         (winner.key <= LAST_KEY).then_some(winner)
     }
 
-    /// The winner, if a look is enough to tell it.
+    /// The winner, if no deferred removal hides it.
     #[inline(always)]
     pub(crate) fn settled_winner(&self) -> Option<Entry> {
         (self.vacant == NOBODY && self.root.key <= LAST_KEY).then_some(self.root)
     }
 
-    /// Whether all keys are above `key`, as far as a look can tell: the winner that has left
-    /// still counts.
+    /// Whether all keys are above `key`, as far as a look shows: a winner that has left still counts.
     #[inline(always)]
     pub(crate) const fn is_after(&self, key: u64) -> bool {
         self.root.key > key
@@ -266,8 +264,8 @@ impl Tournament {
         winner
     }
 
-    /// A leaf that is likely to win soon: one that a change to `leaf` brought up to near the root.
-    /// Its lines in the tree are being fetched. `None` where all of the tree is near.
+    /// A leaf that is likely to win soon: one that a change to `leaf` brought up to near the root. Prefetches
+    /// its lines in the tree. `None` where all of the tree is near.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&mut self, leaf: u32) -> Option<u32> {
         let path = leaf as usize >> self.soon_shift?;
@@ -277,7 +275,7 @@ impl Tournament {
         Some(self.soon)
     }
 
-    /// Fetches the lines of a leaf that another tree says will change soon.
+    /// Prefetches the lines of a leaf that will change soon according to another tree.
     #[inline(always)]
     pub(crate) fn prefetch_leaf(&self, leaf: u32) {
         if self.soon_shift.is_some() {
@@ -302,13 +300,13 @@ impl Tournament {
         [lies(&self.bottom), lies(&self.upper)]
     }
 
-    /// What `fetch_ahead` said last.
+    /// The last result of `fetch_ahead`.
     pub(crate) fn soon(&self) -> Option<u32> {
         self.soon_shift.map(|_| self.soon)
     }
 
-    /// Goes down the tree: `look` sees the winner of each subtree, and at the bottom each key
-    /// that is in (`true`); it says whether to look below.
+    /// Walks down the tree: `look` gets the winner of each subtree, and at the bottom each key that is in
+    /// (`true`); it returns whether to look below.
     pub(crate) fn search(&self, mut look: impl FnMut(Entry, bool) -> bool) {
         if !self.bottom.is_empty() {
             self.search_in(0, &mut look);
@@ -339,8 +337,8 @@ pub(crate) fn lies<T>(list: &[T]) -> Range<*const u8> {
     start.cast()..end.cast()
 }
 
-/// The winner of a group of four, one of which has just changed. The other three are compared
-/// without waiting for that one, and no branch depends on who wins: that is hard to foretell.
+/// The winner of a group of four, one of which has just changed. The other three are compared without waiting
+/// for that one. No branch depends on the winner, which is hard to predict.
 #[inline(always)]
 fn replay_group(
     keys: &[u64; 4],
@@ -354,7 +352,7 @@ fn replay_group(
     let pair = lower((a, a_leaf), (b, b_leaf));
     let rivals = lower(pair, (c, c_leaf));
     let winner = lower(rivals, (changed.key, changed.leaf));
-    // Three branches that are hardly ever taken; told apart so that they stay three.
+    // Three branches that are hardly ever taken, written separately so that they stay three.
     if a == b {
         return play_ties::<0>(keys, name, before);
     }

@@ -1,14 +1,14 @@
 //! The current window `x'/y'` of a stream: rules a and b, and its fraction as one integer.
 //!
-//! Driven by the scheduler when a frame is served or missed; read by the disciplines. The rules
-//! are those of section 2.4.1 of the Q-Fabric paper. `y'` saturates at 65535, the width of
-//! [`Window::of`]; a violation at that point is still counted.
+//! The scheduler updates it when a frame is served or missed; the disciplines read it. The rules are those of
+//! section 2.4.1 of the Q-Fabric paper. `y'` saturates at 65535, the width of [`Window::of`]; a violation at
+//! that point is still counted.
 
 use core::hint::select_unpredictable;
 
 use selvedge_data_stream::{Kind, Window, Windows};
 
-/// A window as declared, and where the stream stands in it.
+/// A window as declared, and its current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     declared: Window,
@@ -31,8 +31,8 @@ impl Progress {
         self.current.of = select_unpredictable(spent, self.declared.of, self.current.of);
     }
 
-    /// Rule a: a frame was served. `y'` goes down by 1 if it can, and takes `x'` along if they
-    /// were equal; without branches, since which case comes next is hard to tell.
+    /// Rule a: a frame was served. `y'` decreases by 1 if it can, and `x'` with it if they were equal. There
+    /// are no branches, since the next case is hard to predict.
     #[inline]
     pub(crate) fn apply_rule_a(&mut self) {
         self.current.of = self.current.of.saturating_sub(1);
@@ -57,7 +57,7 @@ impl Progress {
         if !self.declared.is_some() {
             return true;
         }
-        // Without branches: who misses is as hard to tell as who is served.
+        // Without branches: a miss is as hard to predict as a service.
         let Window { lose, of } = self.current;
         let violation = lose == 0;
         self.current.lose = lose.saturating_sub(1);
@@ -66,13 +66,13 @@ impl Progress {
         violation
     }
 
-    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches,
-    /// and `missed` is needed last: what comes of either is reckoned while it is being found out.
+    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches, and `missed`
+    /// is needed last: both results are computed while it is being determined.
     #[inline(always)]
     pub(crate) fn apply_rules(&mut self, missed: bool) -> bool {
         let Window { lose, of } = self.current;
         let none = lose == 0;
-        // But for a violation `y'` goes down under both rules. Where there is no window it stays 0.
+        // Except for a violation `y'` decreases under both rules. Where there is no window it stays 0.
         let down = of.saturating_sub(1);
         let grown = of.saturating_add(u16::from(self.declared.is_some()));
         let spent = down == 0;
@@ -104,7 +104,7 @@ impl Progress {
         misses
     }
 
-    /// As many of these misses as the current window can lose; how many they were.
+    /// Spends as many of these misses as the current window can lose; returns their number.
     fn spend(&mut self, misses: u64) -> u64 {
         let lost = u16::try_from(misses).unwrap_or(u16::MAX).min(self.current.lose);
         self.current.lose -= lost;
@@ -114,8 +114,8 @@ impl Progress {
     }
 }
 
-/// The windows of one stream, and where it stands in them: one for all kinds, or one for each.
-/// A copy can be run ahead, to see where the frames that still wait will find the windows.
+/// The windows of one stream and their state: one for all kinds, or one for each. A caller can compute ahead
+/// with a copy, to find the windows in which waiting frames will be counted.
 #[derive(Clone, Debug)]
 pub struct WindowSet {
     per_kind: bool,
@@ -135,7 +135,7 @@ impl WindowSet {
         }
     }
 
-    /// The current window `x'/y'` that a frame of this kind is counted in.
+    /// The current window `x'/y'` in which a frame of this kind is counted.
     #[must_use]
     pub const fn current(&self, kind: Kind) -> Window {
         self.of(kind).current()
@@ -151,8 +151,8 @@ impl WindowSet {
         self.of_mut(kind).miss()
     }
 
-    /// Where the stream stands in the window of this kind; it has one window for all kinds if
-    /// `per_kind` is false.
+    /// Sets the state of the window of this kind; the stream has one window for all kinds if `per_kind` is
+    /// false.
     pub(crate) const fn put(&mut self, kind: Kind, progress: Progress) {
         *self.of_mut(kind) = progress;
     }
@@ -173,7 +173,7 @@ impl WindowSet {
         &mut self.windows[self.slot(kind)]
     }
 
-    /// Takes over new windows; those that differ from before start anew, the others go on.
+    /// Takes over new windows; changed ones start anew, the others continue.
     pub(crate) fn change(&mut self, windows: &Windows) {
         let fresh = Self::new(windows);
         if self.per_kind != fresh.per_kind {
@@ -191,10 +191,10 @@ impl WindowSet {
 /// A window as an integer, 48 bits, the tighter the lower: `x'/y'` as an exact fraction, then
 /// "both 0: higher `y'`" or "equal and not 0: lower `x'`".
 ///
-/// The fraction is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16
-/// bits lie at least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`: so their
-/// scaled values lie more than 1 apart, and rounding cannot make them equal. The least that is not
-/// 0, `1/65535`, is 65537; below it there is room to put the higher `y'` first.
+/// The fraction is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16 bits lie at
+/// least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`. So their scaled values lie more
+/// than 1 apart, and rounding cannot make them equal. The least that is not 0, `1/65535`, is 65537; below it
+/// there is room to put the higher `y'` first.
 pub(crate) const fn tightness(window: Window) -> u64 {
     let fraction = if window.lose == 0 {
         (u16::MAX - window.of) as u64
@@ -205,20 +205,19 @@ pub(crate) const fn tightness(window: Window) -> u64 {
     fraction << 16 | window.lose as u64
 }
 
-/// How many bits [`tightness_class`] has.
+/// The number of bits in [`tightness_class`].
 pub(crate) const CLASS_BITS: u32 = 20;
 
-/// Classes below this are of those that may lose nothing.
+/// Classes below this belong to windows that may lose nothing.
 const NONE: u64 = 4096;
 const SCALE: u64 = (1 << CLASS_BITS) - 1 - NONE;
 
-/// The tightness as far as 20 bits can tell it: never out of order, but different windows may
-/// come out equal.
+/// The tightness as far as 20 bits hold it: never out of order, but different windows may come out equal.
 #[inline(always)]
 pub(crate) fn tightness_class(window: Window) -> u64 {
     let nothing = window.lose == 0;
-    // Streams that may lose nothing are often far behind, others hardly ever: so it is foretold
-    // which of the two ways is gone.
+    // Streams that may lose nothing are often far behind, others hardly ever, so a branch between the two is
+    // predictable.
     let of = select_unpredictable(nothing, 1, usize::from(window.of));
     let some = if of < SCALED_RECIPROCALS.len() {
         // Exact: the reciprocal is too large by less than 1, so the quotient's excess is below
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn neighbouring_fractions_stay_apart() {
-        // The closest pairs that there are: x/65535 and its neighbours over 65534.
+        // The closest pairs: x/65535 and its neighbours over 65534.
         for x in 1..u16::MAX {
             let near = tightness(Window { lose: x, of: 65535 });
             assert!(near < tightness(Window { lose: x, of: 65534 }));

@@ -1,5 +1,5 @@
-//! Disciplines that remember: any calls in any order, with values at the ends of their ranges. Each
-//! keeps its books, and while a work-conserving stream has a head somebody is chosen.
+//! Disciplines with a memory: any calls in any order, with values at the ends of their ranges. Each keeps its
+//! state consistent, and while a work-conserving stream has a head, some stream is chosen.
 
 use proptest::prelude::*;
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
@@ -87,7 +87,7 @@ fn scheduler(which: usize) -> Scheduler {
     }
 }
 
-/// Streams that are there, whether they have a head, and whether they are work-conserving.
+/// The existing streams, whether they have a head, and whether they are work-conserving.
 type Known = Vec<(StreamIndex, bool, bool)>;
 
 fn make(sched: &mut Scheduler, known: &mut Known, clock: &mut u64, call: &Call) {

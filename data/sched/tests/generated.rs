@@ -1,5 +1,4 @@
-//! Generated traces: read back as they were, of every kind; and the adversarial ones do what they
-//! are for.
+//! Generated traces of every kind are read back unchanged; the adversarial ones have their intended effect.
 
 use std::collections::BTreeSet;
 
@@ -71,14 +70,14 @@ fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
     assert!(planted.tree.nodes().iter().all(|node| (1..=3).contains(&node.weight)));
     let text = planted.json();
     assert_eq!(Trace::parse(&text, "t.json").unwrap_or_else(|error| panic!("{error}")), planted);
-    // What was not wished for stays: the later wishes change nothing of the earlier.
+    // Fields that were not requested stay: later requests do not change earlier fields.
     for (stream, before) in planted.streams.iter().zip(&classed.streams) {
         let parent = stream.contract.parent;
         assert!(parent <= 40);
         assert_eq!(stream.contract, Contract { parent, ..before.contract });
     }
     assert_eq!((&planted.arrivals, planted.ticks), (&plain.arrivals, plain.ticks));
-    // And what a seed has may be taken away.
+    // A request may also remove a feature of the seed.
     for seed in 0..20 {
         let hwfq =
             GenerateOptions { discipline: Some(Discipline::Hwfq), ..GenerateOptions::of(seed) };
@@ -89,7 +88,7 @@ fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
     }
 }
 
-/// What the streams need of the link: the sum of `(1 - x/y) / T`.
+/// The share of the link that the streams need: the sum of `(1 - x/y) / T`.
 fn utilisation(trace: &Trace) -> f64 {
     let need = trace.streams.iter().map(|stream| {
         let window = stream.contract.windows.of(FrameKind::Data);

@@ -1,7 +1,7 @@
-//! What is hoped of windows: unit service, frames always queued, `sum((1 - x/y) / T) <= 1`; then no
-//! stream violates its window-constraint. Measured on sets drawn from fixed seeds: `dwcs` keeps
-//! nearly all of equal periods, `vds` all of equal periods and nearly all of unequal ones; and here
-//! are sets that each does not keep.
+//! The expectation for windows: with unit service, frames always queued and `sum((1 - x/y) / T) <= 1`, no
+//! stream violates its window-constraint. Measured on sets drawn from fixed seeds: `dwcs` keeps nearly all of
+//! equal periods, `vds` all of equal periods and nearly all of unequal ones; and here are sets that each does
+//! not keep.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -59,14 +59,14 @@ const fn window_of(lose: u16, of: u16) -> Window {
 /// All of the link, in units that every `y T` of up to 10 times 24 divides.
 const WHOLE: u64 = 2520 * 5_354_228_880;
 
-/// What a stream is owed, exactly.
+/// A stream's required service, exactly.
 fn owed(&(period, window): &Asked) -> u64 {
     let parts = WHOLE / (period * u64::from(window.of));
     assert_eq!(parts * period * u64::from(window.of), WHOLE);
     parts * u64::from(window.of - window.lose)
 }
 
-/// As many as fit, from the front.
+/// The longest prefix of the set that fits.
 fn that_fit(set: Vec<Asked>) -> Vec<Asked> {
     let mut left = WHOLE;
     set.into_iter()
@@ -80,7 +80,7 @@ fn that_fit(set: Vec<Asked>) -> Vec<Asked> {
         .collect()
 }
 
-/// Adds streams until all of the link is owed, as far as small terms go.
+/// Adds streams until the whole link is required, as far as small terms allow.
 fn filled(set: Vec<Asked>) -> Vec<Asked> {
     let mut set = that_fit(set);
     let mut left = WHOLE - set.iter().map(owed).sum::<u64>();
@@ -113,12 +113,12 @@ fn sets(
     drawn.filter(|set| condition(set)).take(count).collect()
 }
 
-/// How much of the link is owed, in parts per thousand, rounded down.
+/// The required share of the link, in parts per thousand, rounded down.
 fn load(set: &[Asked]) -> u64 {
     set.iter().map(owed).sum::<u64>() / (WHOLE / 1000)
 }
 
-/// How many of the sets are not kept.
+/// The number of sets that are not kept.
 fn broken(how: How, sets: &[Vec<Asked>]) -> usize {
     sets.iter().filter(|set| violations(how, set, 1200).iter().any(|&n| n > 0)).count()
 }
@@ -165,10 +165,10 @@ fn dwcs_keeps_nearly_all_sets_of_equal_periods() {
     assert!(broken(how(Discipline::Dwcs), &sets) <= 4);
 }
 
-/// A set that asks for all of the link. With equal periods of `T` slots each period is a time step
-/// of `T` processors, and the streams are periodic tasks that run on one of them at a time: no rule
-/// that looks at deadlines or laxities alone is optimal there, only proportional ones are (Baruah,
-/// Cohen, Plaxton and Varvel, Algorithmica 1996). Found by random search.
+/// A set that requires the whole link. With equal periods of `T` slots each period is a time step of `T`
+/// processors, and the streams are periodic tasks that run on one of them at a time. No rule that looks at
+/// deadlines or laxities alone is optimal there, only proportional ones are (Baruah, Cohen, Plaxton and
+/// Varvel, Algorithmica 1996). Found by random search.
 #[test]
 fn a_set_of_equal_periods_that_neither_keeps() {
     let windows = [

@@ -1,4 +1,4 @@
-//! Malformed traces: the line, the field, what is wrong and what to write; and no output.
+//! Malformed traces: the line, the field, the fault and the remedy; and no output.
 
 use proptest::prelude::*;
 use selvedge_data_sched::Discipline;
@@ -13,7 +13,7 @@ const GOOD: &str = r#"{"discipline": "dwcs", "ticks": 4,
    [2, "lecture"], [3, "b"]]}
 "#;
 
-/// Replays; returns what was printed, or the message and, with it, nothing printed.
+/// Replays; returns the output, or the message after checking that nothing was printed.
 fn replay(text: &str) -> Result<String, String> {
     let mut out = Vec::new();
     match run(text, "t.json", None, &mut out) {
@@ -307,7 +307,7 @@ fn a_writer_that_refuses_is_an_error() {
 }
 
 proptest! {
-    /// Any text, and any damage to a good one: an answer, no panic, and no output with an error.
+    /// Any text, and any damage to a valid one: a result, no panic, and no output with an error.
     #[test]
     fn no_text_panics(
         at in 0..GOOD.len(),

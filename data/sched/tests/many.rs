@@ -1,4 +1,4 @@
-//! A run of frames served at once is the same as each served and the next pushed.
+//! Serving a run of frames at once equals serving each and enqueuing the next.
 
 use proptest::prelude::*;
 use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
@@ -27,14 +27,14 @@ fn contract() -> impl Strategy<Value = Contract> {
     )
 }
 
-/// A frame of a run: how long after the one before it is due.
+/// A frame of a run: how long after the previous one it is due.
 type Step = u64;
 
 fn head(now: Instant, due: Instant) -> Head {
     Head { arrival: now, kind: Kind::Data, deadline: Some(due), size: Bytes(100) }
 }
 
-/// Decides and serves until nothing is left: what was decided, in order.
+/// Decides and serves until nothing is left; returns the decisions in order.
 fn drain(mut scheduler: Scheduler, mut now: Instant) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for _ in 0..200 {
@@ -68,7 +68,7 @@ proptest! {
         let mut one = many.clone();
         for (stream, steps, empties, pause) in runs {
             let s = StreamIndex(stream as u32);
-            // To both alike: a decision ends the time in which a lost head may be followed.
+            // For both alike: a decision ends the time in which a lost head may be followed.
             loop {
                 let decision = many.decide(now);
                 prop_assert_eq!(one.decide(now), decision);

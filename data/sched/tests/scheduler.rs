@@ -1,4 +1,4 @@
-//! The scheduler call by call: what each promises, and the ends of the ranges.
+//! The scheduler call by call: the promise of each, and the ends of the ranges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

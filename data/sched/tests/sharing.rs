@@ -2,7 +2,7 @@
 
 use selvedge_data_sched::trace::run;
 
-/// Who is sent in each slot, by the first letter; `.`: nobody.
+/// The stream sent in each slot, by its first letter; `.`: none.
 fn order(trace: &str) -> String {
     let mut out = Vec::new();
     run(trace, "t.json", None, &mut out).unwrap();
@@ -56,7 +56,7 @@ fn deficits_are_kept_to_the_byte() {
 
 #[test]
 fn a_tree_shares_at_each_node() {
-    // The node is owed half, and of that a and b half each; c the other half.
+    // The node must get half, and of that a and b half each; c the other half.
     let trace = |more: &str| {
         format!(
             r#"{{"discipline": "hwfq", "ticks": 8, "tree": [{{"id": "n"}}], "streams": [
@@ -67,14 +67,14 @@ fn a_tree_shares_at_each_node() {
     };
     let busy = r#"[0, "a"], [0, "a"], [0, "a"], [0, "a"], "#;
     assert_eq!(order(&trace(busy)), "acbcacbc");
-    // What a does not use is its sibling's, not c's.
+    // Service that a does not use goes to its sibling, not to c.
     assert_eq!(order(&trace("")), "bcbcbcbc");
 }
 
 #[test]
 fn virtual_deadlines_by_hand() {
-    // At 0: a and c owe one in two periods of 2, due at 4; b one in each of 3. At 2, a has been
-    // served. At 4 all windows begin anew, b's at 3 and 6. At 7 nothing is owed.
+    // At 0: a and c must send one in two periods of 2, due at 4; b one in each of 3. At 2, a has been served.
+    // At 4 all windows begin anew, b's at 3 and 6. At 7 no frame must be sent.
     let half = "\"period\": 2, \"window\": [1, 2], \"work_conserving\": false";
     let whole = "\"period\": 3, \"window\": [0, 1], \"work_conserving\": false";
     assert_eq!(backlogged("vds", 8, &[half, whole, half]), "bacbacb.");

@@ -1,4 +1,4 @@
-//! The committed vectors: replayed to the byte, and what they cover.
+//! The committed vectors: replayed byte for byte, and their coverage.
 
 #![allow(clippy::disallowed_methods, reason = "tests and tools read files")]
 
@@ -66,7 +66,7 @@ fn traces_and_lines_come_in_pairs() {
     assert_eq!(stems("json"), stems("jsonl"));
 }
 
-/// Each feature is there, and matters: the lines show it happening.
+/// Each feature occurs and has an effect: the lines show it.
 #[test]
 fn every_discipline_meets_every_feature() {
     let by_head = ["dwcs", "dwcs98", "edf", "priority", "fifo"];

@@ -1,8 +1,8 @@
-//! BPF objects into the kernel: compiled programs are opened, fixed for a purpose and loaded. What
-//! libbpf and the verifier say meanwhile is not printed, but kept for the error that may follow.
+//! Loads BPF objects into the kernel: compiled programs are opened, configured for a purpose and loaded. The
+//! messages of libbpf and the verifier are not printed, but kept for the error that may follow.
 //!
-//! Who uses it: `selvedge-place-kernel`, `selvedge-comm-services`. Whatever is loaded goes with the object and its
-//! links, or with the process, unless its owner pins it.
+//! Used by `selvedge-place-kernel` and `selvedge-comm-services`. Everything loaded is released with the
+//! object and its links, or with the process, unless its owner pins it.
 
 #![forbid(unsafe_code)]
 
@@ -13,21 +13,22 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{Object, ObjectBuilder, OpenObject, PrintLevel};
 use thiserror::Error;
 
-/// Lines of libbpf's that an error tells.
+/// The lines of libbpf's log in an error.
 const LOG_LINES: usize = 12;
-/// The verifier's refusals come with a log, and as EACCES or EPERM as well: so many lines are one.
+/// The verifier's refusals come with a log, and as EACCES or EPERM as well: a log of this number of lines is
+/// one.
 const VERIFIED: usize = 6;
 
 /// Why programs were not loaded.
 #[derive(Debug, Error)]
 pub enum ProgramError {
-    /// The process may not.
+    /// The process has no right to load them.
     #[error(
         "the kernel refuses it to this user; run as root, or with the capabilities CAP_BPF, \
          CAP_NET_ADMIN and CAP_PERFMON"
     )]
     NotPermitted,
-    /// The kernel does not tell its types.
+    /// The kernel has no type information.
     #[error(
         "this kernel ({0}) gives no type information (/sys/kernel/btf/vmlinux); one with \
          CONFIG_DEBUG_INFO_BTF=y does, as Debian's"
@@ -38,15 +39,15 @@ pub enum ProgramError {
     Refused {
         /// The error.
         why: io::Error,
-        /// What libbpf and the verifier said, on lines of its own.
+        /// The messages of libbpf and the verifier, on lines of their own.
         log: String,
     },
 }
 
-/// Opens an object under a name, lets `fix` change what is to be loaded of it, and loads it.
+/// Opens an object under a name, lets `fix` change its parts before loading, and loads it.
 ///
 /// # Errors
-/// [`ProgramError`] if it can't be opened or the kernel refuses it, or what `fix` says.
+/// [`ProgramError`] if it can't be opened or the kernel refuses it, or the error of `fix`.
 pub fn load<E: From<ProgramError>>(
     name: &str,
     program: &[u8],
@@ -74,11 +75,11 @@ pub fn release() -> String {
 }
 
 thread_local! {
-    /// What libbpf has said on this thread since the last error or load.
+    /// The messages of libbpf on this thread since the last error or load.
     static LIBBPF_LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps what libbpf says, for the error that may follow.
+/// Keeps libbpf's messages, for the error that may follow.
 fn listen() {
     LIBBPF_LOG.with_borrow_mut(Vec::clear);
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line: String| {
@@ -90,7 +91,7 @@ fn listen() {
     })));
 }
 
-/// What an error of libbpf's means, with what it said before.
+/// The meaning of a libbpf error, with its earlier messages.
 #[must_use]
 pub fn refused(error: libbpf_rs::Error) -> ProgramError {
     let lines = LIBBPF_LOG.take();
@@ -101,7 +102,7 @@ pub fn refused(error: libbpf_rs::Error) -> ProgramError {
     ProgramError::Refused { why: io_error(error), log }
 }
 
-/// The system's error of one of libbpf's.
+/// The system's error in a libbpf error.
 #[must_use]
 pub fn io_error(error: libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {

@@ -10,12 +10,12 @@ pub enum ExecutableError {
     /// There is nothing to execute.
     #[error("there is no machine code to execute")]
     Empty,
-    /// No memory.
+    /// The memory could not be mapped.
     #[error("no memory of {size} bytes for machine code: {errno}")]
     Map {
-        /// What was asked for.
+        /// The requested size.
         size: usize,
-        /// Why not.
+        /// The error.
         errno: rustix::io::Errno,
     },
     /// Memory must not be made executable here.
@@ -51,9 +51,9 @@ impl Executable {
         };
         let mapped = mapped.map_err(|errno| ExecutableError::Map { size, errno })?;
         let start = NonNull::new(mapped.cast::<u8>()).ok_or(ExecutableError::Empty)?;
-        // From here on it is given back whatever happens.
+        // From here on it is unmapped in every case.
         let executable = Self { start, size };
-        // SAFETY: the mapping has at least `code.len()` writable bytes, and is nobody else's.
+        // SAFETY: the mapping has at least `code.len()` writable bytes, and no other owner.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len()) };
         // SAFETY: the mapping is ours, whole; nothing refers to it as memory.
         unsafe { mprotect(mapped, size, MprotectFlags::READ | MprotectFlags::EXEC) }

@@ -1,4 +1,4 @@
-//! The functions that every handler may call, as this machine has them.
+//! The functions that every handler may call, on this machine.
 
 use rustix::time::{ClockId, clock_gettime};
 use selvedge_control_code::{Host, Program};
@@ -11,14 +11,14 @@ pub struct MachineHost {
 }
 
 impl MachineHost {
-    /// For the functions that a program calls.
+    /// The host for the functions that a program calls.
     pub fn new(program: &Program) -> Self {
         Self { is_now: program.functions().iter().map(|one| one.name == "now").collect() }
     }
 }
 
 impl Host for MachineHost {
-    /// `now` is the monotonic clock in nanoseconds, as in the kernel; others give 0.
+    /// `now` is the monotonic clock in nanoseconds, as in the kernel; other functions return 0.
     fn call(&mut self, function: usize, _: [u64; 4]) -> u64 {
         if self.is_now.get(function) != Some(&true) {
             return 0;

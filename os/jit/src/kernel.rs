@@ -10,12 +10,12 @@ use selvedge_control_code::{Fault, Host, Memory, Program, outcome};
 use crate::Handler;
 use crate::system::{self, BpfError};
 
-/// Where in the kernel a handler is to run.
+/// The place in the kernel where a handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Nowhere; it is called by [`Kernel::call`].
     Call,
-    /// Where packets go out or come in (`tc`). Not attached here; it can be run often in a row.
+    /// Where packets are sent or received (`tc`). Not attached here; it can be run many times in a row.
     Traffic,
     /// At the kernel's tracepoints (`raw_tp`), called by a program there.
     Trace,
@@ -32,7 +32,7 @@ impl Hook {
 
     fn flags(self) -> u32 {
         match self {
-            // Programs of this kind may sleep, and the kernel wants it said.
+            // Programs of this kind may sleep, which the kernel must know.
             Self::Call => 1 << 4,
             Self::Traffic | Self::Trace => 0,
         }
@@ -42,18 +42,18 @@ impl Hook {
 /// Why a handler is not in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It has what the kernel has not.
+    /// It uses a feature that the kernel lacks.
     #[error(transparent)]
     Emit(#[from] KernelError),
     /// No handler may be loaded here.
     #[error("handlers can't be loaded into this kernel: {0}; run it as root, or in the process")]
     Forbidden(BpfError),
-    /// No memory for it.
+    /// There is no memory for it.
     #[error("no memory of {size} bytes for the handler: {why}")]
     Memory {
-        /// What was asked for.
+        /// The requested size.
         size: u32,
-        /// What the kernel says.
+        /// The kernel's error.
         why: BpfError,
     },
     /// Its memory has another size than it needs.
@@ -62,25 +62,25 @@ pub enum LoadError {
          static variables"
     )]
     Room {
-        /// What it needs.
+        /// The size that it needs.
         needed: u32,
-        /// What there is.
+        /// The size that there is.
         room: usize,
     },
-    /// The verifier refused it: it is too complex for it, or a fault of ours.
+    /// The verifier refused it: it is too complex, or this compiler has a bug.
     #[error("the kernel's verifier refuses the handler: {why}; it says: {log}; make it smaller")]
     Verifier {
-        /// What the kernel says.
+        /// The kernel's error.
         why: BpfError,
         /// The end of the verifier's log.
         log: String,
     },
 }
 
-/// How long a handler took in the kernel.
+/// The time that a handler took in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The mean of all runs; whole nanoseconds, as the kernel has it.
+    /// The mean of all runs, in whole nanoseconds, as the kernel reports it.
     pub each: selvedge_units::Duration,
 }
 
@@ -95,10 +95,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Makes byte code and loads it.
+    /// Generates byte code and loads it.
     ///
     /// # Errors
-    /// If the handler has what the kernel has not, or the kernel does not take it.
+    /// If the handler uses a feature that the kernel lacks, or the kernel refuses it.
     pub fn new(program: Program, hook: Hook) -> Result<Self, LoadError> {
         let code = emit(&program)?;
         let size = code.memory_size();
@@ -116,24 +116,24 @@ impl Kernel {
         Ok(Self { program, instructions, loaded, _map: map, mapped })
     }
 
-    /// How many instructions it is.
+    /// The number of its instructions.
     pub fn instructions(&self) -> usize {
         self.instructions
     }
 
-    /// Runs a handler of [`Hook::Traffic`] so many times in a row, and says how long each took.
+    /// Runs a handler of [`Hook::Traffic`] `times` times in a row, and returns how long each took.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn measure(&mut self, times: u32) -> Result<Measured, BpfError> {
         let nanoseconds = system::run_often(self.loaded.as_fd(), times)?;
         Ok(Measured { each: selvedge_units::Duration(u64::from(nanoseconds)) })
     }
 }
 
-/// Loads a handler whose memory is the only value of somebody else's array map, `room` bytes large,
-/// for a program of the same hook to call (by a tail call out of a function of its own). What the
-/// memory holds first is up to the caller: [`Memory::new`].
+/// Loads a handler whose memory is the only value of the caller's array map, `room` bytes large. A program of
+/// the same hook calls it (by a tail call from a function of its own). The caller chooses the first content
+/// of the memory: [`Memory::new`].
 ///
 /// # Errors
 /// As [`Kernel::new`]; [`LoadError::Room`] where the handler needs more than `room`.
@@ -159,7 +159,7 @@ fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, Loa
     if why.errno == libc::EPERM {
         return Err(LoadError::Forbidden(why));
     }
-    // Again, for the log; its end says what was wrong.
+    // Again, for the log; its end states the fault.
     let mut log = vec![0; 1 << 20];
     let again = system::load(hook.kind(), hook.flags(), &words, Some(&mut log));
     let why = again.err().unwrap_or(why);
@@ -170,10 +170,10 @@ fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, Loa
     Err(LoadError::Verifier { why, log })
 }
 
-/// Whether handlers can be loaded here: tries with a program that does nothing.
+/// Checks whether handlers can be loaded here, with a program that does nothing.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn available() -> Result<(), BpfError> {
     // mov r0, 0; exit
     let code = [0xb7, 0x95];
@@ -229,8 +229,8 @@ impl Mapped {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped with this size for as long as `self` lives; nothing writes to it while it
-        // is borrowed, see above.
+        // SAFETY: mapped with this size for as long as `self` lives; nothing writes to it while it is
+        // borrowed, see above.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.size) }
     }
 

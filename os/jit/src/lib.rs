@@ -1,13 +1,13 @@
-//! Runs what `selvedge-control-code` makes: three ways to call a handler, with one face.
+//! Runs the output of `selvedge-control-code`: three ways to call a handler, with one interface.
 //!
 //! | | what runs | cost of a call |
 //! |---|---|---|
 //! | [`Interpreted`] | the evaluator, anywhere | some ns for each operation |
-//! | [`Native`] | machine code in this process, in memory that is written first and executed then, never both | about 3 ns and the work |
+//! | [`Native`] | machine code in this process, in memory that is first written and then executed, never both | about 3 ns and the work |
 //! | [`Kernel`] | byte code, loaded by `bpf(2)` and run by `BPF_PROG_RUN` | a system call, and the work |
 //!
-//! A handler's memory belongs to one instance and is not shared: whoever has two events at a time
-//! needs two instances. All three leave the same bytes in it.
+//! A handler's memory belongs to one instance and is not shared: a caller with two events at a time needs two
+//! instances. All three leave the same bytes in it.
 
 mod executable;
 mod host;

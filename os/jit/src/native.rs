@@ -11,15 +11,15 @@ use crate::executable::{Executable, ExecutableError};
 /// Why a handler can't run as machine code.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// It could not be made.
+    /// The code could not be generated.
     #[error(transparent)]
     Generate(#[from] NativeError),
-    /// It could not be put into memory.
+    /// The code could not be placed in memory.
     #[error(transparent)]
     Memory(#[from] ExecutableError),
 }
 
-/// What generated code reads of its second argument; see `HOST_CALL` and `HOST_CONTEXT`.
+/// The table that generated code reads by its second argument; see `HOST_CALL` and `HOST_CONTEXT`.
 #[repr(C)]
 struct HostTable {
     call: extern "C" fn(*mut c_void, u64, u64, u64, u64, u64) -> u64,
@@ -38,7 +38,7 @@ pub struct Native {
 }
 
 impl Native {
-    /// Compiles a handler. A compiler that is used again is faster than a new one.
+    /// Compiles a handler. Reusing a compiler is faster than making a new one.
     ///
     /// # Errors
     /// If there is no code generator for this machine, or no executable memory.
@@ -49,23 +49,22 @@ impl Native {
         Ok(Self { program, memory, code: executable, code_size: code.bytes().len() })
     }
 
-    /// How many bytes of machine code it is.
+    /// The number of bytes of machine code.
     pub fn code_size(&self) -> usize {
         self.code_size
     }
 
-    /// Calls it once, and leaves the outcome in memory. The host must not panic: that would end
-    /// the process.
+    /// Calls the handler once, and leaves the result in memory. The host must not panic: that would end the
+    /// process.
     #[inline]
     pub fn run(&mut self, host: &mut dyn Host) {
         let mut host = host;
         let context: *mut &mut dyn Host = &raw mut host;
         let table = HostTable { call: host_call, context: context.cast() };
-        // SAFETY: the code was made by `Compiler` for exactly this program, as a function of this
-        // type in the platform's convention. It accesses at most `memory_size` bytes of its first
-        // argument - every index in it is guarded - which `memory` has, and which nothing else
-        // refers to while `self` is borrowed for writing. It calls `forward` only, while `host`
-        // is alive. Its loops end by fuel.
+        // SAFETY: the code was made by `Compiler` for exactly this program, as a function of this type in the
+        // platform's convention. It accesses at most `memory_size` bytes of its first argument - every index
+        // in it is guarded - which `memory` has, and which nothing else refers to while `self` is borrowed
+        // for writing. It calls only `forward`, while `host` is alive. Its loops end by fuel.
         unsafe {
             let entry = std::mem::transmute::<*const u8, Entry>(self.code.start());
             entry(self.memory.bytes_mut().as_mut_ptr(), &raw const table);
@@ -73,7 +72,7 @@ impl Native {
     }
 }
 
-/// What generated code calls.
+/// The function that generated code calls.
 extern "C" fn host_call(
     context: *mut c_void,
     function: u64,
@@ -82,8 +81,8 @@ extern "C" fn host_call(
     c: u64,
     d: u64,
 ) -> u64 {
-    // SAFETY: `run` passed the address of a `&mut dyn Host` that it borrows until the code has
-    // returned, and uses nowhere else meanwhile.
+    // SAFETY: `run` passed the address of a `&mut dyn Host` that it borrows until the code has returned, and
+    // uses nowhere else meanwhile.
     let host = unsafe { &mut *context.cast::<&mut dyn Host>() };
     host.call(function as usize, [a, b, c, d])
 }

@@ -1,4 +1,4 @@
-//! `bpf(2)`: creating a map, loading a program, running it. Only what handlers need.
+//! `bpf(2)`: creating a map, loading a program, running it. Only the parts that handlers need.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -9,10 +9,10 @@ const PROG_TEST_RUN: i64 = 10;
 const MAP_TYPE_ARRAY: u32 = 2;
 /// The map's value can be mapped into a process.
 const F_MMAPABLE: u32 = 1 << 10;
-/// What the licence of byte code has to be for helpers that are reserved.
+/// The licence that byte code must have for reserved helpers.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
-/// What `bpf(2)` answered.
+/// An error of `bpf(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bpf(2) says \"{}\"", std::io::Error::from_raw_os_error(self.errno))]
 pub struct BpfError {
@@ -21,7 +21,7 @@ pub struct BpfError {
 }
 
 impl BpfError {
-    /// Whether it was for want of rights, or because the machine does not let anyone.
+    /// Whether a right is missing, or the machine lets no user do it.
     pub fn is_forbidden(self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES | libc::ENOSYS)
     }
@@ -77,8 +77,8 @@ struct TestRun {
 }
 
 fn bpf<T>(command: i64, attributes: &mut T) -> Result<i64, BpfError> {
-    // SAFETY: the kernel reads and writes at most `size_of::<T>()` bytes of the attributes; the
-    // addresses inside of them are the callers', who keep what they point to for the call.
+    // SAFETY: the kernel reads and writes at most `size_of::<T>()` bytes of the attributes; the callers own
+    // the addresses in them, and keep what they point to for the call.
     let done = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>())
     };
@@ -112,7 +112,7 @@ pub(crate) fn memory_map(size: u32) -> Result<OwnedFd, BpfError> {
     bpf(MAP_CREATE, &mut attributes).map(owned)
 }
 
-/// Loads byte code; the log is asked for if there is a buffer for it.
+/// Loads byte code; the log is requested if there is a buffer for it.
 pub(crate) fn load(
     kind: u32,
     flags: u32,
@@ -142,7 +142,7 @@ pub(crate) fn run(program: BorrowedFd<'_>) -> Result<(), BpfError> {
     bpf(PROG_TEST_RUN, &mut TestRun { prog_fd, ..TestRun::default() }).map(|_| ())
 }
 
-/// Runs a program of a packet hook so many times; the mean, in nanoseconds.
+/// Runs a program of a packet hook `repeat` times; returns the mean, in nanoseconds.
 pub(crate) fn run_often(program: BorrowedFd<'_>, repeat: u32) -> Result<u32, BpfError> {
     let packet = [0_u8; 64];
     let mut attributes = TestRun {

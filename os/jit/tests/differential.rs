@@ -11,7 +11,7 @@ use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, ava
 
 use generate::{FORMATS, Features, FuzzChoices, handler};
 
-/// Functions with a state, so that the order of calls is seen.
+/// Functions with a state, so that the order of calls is visible.
 struct Counting {
     calls: u64,
 }
@@ -38,7 +38,7 @@ fn environment() -> Environment {
     environment
 }
 
-/// Three calls in a row, since static variables and shared records live on.
+/// Three calls in a row, since static variables and shared records persist.
 fn run(handler: &mut dyn Handler, input: &[u8], budget: u64) -> Vec<Vec<u8>> {
     let record = handler.program().record("input").unwrap().clone();
     let (start, size) = (record.offset as usize, record.record.layout.size as usize);
@@ -49,7 +49,7 @@ fn run(handler: &mut dyn Handler, input: &[u8], budget: u64) -> Vec<Vec<u8>> {
         for (at, byte) in handler.memory_mut()[start..start + size].iter_mut().enumerate() {
             *byte = input[(at + turn * 7) % input.len()];
         }
-        // The outcome is in the header.
+        // The result is in the header.
         let _ = handler.call(&mut host);
         after.push(handler.memory().to_vec());
     }
@@ -74,7 +74,7 @@ fn cases() -> u32 {
 }
 
 fn runner() -> TestRunner {
-    // A seed of its own, so that a failure comes again; CODE_SEED tries others.
+    // A fixed seed, so that a failure recurs; CODE_SEED sets others.
     let seed: u8 = std::env::var("CODE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let config = Config { cases: cases(), failure_persistence: None, ..Config::default() };
@@ -105,7 +105,7 @@ fn machine_code_does_what_the_evaluator_does() {
             Ok(())
         })
         .unwrap();
-    // All three ends are met, or the test says too little.
+    // All three kinds of end occur, otherwise the test covers too little.
     let [done, starved, outside] = *ended.borrow();
     println!("{done} returned, {starved} ran out of fuel, {outside} left their bounds");
     assert!(done > starved && starved > 0 && outside > 0, "{:?}", ended.borrow());
@@ -133,7 +133,7 @@ fn the_kernel_does_what_the_evaluator_does() {
                     same(&program, &source, &expected, &got, "the kernel");
                     counts.borrow_mut()[usize::from(expected[0][24])] += 1;
                 }
-                // Its verifier has limits; that is told, and no more.
+                // The kernel's verifier has limits; this is reported, and no failure.
                 Err(LoadError::Verifier { log, why })
                     if log.contains("too complex") || log.contains("too large") =>
                 {

@@ -1,5 +1,5 @@
-//! A channel's filters as machine code and in the kernel do as they do in the evaluator; and an event's
-//! whole way through a channel takes no memory once it has gone before.
+//! A channel's filters give the same results as machine code and in the kernel as in the evaluator. An
+//! event's whole path through a channel allocates no memory after the first time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,10 +16,10 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts what this thread takes.
+/// Counts the allocations of this thread.
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + 1);
@@ -71,7 +71,7 @@ fn channel(make: Make<'_>, blocks: &mut SharedBlocks) -> Channel {
     channel
 }
 
-/// Sends and takes; what was delivered, as numbers.
+/// Sends and receives; returns the delivered events, as numbers.
 fn run(channel: &mut Channel, blocks: &mut SharedBlocks, from: u64, got: &mut Vec<(u64, u64)>) {
     for turn in from..from + 200 {
         let now = Instant(turn * 1000);
@@ -93,7 +93,7 @@ fn whole(make: Make<'_>) -> Vec<(u64, u64)> {
     let mut blocks = SharedBlocks::default();
     let mut channel = channel(make, &mut blocks);
     let mut got = Vec::with_capacity(1000);
-    // Long enough for the store to have grown to all that ever waits.
+    // Long enough for the store to have grown to its largest size.
     for part in 0..4 {
         run(&mut channel, &mut blocks, part * 200, &mut got);
     }

@@ -101,7 +101,7 @@ fn endless_loops_end_by_the_same_budget_everywhere() {
             all.push(Box::new(Kernel::new(program, Hook::Call).unwrap()));
         }
         for handler in &mut all {
-            // The largest budget is below what the kernel would stop by itself.
+            // The largest budget is below the limit at which the kernel would stop by itself.
             handler.memory_mut()[..8].copy_from_slice(&8_000_000_u64.to_le_bytes());
             let ended = handler.call(&mut NoHost).unwrap_err();
             assert!(matches!(ended, Fault::OutOfFuel { budget: 8_000_000, .. }), "{ended:?}");

@@ -1,4 +1,4 @@
-//! The example of Q-Fabric's section 3.2.4, as it is written there, in all three back ends.
+//! The example of Q-Fabric's section 3.2.4, as written there, in all three back ends.
 
 use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
@@ -35,13 +35,13 @@ fn check(handler: &mut dyn Handler) {
         let at = input + index * 4;
         handler.memory_mut()[at..at + 4].copy_from_slice(&value.to_le_bytes());
     };
-    // Three resources of nine numbers: how many, four attributes, four thresholds.
+    // Three resources of nine numbers: a count, four attributes, four thresholds.
     let resources =
         [[2, 5, -7, 9, 9, 4, -7, 0, 0], [4, 1, 2, 3, 4, 4, 3, 2, 1], [0, 9, 9, 9, 9, 0, 0, 0, 0]];
     for (index, value) in resources.concat().into_iter().enumerate() {
         put(handler, index, value);
     }
-    // What the handler does not reach stays.
+    // Bytes that the handler does not reach stay.
     handler.memory_mut()[output + 32..output + 48].fill(0xff);
     assert_eq!(handler.call(&mut NoHost), Ok(0));
     let bytes = &handler.memory()[output..output + 48];

@@ -1,4 +1,4 @@
-//! What comes over a connection is what was sent, or refused; a peer that stalls or vanishes holds nobody up.
+//! A message is received as it was sent, or refused; a peer that stalls or vanishes blocks no caller.
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -100,7 +100,8 @@ fn who_stalls_or_vanishes_holds_nobody_up() {
 }
 
 proptest! {
-    /// A message comes back from any text of it, no part of one is one, and no bytes are more than refused.
+    /// A message is decoded from any text of it, no part of one is a message, and invalid bytes are only
+    /// refused.
     #[test]
     fn messages_come_back_and_no_part_of_one_is_one(
         number in any::<u64>(), name in ".*", at in any::<prop::sample::Index>(), flip in 0_u8..8,

@@ -1,4 +1,4 @@
-//! Probes of processor and memory: what a placement on a core of its own asks for.
+//! Probes of processor and memory: the features that a placement on a core of its own needs.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::wake::sleeper;
 /// `SCHED_EXT`, which libc does not know.
 const SCHED_EXT: i32 = 7;
 
-/// Runs a probe on a thread of its own, which ends with whatever it was granted.
+/// Runs a probe on a thread of its own, whose grants end with it.
 fn aside(probe: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let gone = |_| Err(Unavailable::new("the probe's thread ended", "report this"));
     std::thread::spawn(probe).join().unwrap_or_else(gone)
@@ -72,7 +72,7 @@ pub fn deadline() -> Outcome {
     })
 }
 
-/// The class of schedulers in BPF, and whether one is in charge.
+/// The class of schedulers in BPF, and whether one is active.
 pub fn sched_ext() -> Outcome {
     aside(|| {
         const REMEDY: &str = "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y (Debian 13 has \
@@ -108,11 +108,10 @@ pub fn shared_memory() -> Outcome {
     }
 }
 
-/// How late a thread wakes from sleeps of 1 ms that asks for what the engine's asks for, for so long in
-/// all.
+/// How late a thread with the engine's settings wakes from sleeps of 1 ms, during `lasts` in all.
 ///
 /// # Errors
-/// If there can be no event or no thread.
+/// If an event or a thread can't be created.
 pub fn lateness(lasts: Duration) -> io::Result<Vec<Duration>> {
     let measure = move || {
         latency::ask();

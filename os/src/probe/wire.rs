@@ -33,7 +33,7 @@ fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
     }
 }
 
-/// One call, many packets cut by the kernel.
+/// One call, many packets split by the kernel.
 pub fn gso() -> Outcome {
     const REMEDY: &str = "use Linux 4.18 or later; the engine sends by sendmmsg until then";
     let (sender, receiver) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
@@ -88,7 +88,7 @@ pub fn txtime() -> Outcome {
     }
 }
 
-/// Whole frames: over a wire of our own, and if that can't be laid, at least a socket.
+/// Whole frames: over a veth pair of our own, and if that can't be created, at least a socket.
 pub fn af_xdp() -> Outcome {
     let sent = namespace::alone(|| {
         let wire = Veth::new()?;
@@ -105,7 +105,7 @@ pub fn af_xdp() -> Outcome {
     }
 }
 
-/// Why no packets went over a wire.
+/// Why no packets went over a veth pair.
 #[derive(Debug, thiserror::Error)]
 enum WireError {
     #[error("no receiver: {0}")]
@@ -120,7 +120,8 @@ enum WireError {
     None,
 }
 
-/// Sends packets by AF_XDP to the far end until some went so; what was sent, which all came.
+/// Sends packets by AF_XDP to the far end until some went that way; returns the counters, after all packets
+/// arrived.
 fn frames_over(wire: &Veth) -> Result<TransmitCounters, WireError> {
     const ENOUGH: u64 = 16;
     let (receiver, to) = namespace::listener(wire)?;
@@ -150,11 +151,11 @@ fn socket_on_loopback() -> Outcome {
     if fd < 0 {
         return Err(Unavailable::last(REMEDY));
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just opened, with no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let (protection, len) = (libc::PROT_READ | libc::PROT_WRITE, CHUNKS * CHUNK);
-    // SAFETY: a new mapping wherever the kernel likes.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return Err(Unavailable::last("free some memory"));
@@ -207,7 +208,7 @@ pub fn io_uring() -> Outcome {
              Linux 5.1 or later",
         ));
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just opened, with no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
     // Features are the sixth word.
     Ok(format!("a ring was made; features {:#x}", (params[2] >> 32) as u32))

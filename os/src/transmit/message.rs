@@ -1,4 +1,4 @@
-//! The kernel's form of a batch: `mmsghdr`s that point to packets, addresses and control data.
+//! A batch in the kernel's form: `mmsghdr`s that point to packets, addresses and control data.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ const MESSAGES_MAX: usize = 64;
 const PARTS_MAX: usize = 8;
 /// Packets per system call, over all its messages.
 const PACKETS_MAX: usize = 256;
-/// Packets per message under GSO: what every kernel that has it takes.
+/// Packets per message under GSO: the number that every kernel with GSO takes.
 const SEGMENTS_MAX: usize = 64;
 /// Bytes per message under GSO: a datagram's limit with the headers of either family.
 const SEGMENTED_MAX: usize = 65_535 - 60 - 8;
@@ -30,9 +30,9 @@ struct ControlMessage<T> {
     value: T,
 }
 
-/// States the size to cut at (`UDP_SEGMENT`).
+/// States the segment size (`UDP_SEGMENT`).
 type SegmentSize = ControlMessage<u16>;
-/// States when a packet is to leave (`SCM_TXTIME`).
+/// States the departure time of a packet (`SCM_TXTIME`).
 type Departure = ControlMessage<u64>;
 
 impl<T> ControlMessage<T> {
@@ -54,17 +54,17 @@ impl<T> ControlMessage<T> {
     }
 }
 
-/// What one system call did.
+/// The result of one system call.
 pub(super) struct Outcome {
-    /// How many packets the kernel took, from the first on; or what it said of the first message.
+    /// How many packets the kernel took, from the first on; or its error for the first message.
     pub(super) taken: Result<usize, Errno>,
     /// Packets in the first message.
     pub(super) first: usize,
 }
 
-/// Hands as many of these packets over as fit into one call, at least one if there is one. The
-/// first `single` packets are not joined with others. `times` has, in nanoseconds of the socket's
-/// clock for that, when each is to leave; 0, and what is missing at its end: at once.
+/// Hands over as many of these packets as fit into one call, at least one if there is one. The first `single`
+/// packets are not joined with others. `times` holds each packet's departure time, in nanoseconds of the
+/// socket's clock for it; 0, or a missing entry: at once.
 pub(super) fn send(
     socket: &OwnedFd,
     packets: &[Outgoing<'_>],
@@ -95,7 +95,7 @@ pub(super) fn send(
     })
 }
 
-/// Hands one packet over that lies in several parts; how long it is, if the kernel took it.
+/// Hands over one packet that lies in several parts; returns its length, if the kernel took it.
 pub(super) fn send_parts(socket: &OwnedFd, to: SocketAddr, parts: &[&[u8]]) -> Option<usize> {
     let mut slices = [IoSlice::new(&[]); PARTS_MAX];
     let slices = slices.get_mut(..parts.len())?;
@@ -104,8 +104,8 @@ pub(super) fn send_parts(socket: &OwnedFd, to: SocketAddr, parts: &[&[u8]]) -> O
     sendmsg_addr(socket, &to, slices, &mut SendAncillaryBuffer::default(), flags).ok()
 }
 
-/// Lays packets out in the kernel's form, on the stack, and hands that to `then`. The headers'
-/// pointers are good until `then` returns. Only the part in use is ever written.
+/// Lays packets out in the kernel's form, on the stack, and passes that to `then`. The headers' pointers are
+/// valid until `then` returns. Only the part in use is ever written.
 fn lay_out<R>(
     packets: &[Outgoing<'_>],
     times: &[u64],
@@ -118,8 +118,8 @@ fn lay_out<R>(
     let mut sizes = [const { MaybeUninit::<SegmentSize>::uninit() }; MESSAGES_MAX];
     let mut departures = [const { MaybeUninit::<Departure>::uninit() }; MESSAGES_MAX];
     let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; PACKETS_MAX];
-    // One pointer to each array, taken once: borrowing an array again would invalidate those
-    // into it that were handed out before.
+    // One pointer to each array, taken once: borrowing an array again would invalidate the pointers into it
+    // that exist already.
     let addresses: *mut RawAddress = addresses.as_mut_ptr().cast();
     let sizes: *mut SegmentSize = sizes.as_mut_ptr().cast();
     let departures: *mut Departure = departures.as_mut_ptr().cast();
@@ -179,8 +179,8 @@ fn lay_out<R>(
     then(unsafe { std::slice::from_raw_parts_mut(written, messages) })
 }
 
-/// How many packets, from the first on, may pass as one: same destination, same size, the last
-/// perhaps shorter. Empty datagrams stand alone, for they would leave no trace in a longer one.
+/// How many packets, from the first on, may pass as one: same destination, same size, the last perhaps
+/// shorter. Empty datagrams are sent alone, because they would leave no trace in a longer one.
 fn joinable(packets: &[Outgoing<'_>]) -> usize {
     let first = packets[0];
     let size = first.bytes.len();
@@ -202,20 +202,21 @@ fn joinable(packets: &[Outgoing<'_>]) -> usize {
     joined
 }
 
-/// What a socket's error queue says of a packet.
+/// A report in a socket's error queue about a packet.
 pub(super) enum ReportedError {
-    /// It was dropped, as its departure time had passed while it waited.
+    /// The packet was dropped, because its departure time passed while it waited.
     Missed,
-    /// It was refused, as it stated no time or one that had passed: the call that sent it said so.
+    /// The packet was refused, because it stated no time or a past one: the call that sent it returned this
+    /// error.
     Invalid,
     /// A host reported the packet as undeliverable (ICMP), with its destination if the kernel knows it.
     Unreachable(Option<SocketAddr>),
 }
 
-/// `struct sock_extended_err` and an address, as far as either may reach.
+/// `struct sock_extended_err` and an address, at their largest sizes.
 type ExtendedError = ControlMessage<[u32; 12]>;
 
-/// Takes one reported error off the socket's error queue. `None` if the queue is empty.
+/// Reads one reported error from the socket's error queue. `None` if the queue is empty.
 pub(super) fn take_error(socket: &OwnedFd) -> Option<ReportedError> {
     const ORIGIN_TXTIME: u8 = 6;
     const CODE_MISSED: u8 = 2;
@@ -249,15 +250,15 @@ fn last_error() -> Errno {
 mod tests {
     use super::*;
 
-    /// Reads a layout back as the kernel would: sizes of the parts of each message, the size to
-    /// cut at, the destination's port. Runs under Miri.
+    /// Reads a layout back as the kernel would: sizes of the parts of each message, the segment size, the
+    /// destination's port. Runs under Miri.
     fn read_back(packets: &[Outgoing<'_>], method: Method, single: usize) -> Vec<Message> {
         lay_out(packets, &[], method, single, |headers| {
             headers
                 .iter()
                 .map(|header| {
                     let header = &header.msg_hdr;
-                    // SAFETY: `lay_out` promises that the pointers are good here.
+                    // SAFETY: `lay_out` promises that the pointers are valid here.
                     unsafe {
                         let parts = std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen);
                         let name = &*header.msg_name.cast::<libc::sockaddr_in>();
@@ -321,10 +322,10 @@ mod tests {
             let of = |header: &libc::mmsghdr| {
                 let header = &header.msg_hdr;
                 let control = header.msg_control.cast::<libc::cmsghdr>();
-                // SAFETY: `lay_out` promises that the pointer is good here, if there is one.
+                // SAFETY: `lay_out` promises that the pointer is valid here, if there is one.
                 let kind = (!control.is_null()).then(|| unsafe { (*control).cmsg_type });
                 let at = kind.filter(|&kind| kind == libc::SCM_TXTIME).map(|_| {
-                    // SAFETY: as above; the header says what it is.
+                    // SAFETY: as above; the header states its type.
                     unsafe { (*control.cast::<Departure>()).value }
                 });
                 (header.msg_iovlen, at)

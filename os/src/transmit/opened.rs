@@ -1,4 +1,4 @@
-//! Sockets as a transmitter wants them, and what of that the kernel grants.
+//! Opening a transmitter's sockets, with the features that the kernel grants.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use super::xdp::Xdp;
 use crate::clock::Clock;
 use crate::socket::{self, Buffer, SocketError};
 
-/// The method that a socket has, of what was asked for: AF_XDP stands beside it.
+/// The method of a socket, given the requested one: AF_XDP is used beside it.
 pub(super) fn socket_method(asked: Method, socket: &OwnedFd) -> Method {
     match asked {
         Method::Gso | Method::Xdp if !has_gso(socket) => Method::SendMmsg,
@@ -18,7 +18,7 @@ pub(super) fn socket_method(asked: Method, socket: &OwnedFd) -> Method {
     }
 }
 
-/// AF_XDP from the ports of these sockets, which get theirs now.
+/// Opens AF_XDP with the ports of these sockets, which get theirs now.
 pub(super) fn open_xdp(
     clock: Clock,
     v4: &OwnedFd,
@@ -51,8 +51,8 @@ pub(super) fn prepare(v6: bool, send_buffer: Bytes) -> Result<OwnedFd, SocketErr
     Ok(socket)
 }
 
-/// Whether the kernel knows `UDP_SEGMENT` (Linux 4.18). What a device cannot do is found out by
-/// sending, see [`TransmitCounters::gso_refused`].
+/// Whether the kernel knows `UDP_SEGMENT` (Linux 4.18). The limits of a device show only on sending, see
+/// [`TransmitCounters::gso_refused`].
 fn has_gso(socket: &OwnedFd) -> bool {
     let mut size: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;

@@ -105,7 +105,7 @@ fn a_closed_port_harms_nobody_and_is_counted() {
             .enumerate()
             .map(|(i, bytes)| Outgoing { to: if i % 2 == 0 { to } else { closed }, bytes })
             .collect();
-        // Each refused packet may stand in the way of the next one.
+        // The error of each refused packet may be returned for the next one.
         for one in batch.chunks(10) {
             assert!(transmitter.send_batch(one).iter().all(|&fate| fate == Fate::Sent));
         }
@@ -132,7 +132,7 @@ fn what_cannot_be_sent_is_refused_and_the_rest_goes() {
 
 #[test]
 fn a_run_that_exceeds_the_device_goes_packet_by_packet() {
-    // Port 0 is no destination at all: the kernel refuses the run, then each packet of it.
+    // Port 0 is not a destination: the kernel refuses the run, then each packet of it.
     let mut transmitter = transmitter(Method::Gso);
     let to = SocketAddr::from(([127, 0, 0, 1], 0));
     let payloads = payloads(&[20; 3]);
@@ -144,7 +144,7 @@ fn a_run_that_exceeds_the_device_goes_packet_by_packet() {
     assert!(transmitter.send_batch(&[]).is_empty());
 }
 
-/// Runs `body` in a namespace of its own with a wire; where none can be made, says so.
+/// Runs `body` in a namespace of its own with a veth pair; where none can be created, prints that.
 fn on_a_wire(test: &str, body: impl FnOnce(&Veth) + Send) {
     let done = namespace::alone(|| Veth::new().map(|wire| body(&wire)));
     if let Err(why) | Ok(Err(why)) = done {
@@ -159,7 +159,7 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
         socket::set_buffer(&socket, Buffer::Receive, Bytes(4_000_000));
         let mut transmitter = transmitter(Method::Xdp);
         assert_eq!(transmitter.method(), Method::Xdp);
-        // The first goes by the socket, and the kernel learns who the neighbour is.
+        // The first is sent by the socket, and the kernel resolves the neighbour.
         let mut buffer = [0; 2000];
         let clock = Clock::new();
         while transmitter.counters().xdp == 0 {
@@ -170,7 +170,7 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
             let waited = clock.now().since(Instant::ZERO);
             assert!(waited < Duration::from_secs(20), "{:?}", transmitter.fallback());
         }
-        // More than the ring holds; one larger than a packet, which the kernel's IP has to cut.
+        // More than the ring holds; one larger than a packet, which the kernel's IP must fragment.
         let mut sizes: Vec<usize> = (0..300).map(|n| n * 37 % 1400).collect();
         sizes.extend([1472, 1473, 1, 0]);
         let payloads = payloads(&sizes);
@@ -181,9 +181,9 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
         let counters = transmitter.counters();
         assert_eq!(counters.packets - before.packets, sizes.len() as u64);
         assert_eq!(counters.bytes.0 - before.bytes.0, sizes.iter().sum::<usize>() as u64);
-        // All but the large one.
+        // All except the large one.
         assert_eq!(counters.xdp - before.xdp, sizes.len() as u64 - 1);
-        // From the port that its sockets have.
+        // From the port of its sockets.
         transmitter.send_batch(&[Outgoing { to, bytes: b"again" }]);
         let (_, from) = socket.recv_from(&mut buffer).unwrap();
         transmitter.send_batch(&[Outgoing { to, bytes: &[1; 3000] }]);

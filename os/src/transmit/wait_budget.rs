@@ -1,5 +1,5 @@
-//! How long a batch waits for the kernel to take it: for room in a socket, which `poll` tells, or
-//! in a queue below it, which nothing tells.
+//! How long a batch waits for the kernel to take it: for room in a socket, which `poll` reports, or in a
+//! queue below it, which no call reports.
 
 use std::os::fd::AsFd;
 
@@ -9,11 +9,11 @@ use selvedge_units::{Duration, Instant};
 use super::Transmitter;
 use crate::clock::{Clock, timespec};
 
-/// Into how many pauses the patience is cut when a queue below the socket is full, which no
+/// The number of pauses into which the patience is divided when a queue below the socket is full, which no
 /// event announces.
 const PAUSES: u64 = 8;
 
-/// What is left of the time that one batch may wait.
+/// The rest of the time that one batch may wait.
 pub(super) struct WaitBudget {
     span: Duration,
     /// Set when the first wait begins, so that the clock is not read in batches that never wait.

@@ -1,13 +1,13 @@
-//! Sending whole frames of Ethernet by AF_XDP: around the kernel's IP, its qdisc and its sockets,
-//! straight to the device's driver, in copy mode, which every driver has.
+//! Sending whole Ethernet frames by AF_XDP: bypassing the kernel's IP, its qdisc and its sockets, straight to
+//! the device's driver, in copy mode, which every driver supports.
 //!
-//! A packet goes this way if its route leads over the socket's device to a neighbour whose address
-//! on the wire the kernel knows. All others go by the UDP sockets, and so does one packet of each
-//! receiver every few seconds: that makes the kernel look for the neighbour, and notice if it moved.
-//! Headers are those that the kernel would write (`headers`), from the same UDP port.
+//! A packet is sent this way if its route leads over the socket's device to a neighbour whose link-layer
+//! address the kernel knows. All others are sent by the UDP sockets, and so is one packet to each receiver
+//! every few seconds: that makes the kernel look for the neighbour, and notice if it moved. Headers are those
+//! that the kernel would write (`headers`), from the same UDP port.
 //!
-//! In copy mode the kernel takes frames off the ring only within `sendto`, so that what it left
-//! there can be taken back: what is not sent is told as busy, as with sockets.
+//! In copy mode the kernel takes frames off the ring only within `sendto`, so frames that it left there can
+//! be taken back: frames that were not sent are reported as busy, as with sockets.
 
 mod headers;
 mod path;
@@ -27,22 +27,22 @@ use super::Outgoing;
 use crate::clock::Clock;
 use crate::netlink::Netlink;
 
-/// How long a receiver's path is used before the kernel is asked again.
+/// How long a receiver's path is used before the kernel is queried again.
 const PATH_HOLDS: Duration = Duration::from_secs(5);
-/// The same for a receiver that has none: its neighbour may just be asked for.
+/// The same for a receiver without a path: the kernel may still be resolving its neighbour.
 const ABSENCE_HOLDS: Duration = Duration::from_millis(20);
-/// How long a device that takes nothing is let be.
+/// How long a device that takes nothing is not used.
 const CLOSED_FOR: Duration = Duration::from_secs(1);
-/// Receivers whose paths are kept; beyond, all are looked up anew.
+/// The most receivers whose paths are kept; beyond that, all are looked up anew.
 const PATHS_MAX: usize = 4096;
 
-/// What became of a run of packets.
+/// The result of a run of packets.
 pub(super) struct Run {
     /// Packets that the kernel took, from the first on.
     pub(super) taken: usize,
-    /// System calls that that took.
+    /// The number of system calls for that.
     pub(super) calls: u64,
-    /// Why the next one was not taken, if the kernel said so.
+    /// Why the next one was not taken, if the kernel returned an error.
     pub(super) error: Option<Errno>,
 }
 
@@ -51,20 +51,20 @@ pub(super) struct Run {
 pub(super) struct Xdp {
     clock: Clock,
     netlink: Netlink,
-    /// One device's: that of the first receiver to which there is a path.
+    /// The socket of one device: that of the first receiver to which there is a path.
     socket: Option<XdpSocket>,
-    /// The ports that packets come from: IPv4's, IPv6's.
+    /// The source ports: IPv4's, IPv6's.
     ports: [u16; 2],
     paths: HashMap<SocketAddr, (Option<Path>, Instant)>,
-    /// Why packets go by the sockets, the last reason.
+    /// Why packets are sent by the sockets, the last reason.
     reason: Option<String>,
-    /// No device is asked to take frames before.
+    /// No device is used before this instant.
     not_before: Instant,
     identification: u16,
 }
 
 impl Xdp {
-    /// To send from these ports; opens nothing yet.
+    /// Prepares sending from these ports; opens nothing yet.
     pub(super) fn new(clock: Clock, ports: [u16; 2]) -> std::io::Result<Self> {
         Ok(Self {
             clock,
@@ -78,13 +78,13 @@ impl Xdp {
         })
     }
 
-    /// Why some packets, or all, go by the sockets.
+    /// Why some packets, or all, are sent by the sockets.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// How many packets from the first on can go this way now, or, if the first can't, how many
-    /// can't; and whether they can.
+    /// How many packets from the first on can be sent this way now, or, if the first can't, how many can't;
+    /// and which of the two it is.
     pub(super) fn lead(&mut self, packets: &[Outgoing<'_>]) -> (usize, bool) {
         let now = self.clock.now();
         if now < self.not_before {
@@ -101,7 +101,7 @@ impl Xdp {
         (packets.len(), first.unwrap_or(false))
     }
 
-    /// The device takes nothing any more: closes it, and looks again a second later.
+    /// The device takes nothing any more: closes it, and tries again a second later.
     pub(super) fn give_up(&mut self, why: Errno) {
         self.log_fallback(format!("the device: {why}"));
         self.close();
@@ -113,7 +113,7 @@ impl Xdp {
         self.not_before = self.clock.now() + CLOSED_FOR;
     }
 
-    /// Hands over packets that can go this way: as many as the ring takes at once, or as the kernel
+    /// Hands over packets that can be sent this way: as many as the ring takes at once, or as the kernel
     /// does.
     pub(super) fn send(&mut self, packets: &[Outgoing<'_>]) -> Run {
         let Some(socket) = &mut self.socket else {
@@ -135,14 +135,14 @@ impl Xdp {
         Run { taken, calls, error: if full { Some(Errno::AGAIN) } else { error } }
     }
 
-    /// The path to a receiver, as it was found a moment ago or is found now.
+    /// The path to a receiver, found a moment ago or now.
     fn path(&mut self, to: SocketAddr, now: Instant) -> Option<Path> {
         if let Some(&(path, until)) = self.paths.get(&to)
             && now < until
         {
             return path;
         }
-        // A path that was in use is given up for one packet, which goes by the socket.
+        // A path that was in use is not used for one packet, which goes by the socket.
         let pause = self.paths.get(&to).is_some_and(|(path, _)| path.is_some());
         let found = if pause { Ok(None) } else { self.look(to) };
         let path = found.unwrap_or_else(|why| {
@@ -161,7 +161,7 @@ impl Xdp {
         path
     }
 
-    /// Asks the kernel for the path to a receiver, and opens the device of the first one.
+    /// Queries the kernel for the path to a receiver, and opens the device of the first one.
     fn look(&mut self, to: SocketAddr) -> Result<Option<Path>, XdpError> {
         let path = Path::look(&self.netlink, to)?;
         let Some(path) = path else { return Ok(None) };
@@ -178,7 +178,7 @@ impl Xdp {
         Ok(Some(path))
     }
 
-    /// Tells why packets go by the sockets, once for each reason.
+    /// Logs why packets are sent by the sockets, once for each reason.
     fn log_fallback(&mut self, why: String) {
         if self.reason.as_ref() != Some(&why) {
             tracing::warn!(why, "packets go by UDP sockets, not by AF_XDP");
@@ -187,22 +187,22 @@ impl Xdp {
     }
 }
 
-/// Why packets to a receiver don't go by AF_XDP.
+/// Why packets to a receiver are not sent by AF_XDP.
 #[derive(Debug, thiserror::Error)]
 enum XdpError {
     /// The kernel refuses a part of the socket.
     #[error("{0}: {1}")]
     Refused(&'static str, std::io::Error),
-    /// It does not say the way.
+    /// The kernel returns no route.
     #[error(transparent)]
     Route(#[from] std::io::Error),
-    /// No wire lies between.
+    /// The receiver is this host, or a group.
     #[error("{0} is this host, or a group")]
     Special(std::net::IpAddr),
-    /// The device sends no frames of Ethernet.
+    /// The device does not send Ethernet frames.
     #[error("{0} is no Ethernet")]
     NoEthernet(String),
-    /// One device is open, and this is another.
+    /// Another device is open already.
     #[error("{0} lies behind another device than the first receiver")]
     OtherDevice(SocketAddr),
 }

@@ -1,5 +1,4 @@
-//! The producer's side: attaching, streams, and coming back to a coprocessor that was started
-//! again, with the same memory.
+//! The producer's side: attaching, streams, and reattaching to a restarted coprocessor, with the same memory.
 
 mod connection;
 mod prior_counts;
@@ -27,12 +26,12 @@ use prior_counts::PriorCounts;
 use crate::message::{LinkSpec, Reply, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
-/// How often it is looked whether the coprocessor is still there.
+/// How often the supervisor checks whether the coprocessor is still there.
 const POLL_EVERY: Duration = Duration::from_millis(100);
-/// How long one that was started may take to listen.
+/// The longest time until a started coprocessor listens.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A stream as its producer knows it, to be told again.
+/// A stream as its producer knows it, for a new registration.
 struct Stream {
     spec: Spec,
     number: usize,
@@ -40,7 +39,7 @@ struct Stream {
 }
 
 enum Kind {
-    /// Frames come through this segment.
+    /// Frames arrive through this segment.
     Produced { segment: StreamSegment, bit: usize },
     /// The coprocessor reads them itself.
     Read { file: String, repeat: bool, ssrc: u32, counts: Option<CountsBoard> },
@@ -48,19 +47,19 @@ enum Kind {
 
 struct Inner {
     connection: Option<Connection>,
-    /// By place; a place whose stream was removed is given again.
+    /// By place; the place of a removed stream is used again.
     streams: Vec<Option<Stream>>,
     link: LinkSpec,
-    /// The last report, what was counted before the coprocessor was started again included.
+    /// The last report, with the counts from before a restart of the coprocessor included.
     last: LinkReport,
-    /// What was counted then.
+    /// The counts from before the restart.
     prior: PriorCounts,
     /// How often it was attached again.
     returns: u64,
 }
 
-/// A link in a coprocessor, attached to. If the coprocessor dies, the streams' memory stays, and is
-/// handed to the next one; if this process started it, it starts it again.
+/// An attachment to a coprocessor's link. If the coprocessor dies, the streams' memory stays, and goes to the
+/// next one; if this process started it, it starts it again.
 pub struct Attachment {
     inner: Arc<Mutex<Inner>>,
     bell: Arc<Doorbell>,
@@ -106,7 +105,7 @@ impl Attachment {
         Ok(Self { inner, bell, stop, supervisor: Some(supervisor) })
     }
 
-    /// The link, as it was told when attaching.
+    /// The link, as reported when attaching.
     #[must_use]
     pub fn link(&self) -> LinkSpec {
         self.inner.lock().link.clone()
@@ -118,7 +117,7 @@ impl Attachment {
         self.inner.lock().returns
     }
 
-    /// Adds a stream; returns its place here and its source's end.
+    /// Adds a stream; returns its place here and its frame producer.
     pub fn add(
         &self,
         spec: Spec,
@@ -154,7 +153,7 @@ impl Attachment {
         Ok(inner.place(Stream { spec, number, kind }))
     }
 
-    /// Removes a stream, and what waits of it; its place is free then.
+    /// Removes a stream and its waiting frames; its place is free then.
     pub fn remove(&self, place: usize) {
         let mut inner = self.inner.lock();
         let Some(stream) = inner.streams.get_mut(place).and_then(Option::take) else { return };
@@ -162,12 +161,12 @@ impl Attachment {
         inner.last.streams.retain(|report| report.number != place);
         if let Some(connection) = &mut inner.connection {
             let request = Request::Remove { stream: stream.number, within_ns: 0 };
-            // A coprocessor that is away will not hear of the stream again.
+            // If the coprocessor is away, the stream is not registered with the next one.
             let _ = connection.ask(request, &[]);
         }
     }
 
-    /// The newest report, streams by their places; the last one known while the coprocessor is away.
+    /// The newest report, streams by their places; the last known one while the coprocessor is away.
     #[must_use]
     pub fn report(&self) -> LinkReport {
         let mut inner = self.inner.lock();
@@ -188,12 +187,12 @@ impl Attachment {
         inner.last.clone()
     }
 
-    /// All that the coprocessor tells.
+    /// All statistics that the coprocessor reports.
     pub fn statistics(&self) -> Result<Statistics, ClientError> {
         self.inner.lock().statistics()
     }
 
-    /// For streams that the coprocessor reads: what is wrong with one, and whether it is over.
+    /// For streams that the coprocessor reads: the error of one, and whether it has ended.
     #[must_use]
     pub fn source(&self, place: usize) -> (Option<String>, bool) {
         let mut inner = self.inner.lock();
@@ -207,7 +206,8 @@ impl Attachment {
         found.unwrap_or((None, false))
     }
 
-    /// Changes a stream's windows; false while the coprocessor is away, but not forgotten.
+    /// Changes a stream's windows. Returns false while the coprocessor is away; the change is then made
+    /// later.
     pub fn set_windows(&self, place: usize, windows: Windows) -> bool {
         self.set_knob(
             place,
@@ -216,7 +216,8 @@ impl Attachment {
         )
     }
 
-    /// Changes a stream's priority; false while the coprocessor is away, but not forgotten.
+    /// Changes a stream's priority. Returns false while the coprocessor is away; the change is then made
+    /// later.
     pub fn set_priority(&self, place: usize, priority: i32) -> bool {
         self.set_knob(
             place,
@@ -225,8 +226,8 @@ impl Attachment {
         )
     }
 
-    /// Changes windows, priority, weight, period and delay of a stream to those of a contract; false while
-    /// the coprocessor is away, but not forgotten.
+    /// Changes windows, priority, weight, period and delay of a stream to those of a contract. Returns false
+    /// while the coprocessor is away; the change is then made later.
     pub fn set_terms(&self, place: usize, terms: &Contract) -> bool {
         let Some(spec) = self.inner.lock().stream(place).map(|stream| stream.spec.clone()) else {
             return false;
@@ -246,7 +247,7 @@ impl Attachment {
         self.ask(Request::Rate { bps: rate.0 }).is_ok()
     }
 
-    /// Asks for anything that bears no descriptors.
+    /// Sends a request without descriptors.
     pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
         let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
@@ -294,7 +295,7 @@ impl Inner {
         self.streams.get_mut(place)?.as_mut()
     }
 
-    /// The coprocessor is gone: takes over what it had counted.
+    /// Takes over the counts of a coprocessor that is gone.
     fn lose(&mut self) {
         if self.connection.take().is_none() {
             return;
@@ -312,7 +313,7 @@ impl Inner {
     }
 }
 
-/// Looks after the coprocessor.
+/// Watches the coprocessor, and reattaches.
 struct Supervisor {
     inner: Arc<Mutex<Inner>>,
     bell: Arc<Doorbell>,
@@ -366,7 +367,7 @@ impl Supervisor {
     }
 }
 
-/// What an inlet needs to know of a stream on this link.
+/// The parameters of a frame producer for a stream on this link.
 #[must_use]
 pub fn producer_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> FrameProducerParams {
     use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
@@ -380,5 +381,5 @@ pub fn producer_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> Fr
     }
 }
 
-/// How long an answer may take.
+/// The longest wait for a reply.
 const ANSWER: Duration = Duration::from_secs(5);

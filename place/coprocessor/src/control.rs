@@ -1,4 +1,5 @@
-//! What a person asks a coprocessor that runs: to load a step, to remove one, what steps cost.
+//! The requests that a person sends to a running coprocessor: to load an extension, to remove one, to show
+//! their costs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ pub enum Control {
     },
 }
 
-/// Why a question was not answered.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The file can't be read.
@@ -58,16 +59,16 @@ pub enum ControlError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         why: std::io::Error,
     },
-    /// The coprocessor can't be asked, or refuses.
+    /// The coprocessor can't be reached, or refuses.
     #[error("{0}")]
     Client(#[from] ClientError),
 }
 
 impl ControlError {
-    /// Whether what was asked makes no sense, rather than that it failed.
+    /// Whether the request itself is invalid, rather than its execution.
     #[must_use]
     pub const fn is_input(&self) -> bool {
         matches!(
@@ -81,7 +82,7 @@ impl ControlError {
 }
 
 impl Control {
-    /// Asks who listens at a path; what is to be printed.
+    /// Sends the request to the coprocessor that listens at a path; returns the text to print.
     pub fn ask(self, socket: &Path) -> Result<String, ControlError> {
         let mut connection = Connection::open(socket)?;
         match self {

@@ -7,23 +7,23 @@ use selvedge_data_stream::Kind;
 use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use serde_json::Value;
 
-/// Why an extension makes no step: what is wrong with the arguments, and what to write.
+/// Why an extension can't be made: the fault of the arguments, and a correction.
 pub type MakeError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An extension: its name, where its steps may stand, and what makes a step of arguments.
+/// An extension: its name, the points at which it may run, and its constructor.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its description, in a line.
     pub about: &'static str,
-    /// Where it may stand.
+    /// The points at which it may run.
     pub points: &'static [Stage],
-    /// Makes a step, or says what is wrong with the arguments and what to write.
+    /// Makes an extension, or returns the fault of the arguments and a correction.
     pub make: fn(&Value) -> Result<Box<dyn Extension>, MakeError>,
 }
 
-/// Those that come with the program.
+/// The extensions that are part of the program.
 pub const TABLE: &[Entry] = &[
     Entry {
         name: "discard",

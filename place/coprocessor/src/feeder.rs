@@ -1,6 +1,6 @@
-//! A recording that is read here, by io_uring, and fed to a stream at the pace at which it was
-//! recorded: path C of the paper (NI coprocessors, section 2.2.1), where the one that schedules is
-//! the source as well. The reads run ahead, so that the disk's time is not the frame's.
+//! A recording that the coprocessor reads by io_uring, and feeds to a stream at the pace at which it was
+//! recorded. This is path C of the paper (NI coprocessors, section 2.2.1), where the scheduler is the source
+//! as well. The reads run ahead, so that disk time does not delay frames.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,21 +19,21 @@ use selvedge_units::{Duration, Instant};
 
 use crate::recording::{Assembler, Recorded, RecordingError};
 
-/// Bytes of a read, and how many run ahead.
+/// Bytes of a read, and the number of reads ahead.
 const CHUNK: usize = 64 * 1024;
 const AHEAD: usize = 4;
-/// How long the reader sleeps at most before it looks whether it is to stop.
+/// The longest sleep of the reader before it checks whether it must stop.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a recording can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FeederError {
-    /// No such file, or not for us.
+    /// The file is missing, or access is denied.
     #[error("can't read \"{file}\": {why}")]
     Open {
         /// The file.
         file: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
     /// Not a recording.
@@ -41,26 +41,26 @@ pub enum FeederError {
     Recording {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The fault.
         why: RecordingError,
     },
-    /// The kernel gives no more of it.
+    /// The kernel returns no more of it.
     #[error("\"{file}\": {why}")]
     Read {
         /// The file.
         file: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
-    /// A recording of nothing.
+    /// A recording without frames.
     #[error("\"{0}\": it holds no frames; record a stream of Selvedge's")]
     Empty(String),
-    /// No thread.
+    /// A thread can't be created.
     #[error("can't start a reader: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// What can be seen of a reader from other threads.
+/// The state of a reader that other threads can see.
 #[derive(Debug, Default)]
 pub struct FeederState {
     trouble: Mutex<Option<String>>,
@@ -68,7 +68,7 @@ pub struct FeederState {
 }
 
 impl FeederState {
-    /// What went wrong, and whether it is over.
+    /// Its error, and whether it has ended.
     #[must_use]
     pub fn status(&self) -> (Option<String>, bool) {
         let trouble = self.trouble.lock().clone();
@@ -76,10 +76,10 @@ impl FeederState {
     }
 }
 
-/// A recording that is open and sound at its beginning.
+/// An open recording with a valid beginning.
 #[derive(Debug)]
 pub struct OpenRecording {
-    /// Time between frames, as its beginning has them; 40 ms if it does not tell.
+    /// The time between frames, from the recording's beginning; 40 ms if it does not show it.
     pub period: Duration,
     /// The RTP payload type of its packets.
     pub payload_type: u8,
@@ -89,7 +89,7 @@ pub struct OpenRecording {
     stop: Arc<AtomicBool>,
 }
 
-/// A reader at work; dropped, it stops.
+/// A running reader; dropping it stops it.
 #[derive(Debug)]
 pub struct Feeder {
     stop: Arc<AtomicBool>,
@@ -98,7 +98,7 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Opens a recording and looks at its beginning.
+    /// Opens a recording and checks its beginning.
     ///
     /// # Errors
     /// [`FeederError::Open`], [`FeederError::Recording`].
@@ -129,7 +129,7 @@ impl Feeder {
         Ok(OpenRecording { period, payload_type, file, name, repeat, stop: Arc::default() })
     }
 
-    /// What can be seen of it.
+    /// Its visible state.
     #[must_use]
     pub fn state(&self) -> Arc<FeederState> {
         Arc::clone(&self.state)
@@ -137,13 +137,13 @@ impl Feeder {
 }
 
 impl OpenRecording {
-    /// Set when it is to stop; for the inlet, which may wait for room.
+    /// The flag that stops it; the frame producer gets it too, since it may wait for room.
     #[must_use]
     pub fn stop(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
 
-    /// Starts reading into an inlet.
+    /// Starts reading into a frame producer.
     ///
     /// # Errors
     /// [`FeederError::Thread`].
@@ -228,7 +228,7 @@ impl PacedProducer {
             return;
         }
         let packets: Vec<&[u8]> = frame.packets().collect();
-        // A refused frame is counted by the inlet, and by the link as a gap.
+        // A refused frame is counted by the frame producer, and by the link as a gap.
         let _ = self.frame_producer.enqueue(offer, &packets);
     }
 }
@@ -237,10 +237,10 @@ impl PacedProducer {
 struct ReadAhead<'f> {
     ring: IoUring,
     file: &'f File,
-    /// Chunks under way or done, in order: their place in `chunks`, and what came.
+    /// Chunks under way or done, in order: their index in `chunks`, and the result.
     order: VecDeque<(usize, Option<i32>)>,
     chunks: Box<[Box<[u8]>]>,
-    /// Where the chunk begins that was given out last, and the next to read.
+    /// The beginning of the chunk that was returned last, and the next to read.
     given: Option<usize>,
     at: u64,
     over: bool,
@@ -292,7 +292,7 @@ impl<'f> ReadAhead<'f> {
         }
         let Some((chunk, Some(got))) = self.order.pop_front() else { return Ok(None) };
         let got = usize::try_from(got).map_err(|_| io::Error::from_raw_os_error(-got))?;
-        // A regular file gives less than was asked for at its end only.
+        // Only at its end does a regular file return less than requested.
         self.over = got < CHUNK;
         self.given = Some(chunk);
         Ok((got > 0).then(|| &self.chunks[chunk][..got]))
@@ -320,7 +320,7 @@ impl Drop for ReadAhead<'_> {
         // The kernel writes into the buffers until each read is complete.
         while self.order.iter().any(|(_, result)| result.is_none()) {
             if self.wait().is_err() {
-                // Nothing is known of the reads: the buffers must stay.
+                // The state of the reads is unknown: the buffers must stay.
                 std::mem::forget(std::mem::take(&mut self.chunks));
                 return;
             }

@@ -1,9 +1,9 @@
-//! The coprocessor's end of a stream in shared memory. Whatever the producer writes, and whenever,
-//! it is read once, checked, and if it makes no sense refused and counted; nothing of it reaches
-//! another stream.
+//! The coprocessor's end of a stream in shared memory. Each value that the producer writes is read once and
+//! checked, whenever it was written. Invalid values are refused and counted; none of them reaches another
+//! stream.
 //!
-//! A frame's slot and payload are freed when its fate is settled, not before: what waits is found
-//! again by the next coprocessor if this one dies.
+//! A frame's slot and payload are freed when its fate is settled, not before: if this coprocessor dies, the
+//! next one finds the waiting frames.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
-/// Refused descriptors that are looked at before the other streams have their turn.
+/// Refused descriptors that are processed before the other streams have their turn.
 const TURN_MAX: u32 = 64;
-/// Packets that are looked at before the other streams have their turn; a frame of more takes several.
+/// Packets that are checked before the other streams have their turn; a frame of more takes several turns.
 const CHECK_MAX: usize = 1024;
 
-/// How many descriptors of a stream were refused, by reason; read by anyone.
+/// How many descriptors of a stream were refused, by reason; any thread may read it.
 #[derive(Debug, Default)]
 pub struct RefusalCounters([AtomicU64; Refusal::COUNT]);
 
@@ -47,14 +47,13 @@ struct HeldFrame {
     span: Option<PayloadSpan>,
     stamped: bool,
     done: bool,
-    /// The number behind that of its last packet which was chosen.
+    /// One more than the number of its last chosen packet.
     next_packet: Option<u16>,
-    /// Those of its packets that were chosen, copied to where its producer can't change them, each where it lies
-    /// in the payload.
+    /// Its chosen packets, copied to where its producer can't change them, each at its offset in the payload.
     chosen: Vec<u8>,
 }
 
-/// What a link takes of a stream's packets.
+/// The link's limits on a stream's packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The largest packet, headers of IP and UDP not included.
@@ -63,15 +62,15 @@ pub struct Limits {
     pub overhead: u64,
 }
 
-/// A frame whose packets are being looked at.
+/// A frame whose packets are being checked.
 #[derive(Debug)]
 struct PacketCheck {
     frame: Frame,
     stamped: bool,
-    /// Packets that are to come, behind the cursor.
+    /// The packets left, behind the cursor.
     left: u16,
     cursor: PacketCursor,
-    /// What those before it take on the wire.
+    /// The bytes of the earlier packets on the wire.
     size: Bytes,
 }
 
@@ -81,21 +80,22 @@ pub struct SharedConsumer {
     ring: UntrustedConsumer<Descriptor>,
     pool: UntrustedPoolReader,
     held: VecDeque<HeldFrame>,
-    /// Memory of frames that are done, for the next ones.
+    /// The memory of settled frames, for the next ones.
     spare: Vec<Vec<u8>>,
     limits: Limits,
     refused: Arc<RefusalCounters>,
     counts: CountsBoard,
-    /// From where packets are numbered: the engine begins at 0, another one may have sent before.
+    /// The number of the first packet: the engine counts from 0, but another coprocessor may have sent
+    /// packets before.
     numbered_from: u16,
-    /// The frame that is being looked at, where one turn was not enough.
+    /// The frame that is being checked, where one turn was not enough.
     check: Option<PacketCheck>,
-    /// Packets that were looked at in this turn.
+    /// Packets that were checked in this turn.
     checked: usize,
-    /// The ring's counter made no sense when it was last looked at.
+    /// The ring's counter was invalid when it was last read.
     broken: bool,
-    /// The number of the first frame that was taken: the link counts from there, so that it misses
-    /// none of those that another coprocessor sent, and takes what they were to others as sent.
+    /// The number of the first frame that was taken. The link counts from there: frames that another
+    /// coprocessor sent do not count as missing, and references to them count as sent.
     first: Option<u32>,
     pub(crate) bell: Arc<Doorbell>,
     /// Its bit in the doorbell.
@@ -103,10 +103,10 @@ pub struct SharedConsumer {
 }
 
 impl SharedConsumer {
-    /// The end of a stream whose segment is new, or of one that another coprocessor had.
+    /// The consumer of a new segment, or of one that another coprocessor had.
     ///
     /// # Errors
-    /// [`RegionError`] if the counters of one that is not new make no sense.
+    /// [`RegionError`] if the counters of a segment that is not new are invalid.
     pub fn new(
         segment: &StreamSegment,
         fresh: bool,
@@ -144,17 +144,17 @@ impl SharedConsumer {
         })
     }
 
-    /// The counts of what is refused.
+    /// The counts of refused descriptors.
     #[must_use]
     pub fn refused(&self) -> Arc<RefusalCounters> {
         Arc::clone(&self.refused)
     }
 
-    /// Begins to look at the frame of a descriptor that is our own copy.
+    /// Begins to check the frame of a descriptor that is our own copy.
     fn begin(&mut self, descriptor: &Descriptor, now: Instant) -> Result<PacketCheck, Refusal> {
         let checked = descriptor.frame(now);
         let span = descriptor.span();
-        // Claimed even if the rest is wrong, so that its room comes back.
+        // Claimed even if the rest is invalid, so that its room is released.
         let claimed = self.pool.claim(span);
         let stamped = descriptor.flags & Descriptor::STAMPED != 0;
         let (span_held, chosen) = (claimed.then_some(span), self.spare.pop().unwrap_or_default());
@@ -173,8 +173,8 @@ impl SharedConsumer {
         Ok(PacketCheck { frame, stamped, left, cursor, size: Bytes(0) })
     }
 
-    /// Looks at its packets, as far as this turn goes: the frame, with its size as its packets have
-    /// it, once all make sense.
+    /// Checks its packets, as far as this turn allows. Returns the frame, with its size computed from its
+    /// packets, once all are valid.
     fn continue_check(&mut self, check: &mut PacketCheck) -> Result<Option<Frame>, Refusal> {
         let span = check.frame.payload;
         while check.left > 0 {
@@ -197,7 +197,7 @@ impl SharedConsumer {
         Ok(Some(Frame { seq, size: check.size, ..check.frame }))
     }
 
-    /// The packet behind the cursor: its place and length, which lie in the payload.
+    /// The packet behind the cursor: its position and length, which lie in the payload.
     fn next_packet(&self, span: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
         let mut header = [0; PACKET_HEADER_LEN];
         if !self.pool.read(span, cursor.offset(), &mut header) {
@@ -212,7 +212,7 @@ impl SharedConsumer {
         Some((at, usize::from(len)))
     }
 
-    /// The next frame that makes sense; none if there is none, or this stream has had its turn.
+    /// The next valid frame; `None` if there is none, or this stream's turn is over.
     fn next_frame(&mut self, now: Instant) -> Option<Frame> {
         for _ in 0..TURN_MAX {
             let check = match self.check.take() {
@@ -248,7 +248,7 @@ impl SharedConsumer {
         None
     }
 
-    /// Frees the slots and the payloads of the oldest that are done.
+    /// Frees the slots and the payloads of the oldest settled frames.
     fn free(&mut self) {
         let mut count = 0;
         while let Some(HeldFrame { span, done: true, .. }) = self.held.front() {
@@ -277,13 +277,13 @@ impl FrameConsumer for SharedConsumer {
     }
 
     fn is_empty(&mut self) -> bool {
-        // A counter that made no sense is looked at again when its producer calls.
+        // An invalid counter is read again when its producer rings.
         self.check.is_none() && (self.broken || self.ring.is_empty())
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
-        // The length is read again, and may be another by now: then another packet is sent, of
-        // this stream, no longer than the link takes.
+        // The length is read again, and may have changed by now: then another packet is sent, of this stream,
+        // no longer than the link allows.
         let (at, len) = self.next_packet(payload, cursor)?;
         (1..=usize::from(self.limits.packet)).contains(&len).then_some((at, len))
     }
@@ -316,7 +316,8 @@ impl FrameConsumer for SharedConsumer {
         let of = |held: &&mut HeldFrame| held.span == Some(frame.payload) && !held.done;
         if let Some(held) = self.held.iter_mut().find(of) {
             held.done = true;
-            // Before the frame's slot is free: a successor sends what is not settled again, by the same numbers.
+            // Done before the frame's slot is free: a successor sends unsettled frames again, with the same
+            // numbers.
             if let Some(number) = held.next_packet {
                 self.counts.set_next_packet(number);
             }

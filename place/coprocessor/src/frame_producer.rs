@@ -1,5 +1,5 @@
-//! The source's end of a stream whose ring and pool are shared memory: the inlet of `place/engine`,
-//! with another way down.
+//! The source's end of a stream whose ring and pool are shared memory: the frame producer of `place/engine`,
+//! with another queue.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +21,7 @@ impl SharedFrameQueue {
     /// The producing half of a segment's ring.
     ///
     /// # Errors
-    /// [`RegionError`] if the segment's header is not what it was.
+    /// [`RegionError`] if the segment's header has changed.
     pub fn new(
         segment: &StreamSegment,
         bell: Arc<Doorbell>,
@@ -31,10 +31,10 @@ impl SharedFrameQueue {
         Ok(Self { ring, bell, bit })
     }
 
-    /// Hands over a descriptor, and calls.
+    /// Enqueues a descriptor, and wakes the coprocessor.
     ///
     /// # Errors
-    /// Gives it back if the ring is full.
+    /// Returns the descriptor if the ring is full.
     pub fn push_descriptor(&mut self, descriptor: Descriptor) -> Result<(), Descriptor> {
         let pushed = self.ring.push(descriptor);
         self.notify();
@@ -55,16 +55,16 @@ impl FrameQueue for SharedFrameQueue {
         self.bell.ring(self.bit);
     }
 
-    /// Never: a coprocessor that has gone may be started again.
+    /// Never: a coprocessor that has died may be started again.
     fn is_abandoned(&self) -> bool {
         false
     }
 }
 
-/// An inlet over a segment.
+/// A frame producer over a segment.
 ///
 /// # Errors
-/// [`RegionError`] if the segment's header is not what it was.
+/// [`RegionError`] if the segment's header has changed.
 pub fn frame_producer(
     params: &FrameProducerParams,
     segment: &StreamSegment,

@@ -85,7 +85,7 @@ struct Arguments {
     no_lock: bool,
 }
 
-/// Why an argument will not do.
+/// Why an argument is invalid.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error("use one of {0}")]

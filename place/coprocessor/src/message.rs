@@ -1,5 +1,5 @@
 //! The requests and replies of the control socket ([`selvedge_os::control`]), with file descriptors beside
-//! them where memory is handed over. `docs/coprocessor.md` has each message with an example.
+//! them where memory is handed over. `docs/coprocessor.md` shows each message with an example.
 
 mod statistics;
 
@@ -10,41 +10,41 @@ pub use self::statistics::{
     ExtensionStatistics, HistogramStatistics, Statistics, StreamStatistics,
 };
 
-/// The longest name of a stream or a step, in bytes.
+/// The longest name of a stream or an extension, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// What a producer asks.
+/// A producer's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// First of all. With two descriptors - a doorbell's memory and event - a producer comes back
-    /// to a coprocessor that was started again; without, it gets new ones.
+    /// The first request. With two descriptors - a doorbell's memory and event - a producer reattaches to a
+    /// restarted coprocessor; without them it gets new ones.
     Attach {
-        /// Who it is, for logs and statistics.
+        /// The producer's name, for logs and statistics.
         name: String,
     },
-    /// Adds a stream; answered with its segment's descriptor. With one descriptor the segment is
-    /// that one, and what waits in it is sent.
+    /// Adds a stream; answered with its segment's descriptor. With one descriptor the segment is that one,
+    /// and the frames that wait in it are sent.
     Add {
-        /// What it is.
+        /// Its description.
         stream: Spec,
-        /// The bit of the doorbell that its producer sets; without: the lowest that is free.
+        /// The bit of the doorbell that its producer sets; without it, the lowest free one.
         #[serde(default)]
         bit: Option<usize>,
     },
     /// Adds a stream whose frames the coprocessor reads from a recording itself.
     Read {
-        /// What it is.
+        /// Its description.
         stream: Spec,
         /// The recording, an absolute path.
         file: String,
-        /// Begin again at its end.
+        /// Begin again at the end of the recording.
         #[serde(default)]
         repeat: bool,
         /// The RTP source identifier.
         ssrc: u32,
     },
-    /// Removes one of this producer's streams, once what waits is sent or so much time has passed.
+    /// Removes one of this producer's streams, once its waiting frames are sent or this time has passed.
     Remove {
         /// Its number.
         stream: usize,
@@ -66,7 +66,7 @@ pub enum Request {
     Terms {
         /// Its number.
         stream: usize,
-        /// What it is from now on; all but these five goes on as it was.
+        /// The new description; all but these five values stays unchanged.
         spec: Spec,
     },
     /// Changes the link's rate.
@@ -76,28 +76,28 @@ pub enum Request {
     },
     /// Answered with a descriptor of memory that holds [`Statistics`] as JSON.
     Statistics {},
-    /// Loads an extension's step, in place of one of the same name.
+    /// Loads an extension, in place of one of the same name.
     Load {
-        /// What it is called here.
+        /// Its name here.
         name: String,
-        /// Which extension, by the name in the table.
+        /// The extension, by its name in the table.
         extension: String,
-        /// Where it stands: `arrival`, `choice`, `dispatch`, `miss`.
+        /// The point at which it runs: `arrival`, `choice`, `dispatch`, `miss`.
         point: String,
-        /// What the extension is told.
+        /// The extension's arguments.
         #[serde(default)]
         arguments: serde_json::Value,
     },
-    /// Removes a step.
+    /// Removes an extension.
     Unload {
-        /// What it is called.
+        /// Its name.
         name: String,
     },
-    /// Ends the coprocessor. What waits stays in its producers' memory.
+    /// Ends the coprocessor. Waiting frames stay in their producers' memory.
     Shutdown {},
 }
 
-/// What comes back.
+/// A reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The number of the stream that was added.
@@ -106,10 +106,10 @@ pub struct Reply {
     /// Its bit in the doorbell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bit: Option<usize>,
-    /// Bytes of the memory that came with it.
+    /// Bytes of the memory in the accompanying descriptor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// The link, told when attaching.
+    /// The link, in the reply to an attach request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkSpec>,
 }

@@ -1,5 +1,5 @@
-//! Where the coprocessor's engine learns that frames came, and where it sleeps: every producer has
-//! a doorbell, and while both are awake neither makes a system call.
+//! How the coprocessor's engine learns that frames arrived, and where it sleeps. Every producer has a
+//! doorbell, and while both are awake neither makes a system call.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -17,30 +17,30 @@ use selvedge_units::{Duration, Instant};
 use crate::frame_consumer::SharedConsumer;
 use crate::segment::{BELL_STREAMS, Doorbell};
 
-/// A producer's doorbell, and whose its bits are.
+/// A producer's doorbell, and the streams of its bits.
 struct Producer {
     doorbell: Arc<Doorbell>,
     /// The stream's number on the link, by its bit.
     numbers: Vec<Option<usize>>,
-    /// Streams that use it; one that is leaving may have lost its bit to another.
+    /// Streams that use it; a stream that is being removed may have lost its bit to another.
     streams: Vec<usize>,
 }
 
 /// The engine's view of all producers.
 pub struct SharedPoller {
     clock: Clock,
-    /// What the control thread calls.
+    /// The control thread's wake-up.
     own: Sleeper,
     epoll: OwnedFd,
     bells: Vec<Producer>,
-    /// Watched instead of sleeping: before an instant, and after the last frame.
+    /// How long the engine watches instead of sleeping: before an instant, and after the last frame.
     before: Duration,
     after: Duration,
 }
 
 impl SharedPoller {
-    /// A port without producers. It watches the clock for `before` ahead of an instant, and the
-    /// doorbells for `after` before it sleeps ([`Duration`] of `u64::MAX`: it never sleeps).
+    /// A poller without producers. It watches the clock for `before` ahead of an instant, and the doorbells
+    /// for `after` before it sleeps ([`Duration`] of `u64::MAX`: it never sleeps).
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
@@ -61,12 +61,12 @@ impl SharedPoller {
         std::iter::once(self.own.bell()).chain(bells)
     }
 
-    /// Everyone is told that it is awake; whether anyone had called.
+    /// Marks the engine as awake in all doorbells; returns whether a producer had rung.
     fn finish_sleep(&self) -> bool {
         self.states().fold(false, |called, state| state.take() | called)
     }
 
-    /// Whether nobody has called since it lay down.
+    /// Whether no producer has rung since it prepared to sleep.
     fn is_unnotified(&self) -> bool {
         self.states().all(Bell::is_sleeping)
     }
@@ -79,7 +79,7 @@ impl SharedPoller {
         })
     }
 
-    /// Sleeps until called, or until `at`.
+    /// Sleeps until woken, or until `at`.
     fn sleep(&self, at: Instant) {
         while self.is_unnotified() {
             let left = at.since(self.clock.now());
@@ -89,7 +89,7 @@ impl SharedPoller {
             let timeout = timespec(left.0);
             let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
             let timeout = (at != Instant::MAX).then_some(&timeout);
-            // Edges: an event that is older than this sleep ends it at most once.
+            // Edge-triggered: an event that is older than this sleep ends it at most once.
             match epoll::wait(&self.epoll, &mut events[..], timeout) {
                 Ok(_) | Err(Errno::INTR) => {}
                 // An early return is allowed, but no busy loop.
@@ -115,7 +115,7 @@ impl Poller for SharedPoller {
                 let mut bits = shared.swap(0, Ordering::Acquire);
                 while bits != 0 {
                     let bit = word * 64 + bits.trailing_zeros() as usize;
-                    // A bit that is nobody's says nothing.
+                    // A bit without a stream has no meaning.
                     if let Some(number) = bell.numbers.get(bit).copied().flatten() {
                         look(number);
                     }
@@ -143,7 +143,7 @@ impl Poller for SharedPoller {
                 return Woken::TimedOut;
             }
         }
-        // Some may have called since the engine looked: nobody sleeps then.
+        // A producer may have rung since the engine looked; then it does not sleep.
         let lain = self.states().all(Bell::prepare_sleep);
         if !lain {
             self.finish_sleep();
@@ -163,7 +163,7 @@ impl Poller for SharedPoller {
         let at = self.bells.iter().position(same).unwrap_or_else(|| {
             let doorbell = Arc::clone(&frame_consumer.bell);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            // One that can't be watched is looked at whenever the engine is awake for others.
+            // A doorbell that can't be watched is checked whenever the engine is awake for others.
             if let Err(error) =
                 epoll::add(&self.epoll, doorbell.event(), epoll::EventData::new_u64(0), flags)
             {
@@ -191,7 +191,7 @@ impl Poller for SharedPoller {
         let epoll = &self.epoll;
         self.bells.retain(|bell| {
             if bell.streams.is_empty() {
-                // Its producer may hold the event open; nobody here waits for it any more.
+                // Its producer may hold the event open; the engine no longer waits for it.
                 let _ = epoll::delete(epoll, bell.doorbell.event());
                 bell.doorbell.state().take();
             }

@@ -1,5 +1,5 @@
-//! Asking the kernel to leave the engine's thread alone: a core, no page faults, a real-time class.
-//! What is refused is said, and done without.
+//! Requests to the kernel for the engine's thread: a core, no page faults, a real-time class. Refused
+//! requests are reported, and the thread runs without them.
 
 use std::{fmt, io};
 
@@ -8,43 +8,43 @@ use selvedge_os::clock::pin_to_core;
 use selvedge_os::latency;
 use selvedge_os::sched::{set_attributes, set_class};
 
-/// What the thread is to have.
+/// The settings requested for the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealtimeRequest {
-    /// The core that it is to run on.
+    /// The core on which it must run.
     pub core: Option<usize>,
     /// No page of the process may be taken away.
     pub lock: bool,
-    /// The class that it is to run in.
+    /// The class in which it must run.
     pub class: SchedClass,
 }
 
 /// A scheduling class of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedClass {
-    /// `SCHED_FIFO`: runs until it sleeps, before all that is not real-time.
+    /// `SCHED_FIFO`: runs until it sleeps, before all threads that are not real-time.
     #[default]
     Fifo,
-    /// `SCHED_DEADLINE`: so many nanoseconds of every so many.
+    /// `SCHED_DEADLINE`: `runtime` nanoseconds of every `period`.
     Deadline {
         /// Nanoseconds that it may run.
         runtime: u64,
         /// Nanoseconds of a period.
         period: u64,
     },
-    /// The class of everyone, with a short slice.
+    /// The ordinary class, with a short slice.
     Fair,
 }
 
-/// The priority that `SCHED_FIFO` is asked for: above ordinary real-time work, below the kernel's
-/// own watchdogs and migrations.
+/// The priority requested for `SCHED_FIFO`: above ordinary real-time work, below the kernel's own watchdogs
+/// and migrations.
 const FIFO_PRIORITY: libc::c_int = 40;
 
-/// What the thread got.
+/// The settings that the thread got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealtimeGrant {
     got: Vec<String>,
-    /// What was refused, with the reason.
+    /// The refused settings, with the reasons.
     pub refused: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for RealtimeGrant {
     }
 }
 
-/// Asks for this thread; never fails, only gets less.
+/// Requests the settings for this thread; never fails, only grants less.
 #[must_use]
 pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
     let mut granted = RealtimeGrant { got: Vec::new(), refused: Vec::new() };
@@ -93,7 +93,7 @@ pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
 }
 
 impl RealtimeGrant {
-    /// Whether it was granted.
+    /// Records a grant or a refusal; returns whether it was granted.
     fn note(&mut self, what: String, why_not: Option<String>) -> bool {
         match &why_not {
             None => self.got.push(what),
@@ -111,7 +111,7 @@ fn deadline(runtime: u64, period: u64) -> io::Result<()> {
     })
 }
 
-/// Why the kernel did not do it, if it did not.
+/// Why the kernel refused, if it did.
 fn refused(done: io::Result<()>, remedy: &str) -> Option<String> {
     done.err().map(|why| format!("{why}; {remedy}"))
 }

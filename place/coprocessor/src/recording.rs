@@ -1,5 +1,5 @@
-//! Frames out of a recording (`selvedge play --record`): an `rtpdump` file whose packets bear our
-//! header extension, so that they can be put together to frames again without knowing any codec.
+//! Frames from a recording (`selvedge play --record`): an `rtpdump` file whose packets bear our header
+//! extension. So they can be joined to frames again without knowledge of any codec.
 
 use selvedge_data_stream::rtp::{FrameTag, Packet};
 use selvedge_place_engine::frame_producer::FrameMetadata;
@@ -10,18 +10,18 @@ const LINE_MAX: usize = 256;
 /// Bytes of the binary header behind it, and before each packet.
 const FILE_HEADER: usize = 16;
 const PACKET_HEADER: usize = 8;
-/// Packets of one frame; the rest of a longer one is another's.
+/// The most packets of one frame; the rest of a longer one goes to another frame.
 const PACKETS_MAX: usize = 4096;
 
-/// Why bytes are no recording.
+/// Why the bytes are not a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
-    /// It begins with something else.
+    /// It begins with other bytes.
     #[error(
         "not an rtpdump file: it does not begin with \"#!rtpplay1.0\"; record one by `selvedge play --record`"
     )]
     Header,
-    /// A record that makes no sense.
+    /// A record that is invalid.
     #[error("the record at byte {at} is shorter than its own header; the file is damaged")]
     Record {
         /// Where it begins.
@@ -29,12 +29,12 @@ pub enum RecordingError {
     },
 }
 
-/// A frame of a recording: when it came, counted from the recording's beginning.
+/// A frame of a recording: its arrival, counted from the recording's beginning.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Since the beginning, in whole milliseconds.
     pub at: Duration,
-    /// The packets, one behind the other, each from where the one before it ends.
+    /// The packets, one behind the other, each beginning at the end of the previous one.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     tag: Option<FrameTag>,
@@ -48,8 +48,8 @@ impl Recorded {
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
-    /// What it is to others. A frame that others refer to is told as it was; whether a group is
-    /// closed is not recorded, and an intra picture is taken to begin a new one.
+    /// Its meaning for other frames. Whether other frames refer to it is recorded; whether a group is closed
+    /// is not recorded, and an intra picture is assumed to begin a new one.
     #[must_use]
     pub fn enqueue(&self) -> Option<FrameMetadata> {
         let tag = self.tag?;
@@ -57,28 +57,28 @@ impl Recorded {
             kind: tag.kind,
             referenced: tag.referenced,
             closes: tag.kind == selvedge_data_stream::Kind::Intra,
-            // Distances hold only where no frame is missing: what was received has gaps.
+            // Distances hold only where no frame is missing; a received stream has gaps.
             refs: None,
             timestamp: self.timestamp,
         })
     }
 }
 
-/// Puts frames together from the bytes of a recording, however they are cut.
+/// Joins frames from the bytes of a recording, in chunks of any length.
 #[derive(Debug, Default)]
 pub struct Assembler {
-    /// Bytes that are no whole record yet; never more than one record and the first line.
+    /// Bytes that are not a whole record yet; never more than one record and the first line.
     rest: Vec<u8>,
-    /// Where in the file `rest` begins.
+    /// The offset of `rest` in the file.
     at: u64,
     begun: bool,
     frame: Recorded,
-    /// Packets that bear no frame's mark, or are no RTP.
+    /// Packets that bear no frame's mark, or are not RTP.
     pub skipped: u64,
 }
 
 impl Assembler {
-    /// Takes the file's next bytes; `ready` gets each frame that is whole.
+    /// Takes the file's next bytes; `ready` gets each complete frame.
     ///
     /// # Errors
     /// [`RecordingError`]; nothing more can be read then.
@@ -113,7 +113,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Nothing follows: the last frame is whole, if there is one.
+    /// Ends the input: the last frame is complete, if there is one.
     pub fn end(&mut self, ready: &mut impl FnMut(&Recorded)) {
         if self.frame.tag.is_some() {
             ready(&self.frame);
@@ -136,8 +136,8 @@ impl Assembler {
         }
     }
 
-    /// Adds a packet to its frame; a packet of another frame ends the one before. False if it is
-    /// no packet of a frame.
+    /// Adds a packet to its frame; a packet of another frame ends the previous one. False if it is not a
+    /// packet of a frame.
     fn packet(
         frame: &mut Recorded,
         bytes: &[u8],
@@ -230,7 +230,7 @@ mod tests {
         let ms = Duration::from_millis;
         let expected = [(ms(0), 1, 0), (ms(40), 2, 3600), (ms(80), 3, 7200)];
         assert_eq!(frames(&[&recording()]).unwrap(), expected);
-        // Cut off in the middle of the last frame's last packet: what came of it is given.
+        // Cut off in the middle of the last frame's last packet: its earlier packets are returned.
         let file = recording();
         let cut = frames(&[&file[..file.len() - 1]]).unwrap();
         assert_eq!(cut, [expected[0], expected[1], (ms(80), 2, 7200)]);

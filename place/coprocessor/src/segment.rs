@@ -1,6 +1,5 @@
-//! The memory that a producer and the coprocessor share: one segment for each stream, and one
-//! doorbell for each producer. `docs/coprocessor.md` states the layout for those who write
-//! producers of their own.
+//! The memory that a producer and the coprocessor share: one segment for each stream, and one doorbell for
+//! each producer. `docs/coprocessor.md` states the layout for authors of other producers.
 //!
 //! Segments are sealed memfds, see `selvedge_os::memory`.
 
@@ -20,7 +19,7 @@ use selvedge_units::Bytes;
 use counts::COUNTS_LEN;
 pub use counts::CountsBoard;
 
-/// The layouts' version: a producer of another is refused.
+/// The layouts' version: a producer with another version is refused.
 pub const VERSION: u32 = 3;
 /// The first eight bytes of a stream's segment.
 pub const STREAM_MAGIC: [u8; 8] = *b"SLVGSTRM";
@@ -31,16 +30,16 @@ pub const BELL_STREAMS: usize = 4096;
 
 /// Where a stream's ring begins.
 const RING_AT: usize = 128;
-/// Where in a doorbell the number of its bits stands, the state of the sleeper, and the bits.
+/// The offsets in a doorbell of the number of its bits, the state of the sleeper, and the bits.
 const BELL_WORD: usize = 24;
 const STATE_AT: usize = 128;
 const BITS_AT: usize = 256;
 const BELL_LEN: usize = 4096;
 
-/// Why a segment can't be had or used.
+/// Why a segment can't be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The memory can't be had, or is not what it should be.
+    /// The memory can't be mapped, or is not of the expected form.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// The kernel would not make its event.
@@ -51,7 +50,7 @@ pub enum SegmentError {
     Corrupt(#[from] RegionError),
 }
 
-/// A stream's segment: how many slots its ring has, and how large its pool is.
+/// A stream's segment: the number of slots of its ring, and the size of its pool.
 #[derive(Clone)]
 pub struct StreamSegment {
     /// The memory, for rings and pools.
@@ -61,7 +60,7 @@ pub struct StreamSegment {
     pool: u64,
 }
 
-/// Where its two capacities stand, behind the header.
+/// The offset of its two capacities, behind the header.
 const RING_WORD: usize = 24;
 const POOL_WORD: usize = 32;
 
@@ -105,7 +104,8 @@ impl StreamSegment {
         if Self::len(ring as u32, pool) != mapping.len() {
             return Err(header("its length", mapping.len() as u64));
         }
-        // They follow from the capacities, so nobody here goes by them; whoever does would be misled.
+        // They follow from the capacities, so this code does not use them; a program that does would be
+        // misled.
         for (word, what, at) in Self::places(ring as u32, pool) {
             let found = mapping.word(word);
             if found != at {
@@ -115,7 +115,7 @@ impl StreamSegment {
         Ok(Self::of(mapping, ring as u32, pool))
     }
 
-    /// Where it is written where each part lies, and where it does.
+    /// Where the header states the offset of each part, and the offset itself.
     const fn places(ring: u32, pool: u64) -> [(usize, &'static str, u64); 3] {
         [
             (40, "the ring's place", RING_AT as u64),
@@ -141,7 +141,7 @@ impl StreamSegment {
         Self::counts_at_of(ring, pool) + COUNTS_LEN
     }
 
-    /// Where the coprocessor keeps what it has counted of the stream, so that it outlives it.
+    /// Where the coprocessor keeps the stream's counts, so that they outlive it.
     #[must_use]
     pub fn counts(&self) -> CountsBoard {
         let at = Self::counts_at_of(self.ring, self.pool);
@@ -172,7 +172,7 @@ impl StreamSegment {
         self.pool
     }
 
-    /// For another process to map it by.
+    /// The file by which another process maps it.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         self.mapping.file()
@@ -186,8 +186,8 @@ impl std::fmt::Debug for StreamSegment {
     }
 }
 
-/// A producer's doorbell: whether the coprocessor sleeps, a bit for each stream that has
-/// something, and the event that wakes.
+/// A producer's doorbell: whether the coprocessor sleeps, a bit for each stream with a new frame, and the
+/// event that wakes the coprocessor.
 #[derive(Debug)]
 pub struct Doorbell {
     mapping: Memfd,
@@ -219,7 +219,7 @@ impl Doorbell {
         Ok(Self { mapping, event })
     }
 
-    /// Whether the coprocessor sleeps, and whether it was called.
+    /// Whether the coprocessor sleeps, and whether a producer has rung.
     #[must_use]
     pub fn state(&self) -> &Bell {
         self.mapping.bell(STATE_AT)
@@ -232,17 +232,17 @@ impl Doorbell {
         self.mapping.atomic(BITS_AT + word * 8)
     }
 
-    /// Says that a stream has something, and wakes the coprocessor if it sleeps.
+    /// Sets the bit of a stream with a new frame, and wakes the coprocessor if it sleeps.
     pub fn ring(&self, stream: usize) {
         let bit = 1 << (stream % 64);
-        // Release: what was pushed before is seen by whoever takes the bit.
+        // Release: the thread that takes the bit sees the frames that were enqueued before.
         self.bits(stream / 64).fetch_or(bit, std::sync::atomic::Ordering::Release);
         if self.state().notify() {
             self.event.ring();
         }
     }
 
-    /// For another process to map it by.
+    /// The file by which another process maps it.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         self.mapping.file()

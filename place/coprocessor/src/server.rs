@@ -1,6 +1,5 @@
-//! The coprocessor: an engine on a thread of its own, and the control socket that adds and removes
-//! streams while it runs. Nothing that is asked here is done on the engine's thread but the
-//! smallest part of it.
+//! The coprocessor: an engine on a thread of its own, and the control socket that adds and removes streams
+//! while it runs. Only the smallest part of each request is done on the engine's thread.
 
 mod producer;
 mod refusal;
@@ -39,59 +38,59 @@ pub(crate) use producer::{Producer, StreamInfo};
 
 /// The most producers at once.
 pub const PRODUCERS_MAX: usize = 256;
-/// How often the control thread looks whether it is to stop.
+/// How often the control thread checks whether it must stop.
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// How long what a dead producer left may take to be sent.
+/// The longest time for sending the frames that a dead producer left.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How a coprocessor is set up.
+/// The settings of a coprocessor.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The link that it owns.
     pub link: LinkConfig,
-    /// Where it listens.
+    /// The path at which it listens.
     pub socket: PathBuf,
-    /// What its engine's thread is to have.
+    /// The settings requested for its engine's thread.
     pub realtime_request: RealtimeRequest,
     /// How long it watches the doorbells before it sleeps; `u64::MAX` ns: it never sleeps.
     pub watch: Duration,
     /// The most memory that all streams together share with it.
     pub memory: Bytes,
-    /// It ends when no producer has been attached for so long; `None`: it stays.
+    /// It ends when no producer has been attached for this long; `None`: it stays.
     pub alone: Option<Duration>,
 }
 
-/// What [`Options::memory`] is where nothing is said.
+/// The value of [`Options::memory`] where none is stated.
 pub const MEMORY: Bytes = Bytes(4_000_000_000);
 
 /// Why a coprocessor can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It can't listen.
+    /// It can't listen at its path.
     #[error("can't listen at \"{at}\": {why}; give another path, or stop who listens there")]
     Listen {
         /// The path.
         at: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
-    /// No engine.
+    /// The engine did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Something of this system's.
+    /// An error of the system.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// A coprocessor that listens and whose engine runs.
+/// A listening coprocessor with a running engine.
 pub struct Coprocessor {
-    /// What can be loaded; more may be added before it runs.
+    /// The extensions that can be loaded; more may be added before it runs.
     pub extensions: Vec<Entry>,
     pub(crate) engine: Engine<SharedConsumer>,
     pub(crate) clock: Clock,
     pub(crate) options: Options,
     pub(crate) granted: RealtimeGrant,
-    /// By number; more than the engine has, until somebody asks.
+    /// By number; more than the engine has, until a request removes the others.
     pub(crate) streams: BTreeMap<usize, StreamInfo>,
     listener: OwnedFd,
     pub(crate) over: bool,
@@ -110,7 +109,7 @@ impl Coprocessor {
         let realtime_request = options.realtime_request;
         let (sender, receiver) = mpsc::channel();
         let engine = Engine::launch(clock, &options.link, port, waker, move || {
-            // Whoever waits for it has not gone: it waits just below.
+            // The receiver still exists: it waits just below.
             let _ = sender.send(realtime::ask(realtime_request));
         })?;
         let granted = receiver.recv().map_err(|_| io::Error::other("the engine's thread ended"))?;
@@ -133,13 +132,13 @@ impl Coprocessor {
         })
     }
 
-    /// Where it listens.
+    /// The path at which it listens.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.options.socket
     }
 
-    /// Loads a step before any producer comes; false if there are 32 already.
+    /// Loads an extension before any producer attaches; false if there are 32 already.
     pub fn load(&self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
         self.engine.load(name, point, step)
     }
@@ -150,7 +149,7 @@ impl Coprocessor {
         self.granted.to_string()
     }
 
-    /// Serves producers until told to stop. What waits stays in the producers' memory.
+    /// Serves producers until it is stopped. Waiting frames stay in the producers' memory.
     ///
     /// # Errors
     /// If the control socket fails.
@@ -198,17 +197,17 @@ impl Coprocessor {
             }
             producers = kept;
         }
-        // The engine first: nothing is taken out of the rings any more.
+        // The engine stops first: no more frames are taken from the rings.
         let Self { engine, options, steps, .. } = self;
         drop(engine);
         drop(producers);
-        // Another may listen there by now, or somebody may have taken it away.
+        // Another coprocessor may listen there by now, or the socket may have been removed.
         let _ = std::fs::remove_file(&options.socket);
         steps.end();
         Ok(())
     }
 
-    /// Makes a step of what was asked for, and loads it.
+    /// Makes the requested extension, and loads it.
     fn load_step(&mut self, step: Step) -> Result<(), Refusal> {
         let table = &self.extensions;
         let entry = table.iter().find(|entry| entry.name == step.extension).ok_or_else(|| {
@@ -229,7 +228,7 @@ impl Coprocessor {
         Ok(())
     }
 
-    /// Loads the steps of one that was killed here.
+    /// Loads the extensions of a coprocessor that was killed here.
     fn load_again(&mut self) {
         match self.steps.load_saved() {
             Ok(steps) => {
@@ -245,7 +244,7 @@ impl Coprocessor {
         }
     }
 
-    /// Forgets streams that have left; gives the engine's newest report.
+    /// Forgets streams that were removed; returns the engine's newest report.
     pub(crate) fn remove_detached(&mut self) -> LinkReport {
         let report = self.engine.report();
         self.streams.retain(|number, _| report.streams.iter().any(|seen| seen.number == *number));
@@ -265,7 +264,7 @@ impl Coprocessor {
     }
 }
 
-/// Runs a coprocessor on threads of this process, for tests and measurements; dropped, it stops.
+/// Runs a coprocessor on threads of this process, for tests and measurements; dropping it stops it.
 pub struct LocalCoprocessor {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
@@ -277,7 +276,7 @@ impl LocalCoprocessor {
         Self::serve(Coprocessor::start(options)?)
     }
 
-    /// Serves one that was started.
+    /// Serves a coprocessor that was started.
     ///
     /// # Errors
     /// [`StartError::System`].
@@ -295,20 +294,20 @@ impl Drop for LocalCoprocessor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A failure has been told to its producers, whose connections ended.
+            // A failure has been reported to its producers, whose connections ended.
             let _ = thread.join();
         }
     }
 }
 
-/// The socket of a link's coprocessor where none is named: in the user's runtime folder, or in a
-/// folder of this user's own among the temporary files.
+/// The socket of a link's coprocessor where none is stated: in the user's runtime folder, or in a folder of
+/// this user's own among the temporary files.
 #[must_use]
 pub fn default_socket(link: &str) -> PathBuf {
     default_folder().join(format!("{}{link}.sock", prefix()))
 }
 
-/// Where sockets lie that are not named.
+/// The folder of sockets without a stated path.
 #[must_use]
 pub fn default_folder() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
@@ -321,7 +320,7 @@ fn prefix() -> String {
 }
 
 /// Removes from a folder the sockets of coprocessors that nodes started, named by link and node, where both
-/// have died. One that listens, or whose node runs, is left alone.
+/// have died. A socket with a listener, or whose node runs, stays.
 pub fn remove_stale_sockets(folder: &Path) {
     let is_stale = |path: &Path| {
         let name = path.file_name().and_then(std::ffi::OsStr::to_str);
@@ -336,7 +335,7 @@ pub fn remove_stale_sockets(folder: &Path) {
     };
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if is_stale(&entry.path()) {
-            // Another node may have done so.
+            // Another node may have removed it.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -1,10 +1,10 @@
-//! Traces through the coprocessor's path in simulated time: producers' inlets write into shared
-//! segments and ring their doorbell; the engine's loop takes frames out by the coprocessor's outlets,
-//! with all their checks, and waits at its port. The replay is that of the inline placement
-//! (`selvedge_place_engine::engine::unit_slot`); what is compared are its events, byte for byte.
+//! Traces through the coprocessor's path in simulated time. Frame producers write into shared segments and
+//! ring their doorbell. The engine's loop takes frames out by the coprocessor's frame consumers, with all
+//! their checks, and waits at its poller. The replay is that of the inline placement
+//! (`selvedge_place_engine::engine::unit_slot`); its events are compared, byte for byte.
 //!
-//! All of it runs in one process: time in another could not be turned. What a process of its own adds is
-//! the mapping of the same memory at another address, and the control socket.
+//! All of it runs in one process: time in another process could not be simulated. A process of its own adds
+//! only the mapping of the same memory at another address, and the control socket.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use crate::frame_producer::frame_producer;
 use crate::poller::SharedPoller;
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
-/// A replay through shared memory, and the counts of what each stream's end refused.
+/// A replay through shared memory, and the counts of descriptors that each stream's consumer refused.
 ///
 /// # Errors
 /// [`UnitSlotError`] if there is no memory to share, or no socket.
@@ -45,7 +45,7 @@ pub fn shared(
     Ok((slots, refused))
 }
 
-/// Both ends of a stream, as a coprocessor and its producer make them.
+/// Both ends of a stream, as a coprocessor and its producer create them.
 fn stream(
     (n, params): (usize, &StreamParams),
     mtu: Bytes,

@@ -1,4 +1,4 @@
-//! Frames from producers through shared memory to the wire, streams that come and go, extensions,
+//! Frames from producers through shared memory to the wire, streams that are added and removed, extensions,
 //! recordings.
 
 mod support;
@@ -86,7 +86,7 @@ fn streams_come_and_go_while_others_run() {
         for n in 0..5 {
             enqueue(&mut goes, Kind::Still, n, 10).unwrap();
         }
-        // It goes with frames in its ring: they are sent all the same.
+        // It is removed with frames in its ring: they are sent all the same.
         drop(other);
         let mut came = 0;
         receive_until(&other_receiver, |_| {
@@ -100,8 +100,8 @@ fn streams_come_and_go_while_others_run() {
     assert_eq!(attachment.report().streams[0].counts.totals.sent, 20);
 }
 
-/// Three quarters to what hangs below one node of a tree, a quarter to the other, by the program that a
-/// node starts.
+/// Three quarters to the streams below one node of a tree, a quarter to those below the other, by the program
+/// that a node starts.
 #[test]
 fn a_tree_shares_the_link() {
     let node = |weight| TreeNode { parent: 0, weight };
@@ -138,7 +138,7 @@ fn a_tree_shares_the_link() {
     assert!((54..=66).contains(&heavy), "{heavy} of 80");
 }
 
-/// Whoever asks right behind it finds the stream, and does not make the coprocessor forget it.
+/// A request directly after the reply finds the stream, and does not make the coprocessor forget it.
 #[test]
 fn a_stream_is_known_as_soon_as_it_was_added() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
@@ -264,7 +264,7 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
 }
 
-/// By the program, as a person would: each question is one of its own.
+/// By the program, as a person would: each request is a command of its own.
 #[test]
 fn steps_in_e_code_are_loaded_and_removed_by_command() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
@@ -282,7 +282,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"));
         ended(command.arg("--socket").arg(&socket).args(arguments))
     };
-    // Every other still is thrown away; one that never ends is ended each time.
+    // Every other still is discarded; an extension that never ends is ended each time.
     let thin = file(
         "thin.ec",
         "{ static long n; if (input.kind == KIND_STILL && ++n % 2 == 1) output.discard = 1; }",
@@ -308,7 +308,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     });
     let table = ask(&["steps"]).1;
     assert!(table.contains("thin") && table.contains("faults"), "{table}");
-    // What is wrong is refused with its place, and what runs goes on.
+    // An invalid extension is refused with the position of its fault, and the running one stays.
     let bad = file("bad.ec", "{\n  output.discard = input.colour;\n}");
     let (code, _, err) = load("thin", "arrival", &bad);
     assert_eq!(code, Some(2));
@@ -324,7 +324,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A recording of so many frames of two packets, a millisecond apart, made by the recorder itself.
+/// A recording of `frames` frames of two packets, a millisecond apart, made by the recorder itself.
 fn recording(path: &std::path::Path, frames: u32) {
     use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
     let at = "127.0.0.1:5004".parse().unwrap();

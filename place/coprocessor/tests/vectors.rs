@@ -14,7 +14,7 @@ fn through_shared_memory(name: &str, trace: &Trace) -> String {
     outcome.lines(trace)
 }
 
-/// The first line that differs, so that a failure can be read.
+/// The first line that differs, for a readable failure.
 fn same(name: &str, ours: &str, expected: &str) {
     for (n, (ours, expected)) in ours.lines().zip(expected.lines()).enumerate() {
         assert_eq!(ours, expected, "{name}, line {}", n + 1);

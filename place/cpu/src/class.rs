@@ -15,9 +15,9 @@ pub type Tid = i32;
 pub enum Class {
     /// SCHED_FIFO at this priority, 1 to 99.
     Fifo(i32),
-    /// SCHED_OTHER: what programs have who ask for nothing.
+    /// SCHED_OTHER: the class of programs that request no other.
     Other,
-    /// SCHED_IDLE: only what nobody else wants.
+    /// SCHED_IDLE: only time that no other thread uses.
     Idle,
 }
 
@@ -45,12 +45,11 @@ pub fn policy(thread: Tid) -> io::Result<i32> {
     check(policy.min(0)).map(|()| policy)
 }
 
-/// Reserves `service` of each `period` for a thread by SCHED_DEADLINE. What it forks starts in the
-/// ordinary class.
+/// Reserves `service` of each `period` for a thread by SCHED_DEADLINE. Its forks start in the ordinary class.
 ///
 /// # Errors
-/// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for
-/// times that it does not take (less than 1024 ns, more than 4 s).
+/// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for times that it
+/// does not accept (less than 1024 ns, more than 4 s).
 pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<()> {
     set_attributes(thread, libc::SCHED_DEADLINE, |attributes| {
         attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
@@ -60,7 +59,7 @@ pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<(
     })
 }
 
-/// Confines a thread to one processor, and what it will start.
+/// Confines a thread, and all that it will start, to one processor.
 ///
 /// # Errors
 /// `ESRCH` if the thread is gone, `EINVAL` if there is no such processor for it.
@@ -73,7 +72,7 @@ pub fn confine(thread: Tid, cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(thread), &set)?)
 }
 
-/// Confines all threads of a process to one processor, and what they will start. Threads that end
+/// Confines all threads of a process, and all that they will start, to one processor. Threads that end
 /// meanwhile are left out.
 pub fn confine_process(process: Tid, cpu: usize) {
     // A thread that starts meanwhile has its starter's mask, and is found at the second look.
@@ -81,7 +80,7 @@ pub fn confine_process(process: Tid, cpu: usize) {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
         for thread in threads.flatten() {
             if let Some(Ok(thread)) = thread.file_name().to_str().map(str::parse) {
-                // Gone, or confined away from there by somebody else: it stays where it is.
+                // The thread is gone, or another program confined it elsewhere: it stays where it is.
                 let _ = confine(thread, cpu);
             }
         }
@@ -97,7 +96,7 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
-/// Whose processor time is asked for.
+/// The target whose processor time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockTarget {
     /// All threads of a process, those that have ended included.
@@ -106,7 +105,7 @@ pub enum ClockTarget {
     Thread(Tid),
 }
 
-/// Processor time that somebody has had; `None` if he is gone.
+/// The processor time that a target has used; `None` if it is gone.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn time_of(whose: ClockTarget) -> Option<Duration> {
@@ -134,8 +133,7 @@ pub fn this_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Orphans among this process's descendants become its children: nobody leaves a task by forking
-/// twice.
+/// Orphans among this process's descendants become its children: no process leaves a task by forking twice.
 #[allow(unsafe_code)]
 pub fn adopt_orphans() {
     // SAFETY: no pointers; fails on no kernel since 3.4.
@@ -152,7 +150,7 @@ pub fn signal(pid: Tid, number: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, number) })
 }
 
-/// Puts a command's process into a class of its own before it begins.
+/// Puts a command's process into its class before it begins.
 #[allow(unsafe_code)]
 pub fn set_class_at_start(
     command: &mut std::process::Command,
@@ -176,7 +174,7 @@ mod tests {
         let done = std::thread::spawn(|| {
             set(0, Class::Idle).unwrap();
             let idle = policy(0).unwrap();
-            // Refused without the right; then nothing has changed.
+            // Refused without the right, which changes nothing.
             let raised = set(0, Class::Fifo(1)).is_ok();
             (idle, raised, policy(0).unwrap())
         });

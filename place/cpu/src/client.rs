@@ -1,8 +1,8 @@
-//! Runs a program with processor time promised to it, and says what it got.
+//! Runs a program with processor time promised to it, and reports the time that it got.
 //!
-//! The program is a child of this process; its own children, and theirs, belong to the task, since
-//! orphans among them come back to this process. Signals that ask to end go on to the program. If
-//! the daemon is lost, the program's threads are made ordinary and the task is asked for again.
+//! The program is a child of this process. Its own children, and theirs, belong to the task, since orphans
+//! among them return to this process. Termination signals are forwarded to the program. If the daemon is
+//! lost, the program's threads are made ordinary and the client requests the task again.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -23,36 +23,36 @@ use crate::members::{MemberRule, Members};
 use crate::meter::Meter;
 use crate::protocol::{Outcome, Placement, Request, Response, TaskRequest};
 
-/// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
-/// start another meanwhile: the first may have found one that was just ending.
+/// How long a daemon may take to begin, on a busy machine, and after how long the client tries to start
+/// another: the first may have found a daemon that was just ending.
 const DAEMON_MAX: Duration = Duration::from_secs(60);
 const DAEMON_AGAIN: Duration = Duration::from_millis(500);
 /// How long it may take to admit a task: it may have to load the kernel's scheduler.
 const ADMIT_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to answer at the end.
+/// How long it may take to reply at the end.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// What is to be run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The program and its arguments; not empty.
     pub command: Vec<std::ffi::OsString>,
-    /// What it is to get.
+    /// The processor time to promise.
     pub wanted: TaskRequest,
-    /// By what.
+    /// The placement.
     pub placement: Placement,
-    /// How a daemon is started: a program and its arguments.
+    /// How to start a daemon: a program and its arguments.
     pub daemon: Vec<std::ffi::OsString>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     /// How the program ended.
     pub status: ExitStatus,
-    /// What it got.
+    /// The processor time that it got.
     pub outcome: Outcome,
-    /// On which processor, if on one.
+    /// Its processor, if there was one.
     pub cpu: Option<usize>,
     /// Whether every period was promised.
     pub every_period: bool,
@@ -63,32 +63,32 @@ pub struct RunOutcome {
 /// Why a program was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Its numbers are no task.
+    /// The numbers do not form a valid task.
     #[error("{0}")]
     Task(#[from] selvedge_data_cpu::TaskError),
     /// There is no such processor.
     #[error("there is no processor {cpu} for it: {error}")]
     Confine {
-        /// Which was asked for.
+        /// The requested processor.
         cpu: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The placement does not work here.
     #[error("{}: {why}", .placement.name())]
     Lacking {
-        /// Which.
+        /// The placement.
         placement: Placement,
-        /// What it lacks, and how to get it.
+        /// The missing part, and how to get it.
         why: String,
     },
     /// The daemon can't be reached.
     #[error("the dispatcher can't be reached: {0}")]
     Daemon(#[from] DaemonError),
-    /// The daemon refuses the task, or does not answer.
+    /// The daemon refuses the task, or does not reply.
     #[error("the dispatcher: {0}")]
     Control(#[from] ControlError),
-    /// Something of this system's.
+    /// An error of the system.
     #[error("{0}")]
     System(#[source] io::Error),
     /// The program can't be started.
@@ -96,12 +96,12 @@ pub enum ClientError {
     Start {
         /// The program.
         command: std::ffi::OsString,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
-/// What happens while a program runs.
+/// An event while a program runs.
 enum RunEvent {
     Ended(io::Result<ExitStatus>),
     Response(Response),
@@ -131,7 +131,7 @@ pub fn run(run: &Run) -> Result<RunOutcome, ClientError> {
     }
 }
 
-/// Starts the program; says when it ends, and passes signals on until then.
+/// Starts the program; reports its end, and forwards signals until then.
 fn start(run: &Run, reserve: Option<&Task>, sender: &Sender<RunEvent>) -> Result<(), ClientError> {
     let mut command = Command::new(&run.command[0]);
     command.args(&run.command[1..]);
@@ -159,7 +159,7 @@ fn start(run: &Run, reserve: Option<&Task>, sender: &Sender<RunEvent>) -> Result
     Ok(())
 }
 
-/// Under a dispatcher.
+/// Runs a program under a dispatcher.
 fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
     let (sender, receiver) = channel();
     let mut attempt = 0;
@@ -199,7 +199,7 @@ fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
     Ok(ran)
 }
 
-/// Says the end, and hears what the task got.
+/// Reports the end to the daemon, and receives the time that the task got.
 fn end(link: &DaemonConnection, receiver: &Receiver<RunEvent>) -> Option<Outcome> {
     link.connection.send(&Request::End {}, &[], &[]).ok()?;
     loop {
@@ -211,7 +211,7 @@ fn end(link: &DaemonConnection, receiver: &Receiver<RunEvent>) -> Option<Outcome
     }
 }
 
-/// Reaches the daemon, started if need be, and asks for the task.
+/// Connects to the daemon, starts it if need be, and requests the task.
 fn attach(
     run: &Run,
     number: u64,
@@ -222,7 +222,7 @@ fn attach(
     let mut start_at = Instant::ZERO;
     let mut started: Option<Child> = None;
     let (connection, answer) = loop {
-        // A daemon that is just ending takes a connection and drops it: then the next is asked.
+        // A daemon that is just ending accepts a connection and drops it: then the next one is tried.
         let failed = match Connection::open(&path) {
             Ok(connection) => {
                 let request = Request::Admit(run.wanted);
@@ -236,7 +236,7 @@ fn attach(
         if clock.now().since(Instant::ZERO) > DAEMON_MAX {
             return Err(failed);
         }
-        // One at a time: on a slow machine many that begin at once would keep each other from it.
+        // One at a time: on a slow machine many that begin at once would delay each other.
         let begins = started.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
         if !begins && clock.now() >= start_at {
             start_at = clock.now() + DAEMON_AGAIN;
@@ -251,7 +251,7 @@ fn attach(
         clock.sleep_until(clock.now() + Duration::from_millis(20));
     };
     if let Some(mut child) = started {
-        // It ends by itself; whoever lives longer waits for it here.
+        // The daemon ends by itself; if this process lives longer, it waits for it here.
         std::thread::spawn(move || child.wait());
     }
     let (cpu, every_period) = match answer {
@@ -274,7 +274,7 @@ fn attach(
     Ok(DaemonConnection { connection, cpu, every_period })
 }
 
-/// Under the kernel's reservations, or under nothing: the periods are only counted.
+/// Runs a program under the kernel's reservations, or under nothing: the periods are only counted.
 fn counted(run: &Run, task: &Task) -> Result<RunOutcome, ClientError> {
     let (sender, receiver) = channel();
     let reserve = (run.placement == Placement::Deadline).then_some(task);

@@ -1,9 +1,9 @@
-//! The daemon that one user's programs share: it owns the dispatchers, one for each processor that
-//! has tasks. The first client starts it; it ends when it has been without tasks for a while.
+//! The daemon that one user's programs share: it owns the dispatchers, one for each processor that has tasks.
+//! The first client starts it; it ends when it has been without tasks for some time.
 //!
-//! A client connects, says what it wants, and holds the connection as long as its program runs;
-//! the program is whatever the client has started. If the client goes, however it goes, its task
-//! goes, and its threads are ordinary again.
+//! A client connects, sends its request, and holds the connection as long as its program runs; the program is
+//! everything that the client has started. When the client goes, for whatever reason, its task is removed,
+//! and its threads are ordinary again.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -25,20 +25,20 @@ use crate::kernel_tasks::{self, KernelTask};
 use crate::members::MemberRule;
 use crate::protocol::{Outcome, Request, Response, TaskRequest};
 
-/// How long it waits for the next client before it ends.
+/// How long the daemon waits for the next client before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its request.
 const CLIENT_MAX: Duration = Duration::from_secs(10);
-/// How many clients there may be at once.
+/// The most clients at once.
 const CLIENTS_MAX: usize = 256;
 
-/// Why there is no daemon.
+/// Why the daemon can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// Its folder is not this user's own.
     #[error("{0} belongs to somebody else or others may write there; remove it")]
     Folder(PathBuf),
-    /// Something of the file system or of sockets.
+    /// An error of the file system or of sockets.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
 }
@@ -46,13 +46,13 @@ pub enum DaemonError {
 /// Why a task is not admitted.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    /// Its numbers are no task.
+    /// The numbers do not form a valid task.
     #[error(transparent)]
     Task(#[from] selvedge_data_cpu::TaskError),
-    /// It wants a processor that is not there.
+    /// The requested processor does not exist.
     #[error("there is no processor {request}; there are {there:?}")]
     NoProcessor { request: usize, there: Vec<usize> },
-    /// The processor does not take it.
+    /// The processor has no room for it.
     #[error("processor {cpu}: {why}")]
     Full { cpu: usize, why: KernelError },
     /// The kernel's scheduler can't be loaded.
@@ -68,10 +68,10 @@ enum Admitted<'d> {
     InKernel(u64),
 }
 
-/// Where its socket is: `selvedge` in `$XDG_RUNTIME_DIR`, or in a folder of this user's in `/tmp`.
+/// The folder of its socket: `selvedge` in `$XDG_RUNTIME_DIR`, or in a folder of this user's in `/tmp`.
 ///
 /// # Errors
-/// [`DaemonError`]: the folder can't be made, or is not to be trusted.
+/// [`DaemonError`]: the folder can't be made, or is not trustworthy.
 pub fn folder() -> Result<PathBuf, DaemonError> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let folder = match run.filter(|path| path.is_absolute()) {
@@ -100,20 +100,20 @@ pub fn socket() -> Result<PathBuf, DaemonError> {
     Ok(folder()?.join("cpu.sock"))
 }
 
-/// Who is there.
+/// The connected clients.
 #[derive(Debug, Default)]
 struct ClientRegistry {
     /// Clients connected.
     clients: usize,
-    /// Whether it was told to end.
+    /// Whether it must end.
     stop: bool,
-    /// How many have come so far.
+    /// The number of clients accepted so far.
     accepted: u64,
 }
 
 struct Daemon {
     dispatchers: Vec<Dispatcher>,
-    /// The scheduler in the kernel, once somebody has asked for it.
+    /// The scheduler in the kernel, once a client has requested it.
     in_kernel: Mutex<Option<Box<dyn InKernel>>>,
     /// Its tasks; locked while `in_kernel` is.
     kernel_tasks: Mutex<Vec<KernelTask>>,
@@ -122,9 +122,9 @@ struct Daemon {
     changed: Condvar,
 }
 
-/// Serves until there have been no clients for two seconds, or SIGTERM or SIGINT. If another
-/// daemon of this user serves already, it returns at once. `loads` loads the kernel's scheduler
-/// when it is asked for; it is given up with the daemon.
+/// Serves until there have been no clients for two seconds, or SIGTERM or SIGINT. If another daemon of this
+/// user serves already, it returns at once. `loads` loads the kernel's scheduler on request; the scheduler is
+/// released with the daemon.
 pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let folder = folder()?;
     let at = |error| DaemonError::Io(folder.clone(), error);
@@ -141,7 +141,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
         locked => locked.map_err(|error| at(error.into()))?,
     }
     let path = folder.join("cpu.sock");
-    // A daemon that was killed leaves its socket; the lock says that nobody serves it.
+    // A daemon that was killed leaves its socket; the lock shows that no daemon serves it.
     let _ = std::fs::remove_file(&path);
     let listener = seqpacket::listen_at(&path).map_err(at)?;
     let new = |cpu| Dispatcher::new(cpu, Config::default());
@@ -168,7 +168,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
         accepts.accept(&listener);
     });
     daemon.wait();
-    // Before the lock is given up, so that it is surely this daemon's.
+    // Removed before the lock is released, so that it is surely this daemon's.
     let _ = std::fs::remove_file(&path);
     for dispatcher in &daemon.dispatchers {
         dispatcher.release_all();
@@ -179,7 +179,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
 }
 
 impl Daemon {
-    /// Until there is nothing to do any more.
+    /// Waits until there is nothing left to do.
     fn wait(&self) {
         let mut registry = self.registry.lock();
         while !registry.stop {
@@ -218,7 +218,7 @@ impl Daemon {
         self.changed.notify_all();
         let daemon = Arc::clone(self);
         std::thread::spawn(move || {
-            // Whatever goes wrong with a client is its own affair: it sees the end of the connection.
+            // An error concerns only its client, which sees the end of the connection.
             if let Err(error) = daemon.handle_client(client, &connection) {
                 tracing::debug!("client: {error}");
             }
@@ -227,13 +227,13 @@ impl Daemon {
         });
     }
 
-    /// One client, from its wish to its end.
+    /// Serves one client, from its request to its end.
     fn handle_client(&self, client: u64, connection: &Connection) -> Result<(), ControlError> {
         let peer = connection.peer().map_err(|_| ControlError::Closed)?;
         if peer.uid.as_raw() != class::this_user() {
             return Ok(());
         }
-        // Who says nothing would keep the daemon for ever.
+        // A silent client would otherwise keep the daemon for ever.
         let request = match connection.wait(CLIENT_MAX).map(|message| message.body) {
             Ok(Request::Admit(request)) => request,
             Ok(Request::End {}) => {
@@ -251,7 +251,7 @@ impl Daemon {
         };
         let every_period = promise == Promise::EveryPeriod;
         let sent = connection.answer(Ok(&Response::Admitted { cpu, every_period }), &[], &[]);
-        // It is silent for as long as its program runs, until it says that it ends, or is gone.
+        // The client is silent for as long as its program runs, until it reports the end, or is gone.
         let ended = sent.and_then(|()| connection.wait(FOREVER));
         let outcome = self.remove_client_task(admitted);
         match (ended?.body, outcome) {
@@ -262,7 +262,7 @@ impl Daemon {
         }
     }
 
-    /// A client's task goes: what became of it.
+    /// Removes a client's task; returns its counts.
     fn remove_client_task(&self, admitted: Admitted<'_>) -> Option<Outcome> {
         match admitted {
             Admitted::Dispatched(dispatcher, id) => {
@@ -280,7 +280,7 @@ impl Daemon {
                     &kernel_task.before,
                     &kernel.remove(kernel_task.cpu, kernel_task.id),
                 );
-                // Others take the room.
+                // Other tasks take the room.
                 let processors: Vec<usize> = self.dispatchers.iter().map(Dispatcher::cpu).collect();
                 kernel_tasks::balance(&mut kernel_tasks, kernel.as_mut(), &processors);
                 Some(Outcome::new(&counts, None))
@@ -303,7 +303,7 @@ impl Daemon {
         if let Some(cpu) = request.cpu {
             able.retain(|dispatcher| dispatcher.cpu() == cpu);
         }
-        // Where most is left; of equal ones the last, since the first has the interrupts.
+        // The processor with the most left; of equal ones the last, since the first has the interrupts.
         let best = able.iter().rev().min_by_key(|d| (!d.would_admit(&task), d.load()));
         let dispatcher = *best.ok_or_else(|| self.no_processor(request))?;
         let cpu = dispatcher.cpu();

@@ -1,8 +1,8 @@
-//! The dispatcher: one thread that puts one processor's decisions in force, a millisecond at a time.
+//! The dispatcher is one thread that enforces one processor's decisions, a millisecond at a time.
 //!
-//! Between two looks the kernel goes by the levels: whoever is owed time runs as soon as he wakes,
-//! unless somebody was chosen. So a wake-up waits for nobody's tick, and what a task overruns its
-//! service time by is at most a tick.
+//! Between two samples the kernel goes by the levels. A task with promised time left runs as soon as it
+//! wakes, unless another task was chosen. So a wake-up does not wait for a tick, and a task exceeds its
+//! service time by at most a tick.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +18,14 @@ use selvedge_units::{Duration, Instant};
 use crate::class::{self, Class};
 use crate::members::{Level, MemberRule, Members};
 
-/// From one look to the next.
+/// The time between two samples.
 pub const TICK: Duration = Duration::from_millis(1);
-/// Every so many looks new threads are looked for.
+/// The number of samples between two searches for new threads.
 const FIND_EVERY: u64 = 10;
 /// The dispatcher's own priority: above all levels.
 const PRIORITY: i32 = 50;
 
-/// A task that is dispatched.
+/// A task under the dispatcher.
 #[derive(Debug)]
 struct Dispatched {
     id: TaskId,
@@ -33,7 +33,7 @@ struct Dispatched {
     work_conserving: bool,
     /// Whether each wake-up is an event for it.
     events: bool,
-    /// Whether it was asleep at the last look.
+    /// Whether it was asleep at the last sample.
     slept: bool,
     /// The kernel's first refusal to move one of its threads.
     refused: Option<String>,
@@ -43,11 +43,11 @@ struct Dispatched {
 struct State {
     processor: Processor,
     tasks: Vec<Dispatched>,
-    /// When the last look was.
+    /// When the last sample was taken.
     last: Instant,
 }
 
-/// Decides about one processor, from its making until it is dropped.
+/// Decides about one processor, from its creation until it is dropped.
 #[derive(Debug)]
 pub struct Dispatcher {
     cpu: usize,
@@ -56,7 +56,7 @@ pub struct Dispatcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What became of a task so far.
+/// The counts of a task so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Its periods and times.
@@ -82,18 +82,18 @@ impl Dispatcher {
         Ok(Self { cpu, clock, shared, thread: Some(thread) })
     }
 
-    /// Which processor it decides about.
+    /// The processor that it decides about.
     #[must_use]
     pub const fn cpu(&self) -> usize {
         self.cpu
     }
 
-    /// Takes a task on: confined to this processor, and dispatched from the next tick on. With
-    /// `events` each of its wake-ups counts as an event for it, due by the end of its period, so
-    /// that the event-aware rules favour it.
+    /// Admits a task: it is confined to this processor, and dispatched from the next tick on. With `events`
+    /// each of its wake-ups counts as an event for it, due by the end of its period, so that the event-aware
+    /// rules favour it.
     ///
     /// # Errors
-    /// [`Refused`] if the processor has not enough left.
+    /// [`Refused`] if not enough of the processor is left.
     #[expect(clippy::result_large_err, reason = "tasks are refused when they come, which is rare")]
     pub fn admit(
         &self,
@@ -120,8 +120,8 @@ impl Dispatcher {
         Ok((id, promise))
     }
 
-    /// An event has come for a task, of use for so long, and the task is about to be woken for it. The
-    /// event-aware rules decide at once, so that a task that they favour wakes with its preference.
+    /// Reports an event for a task, due in `left`, for which the task is about to be woken. The event-aware
+    /// rules decide at once, so that a task that they favour wakes with its preference.
     ///
     /// # Errors
     /// [`EventsFull`] if too many events wait already; the task is preferred for those.
@@ -130,7 +130,7 @@ impl Dispatcher {
         if state.tasks.iter().any(|task| task.id == id) {
             let now = self.clock.now();
             let raised = state.processor.raise(id, now + left);
-            // If its queue is full, it has events all the same.
+            // Even if its queue is full, it has events.
             state.processor.wake(id, now);
             state.enforce(now);
             raised?;
@@ -144,13 +144,13 @@ impl Dispatcher {
         self.state().processor.clone().admit(task).is_ok()
     }
 
-    /// How much of the processor is promised, in hundredths of a per cent.
+    /// The promised part of the processor, in hundredths of a per cent.
     #[must_use]
     pub fn load(&self) -> u64 {
         self.state().processor.load().basis_points()
     }
 
-    /// What became of a task so far; `None` if there is none of this id.
+    /// The counts of a task so far; `None` if no task has this id.
     #[must_use]
     pub fn report(&self, id: TaskId) -> Option<Report> {
         let state = self.state();
@@ -158,7 +158,7 @@ impl Dispatcher {
         Some(Report { counts: state.processor.counts(id), refused: task.refused.clone() })
     }
 
-    /// Lets a task go: its threads are ordinary again. What became of it.
+    /// Removes a task: its threads are ordinary again. Returns its counts.
     pub fn remove(&self, id: TaskId) -> Option<Report> {
         let report = self.report(id)?;
         let mut state = self.state();
@@ -168,7 +168,7 @@ impl Dispatcher {
         Some(report)
     }
 
-    /// Lets all tasks go, and takes no further notice of them.
+    /// Releases all tasks, and no longer dispatches them.
     pub fn release_all(&self) {
         let mut state = self.state();
         for mut task in std::mem::take(&mut state.tasks) {
@@ -177,7 +177,7 @@ impl Dispatcher {
         }
     }
 
-    /// How many tasks there are.
+    /// The number of tasks.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.state().tasks.len()
@@ -201,17 +201,17 @@ impl Drop for Dispatcher {
         self.shared.1.store(true, Ordering::Relaxed);
         self.wake_dispatcher();
         if let Some(thread) = self.thread.take() {
-            // It panics only by a bug, which its message has told already.
+            // It panics only by a bug, whose message has been printed already.
             let _ = thread.join();
         }
         self.release_all();
     }
 }
 
-/// The state, held by a thread that no task can hold up meanwhile: the dispatcher waits for it, and
-/// a task that runs on until the dispatcher looks again would run for ever.
+/// The state, locked by a thread that no task can delay meanwhile: the dispatcher waits for the lock, and a
+/// task that runs until the dispatcher's next sample would run for ever.
 struct LockedState<'a> {
-    // Let go before the class is given back.
+    // Released before the class is restored.
     state: MutexGuard<'a, State>,
     _ordinary: Option<RaisedThread>,
 }
@@ -241,20 +241,20 @@ impl RaisedThread {
             Ok(libc::SCHED_IDLE) => Class::Idle,
             _ => return None,
         };
-        // Who may not be raised has no tasks that are.
+        // A thread that may not be raised has no tasks that are.
         class::set(0, Class::Fifo(PRIORITY)).ok().map(|()| Self(before))
     }
 }
 
 impl Drop for RaisedThread {
     fn drop(&mut self) {
-        // Every thread may go back.
+        // Every thread may return to its class.
         let _ = class::set(0, self.0);
     }
 }
 
 fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
-    // Without the right it still counts, and whoever asked has been told.
+    // Without the right it still counts, and the client has been notified.
     let _ = class::set(0, Class::Fifo(PRIORITY));
     let mut samples = 0_u64;
     while !stop.load(Ordering::Relaxed) {
@@ -272,7 +272,7 @@ fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
 }
 
 impl State {
-    /// Reads what happened, decides, and puts it in force; when to come back.
+    /// Samples the tasks, decides, and enforces the decision; returns when to sample again.
     fn sample(&mut self, now: Instant, samples: u64) -> Instant {
         let Self { processor, tasks, last } = self;
         let last = std::mem::replace(last, now);
@@ -284,7 +284,7 @@ impl State {
             let seen = task.members.sample();
             used += seen.used;
             if seen.used > Duration::ZERO {
-                // It ran, so it was awake, even if it slept at both looks.
+                // It ran, so it was awake, even if it slept at both samples.
                 processor.wake(task.id, last);
             }
             processor.charge(task.id, seen.used);
@@ -300,13 +300,13 @@ impl State {
             }
         }
         if let Some(reserve) = processor.reserve() {
-            // Whatever no task used, best-effort tasks had, or nobody wanted.
+            // The time that no task used went to best-effort tasks, or was idle.
             processor.charge(reserve, now.since(last) - used);
         }
         self.enforce(now)
     }
 
-    /// Decides, and puts it in force; when to come back.
+    /// Decides, and enforces the decision; returns when to decide again.
     fn enforce(&mut self, now: Instant) -> Instant {
         let Self { processor, tasks, .. } = self;
         processor.set_best_effort(true);

@@ -1,16 +1,16 @@
-//! Tasks that the kernel's `sched_ext` schedules, as the daemon sees them. Who loads the scheduler is
-//! not this crate's business: the daemon is handed a way to do so.
+//! Tasks that the kernel's `sched_ext` schedules, as the daemon sees them. This crate does not load the
+//! scheduler: the daemon gets a function that does.
 
 use std::error::Error;
 
 use selvedge_data_cpu::{Counts, Promise, Task, TaskId};
 
-/// What the kernel's scheduler says that it can't do.
+/// An error of the kernel's scheduler.
 pub type KernelError = Box<dyn Error + Send + Sync>;
 
 /// The scheduler in the kernel; it lives as long as this value.
 pub trait InKernel: Send {
-    /// Admits a task to a processor, with its process and what that will start.
+    /// Admits a task to a processor, with its process and all that it will start.
     fn admit(
         &mut self,
         cpu: usize,
@@ -19,11 +19,11 @@ pub trait InKernel: Send {
         by_events: bool,
     ) -> Result<(TaskId, Promise), KernelError>;
 
-    /// What of a processor is promised, in hundredths of a per cent.
+    /// The promised part of a processor, in hundredths of a per cent.
     fn load(&self, cpu: usize) -> u64;
 
-    /// Moves a task, with its processes, to another processor: its number there, and what became of
-    /// it so far, which is not counted there.
+    /// Moves a task, with its processes, to another processor. Returns its number there, and its counts so
+    /// far, which are not counted there.
     ///
     /// # Errors
     /// [`KernelError`]; the task stays where it was.
@@ -34,7 +34,7 @@ pub trait InKernel: Send {
         by_events: bool,
     ) -> Result<(TaskId, Counts), KernelError>;
 
-    /// Lets a task go: what became of it.
+    /// Removes a task; returns its counts.
     fn remove(&mut self, cpu: usize, task: TaskId) -> Counts;
 }
 

@@ -1,5 +1,5 @@
-//! Which task of the kernel's scheduler is served where, and who may move: when a processor's tasks have
-//! gone, tasks of the fuller ones move there.
+//! Which processor serves each task of the kernel's scheduler, and which tasks may move: when a processor's
+//! tasks have gone, tasks of the fuller ones move there.
 
 use selvedge_data_cpu::{Counts, TaskId};
 
@@ -8,16 +8,16 @@ use crate::in_kernel::InKernel;
 /// A task in the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelTask {
-    /// Whose it is, by the client's number.
+    /// The number of its client.
     pub(crate) client: u64,
     pub(crate) cpu: usize,
     pub(crate) id: TaskId,
     pub(crate) by_events: bool,
-    /// What it takes of a processor, in hundredths of a per cent.
+    /// The part of a processor that it takes, in hundredths of a per cent.
     pub(crate) needs: u64,
-    /// Its program asked for this processor.
+    /// Its program requested this processor.
     pub(crate) fixed: bool,
-    /// What became of it on processors that it has left.
+    /// Its counts on processors that it has left.
     pub(crate) before: Counts,
 }
 
@@ -59,7 +59,7 @@ fn fullest_and_emptiest(processors: &[usize], kernel: &dyn InKernel) -> Option<(
     (from != to).then_some((from, to))
 }
 
-/// Both together.
+/// The sum of both.
 pub(crate) fn sum(a: &Counts, b: &Counts) -> Counts {
     Counts {
         on_time: a.on_time.saturating_add(b.on_time),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::in_kernel::KernelError;
 
-    /// Loads by processor, and what each task needs.
+    /// Loads by processor, and the needs of each task.
     struct Fake {
         loads: Vec<u64>,
         needs: Vec<u64>,

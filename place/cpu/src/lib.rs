@@ -1,14 +1,14 @@
-//! Processor time for programs: the decisions of `selvedge-data-cpu`, put in force by the classes that
-//! every Linux kernel has, where it has no `sched_ext`.
+//! Processor time for programs: the decisions of `selvedge-data-cpu`, enforced by the classes that every
+//! Linux kernel has, where it has no `sched_ext`.
 //!
-//! A [`dispatch::Dispatcher`] owns the order on one processor. It wakes every millisecond, reads
-//! what each task used and whether it wants to run ([`members`]), asks `selvedge_data_cpu::Processor`,
-//! and moves threads between three levels of urgency ([`class`]): whom DWCS chose; whom it owes
-//! time, so that they run as soon as they wake; and all others, who get what is left. Nothing is
-//! ever stopped, so a dispatcher that dies leaves programs that run.
+//! A [`dispatch::Dispatcher`] owns the order on one processor. It wakes every millisecond, reads each task's
+//! used time and whether it wants to run ([`members`]), and calls `selvedge_data_cpu::Processor`. Then it
+//! moves threads between three levels of urgency ([`class`]). First is the task that DWCS chose; then come
+//! tasks with promised time left, which run as soon as they wake; all others get the rest. Nothing is ever
+//! stopped, so programs keep running if a dispatcher dies.
 //!
-//! [`daemon`] lets programs of one user share the dispatchers, over a socket; [`client`] runs a
-//! program under it. [`rights`] says by trying what this machine allows.
+//! [`daemon`] lets programs of one user share the dispatchers, over a socket; [`client`] runs a program under
+//! it. [`rights`] tests what this machine allows.
 
 #![deny(unsafe_code)]
 

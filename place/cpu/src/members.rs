@@ -1,8 +1,8 @@
-//! The threads of a task: found in `/proc`, watched, moved between levels of urgency together.
+//! The threads of a task: found in `/proc`, sampled, and moved between levels of urgency together.
 //!
-//! A task is a process with all that it started, or some threads of this process. Its processor
-//! time is read from the kernel's clocks for processes, which count threads that have ended, too.
-//! Whether it wants to run is the state of its threads: one of them runnable is enough.
+//! A task is a process with all that it started, or some threads of this process. Its processor time is read
+//! from the kernel's clocks for processes, which count threads that have ended, too. The state of its threads
+//! shows whether it wants to run: one runnable thread is enough.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,19 +12,19 @@ use selvedge_units::Duration;
 
 use crate::class::{self, Class, ClockTarget, Tid};
 
-/// How many threads a task may have; those beyond it stay as they are and are not watched.
+/// The most threads of a task; those beyond it stay unchanged and are not sampled.
 pub const THREADS_MAX: usize = 4096;
 
-/// How urgent a task is at the moment.
+/// The urgency of a task at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// It was chosen.
     Chosen,
-    /// It is owed time: it runs as soon as it wakes, unless somebody is chosen.
+    /// It has promised time left: it runs as soon as it wakes, unless another task is chosen.
     Owed,
-    /// It had its service time, and takes its part of what is left, like any other program.
+    /// It had its service time, and takes its part of the rest, like any other program.
     Ordinary,
-    /// It had its service time, and takes what nobody else wants.
+    /// It had its service time, and takes time that no other program uses.
     Spare,
 }
 
@@ -41,15 +41,15 @@ impl Level {
 
 #[derive(Debug)]
 struct Thread {
-    /// `/proc/.../stat`, read again and again.
+    /// `/proc/.../stat`, read repeatedly.
     stat: Option<File>,
     level: Option<Level>,
 }
 
-/// Who belongs to a task.
+/// The rule for the threads of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberRule {
-    /// What this process has started, and what that has; not the process itself.
+    /// The processes that this process has started, and their descendants; not the process itself.
     StartedBy(Tid),
     /// These threads of this process.
     Threads(Vec<Tid>),
@@ -57,14 +57,14 @@ pub enum MemberRule {
     Process(Tid),
 }
 
-/// What a task did since it was last looked at.
+/// The activity of a task since the last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberSample {
     /// Processor time that it used.
     pub used: Duration,
     /// Whether one of its threads runs or wants to.
     pub awake: bool,
-    /// How many threads there are.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -74,13 +74,13 @@ pub struct Members {
     rule: MemberRule,
     cpu: Option<usize>,
     threads: BTreeMap<Tid, Thread>,
-    /// Whose clocks are read, and what they said last.
+    /// The processes whose clocks are read, and their last values.
     clocks: BTreeMap<Tid, Duration>,
     level: Option<Level>,
 }
 
 impl Members {
-    /// A task's threads; confined to a processor, if one is named. O(threads).
+    /// A task's threads; confined to `cpu`, if given. O(threads).
     #[must_use]
     pub fn new(who: MemberRule, cpu: Option<usize>) -> Self {
         let (threads, clocks) = (BTreeMap::new(), BTreeMap::new());
@@ -89,7 +89,7 @@ impl Members {
         members
     }
 
-    /// Looks for threads that have come or gone. O(threads).
+    /// Finds threads that have started or ended. O(threads).
     pub fn find(&mut self) {
         let mut found = BTreeMap::new();
         let mut processes = Vec::new();
@@ -105,8 +105,8 @@ impl Members {
                 // A daemon may have been started by the client whose task this is.
                 let me = std::process::id().cast_signed();
                 let mut ahead = children(*root);
-                // If who started them is gone, they are somebody else's children now, and still
-                // the task's: it is not over before it is let go.
+                // If the process that started them is gone, they now have another parent, but still belong to
+                // the task: the task is not over before it is released.
                 ahead.extend(self.clocks.keys().filter(|pid| self.is_alive(**pid)));
                 while let Some(pid) = ahead.pop() {
                     if pid == me || processes.contains(&pid) || found.len() >= THREADS_MAX {
@@ -126,7 +126,7 @@ impl Members {
                 continue;
             }
             if let Some(cpu) = self.cpu {
-                // Gone again, or not ours to move: then it stays where it is.
+                // The thread is gone, or this process may not move it: then it stays where it is.
                 let _ = class::confine(tid, cpu);
             }
             let stat = File::open(path).ok();
@@ -138,7 +138,7 @@ impl Members {
         };
         self.clocks.retain(|pid, _| clocks.contains(pid));
         for pid in clocks {
-            // What a new process used before it was found counts, too.
+            // The time that a new process used before it was found counts, too.
             self.clocks.entry(pid).or_insert(Duration::ZERO);
         }
         if let Some(level) = self.level {
@@ -146,14 +146,14 @@ impl Members {
         }
     }
 
-    /// Whether a process that was found still is: its file is that process's, and of none that
-    /// has its number after it.
+    /// Whether a process that was found still exists: its file belongs to that process, and not to a later
+    /// one with its number.
     fn is_alive(&self, pid: Tid) -> bool {
         let stat = self.threads.get(&pid).and_then(|thread| thread.stat.as_ref());
         stat.is_some_and(|stat| stat.read_at(&mut [0; 1], 0).is_ok_and(|read| read > 0))
     }
 
-    /// What the task did since the last call. O(threads).
+    /// The activity of the task since the last call. O(threads).
     pub fn sample(&mut self) -> MemberSample {
         let whose = match self.rule {
             MemberRule::StartedBy(_) | MemberRule::Process(_) => ClockTarget::Process,
@@ -170,13 +170,13 @@ impl Members {
         MemberSample { used, awake, threads: self.threads.len() }
     }
 
-    /// Forgets what was used so far.
+    /// Forgets the time used so far.
     pub fn begin(&mut self) {
         self.sample();
     }
 
-    /// Moves all threads to a level; those that are there already cost nothing. The first refusal
-    /// by the kernel, if there is one.
+    /// Moves all threads to a level; threads that are there already cost nothing. Returns the kernel's first
+    /// refusal, if there is one.
     pub fn set_level(&mut self, level: Level) -> Option<std::io::Error> {
         self.level = Some(level);
         let mut refused = None;
@@ -185,7 +185,7 @@ impl Members {
                 continue;
             }
             let done = class::set(tid, level.class()).or_else(|error| match level {
-                // Without privilege there is no way back from the idle class: so none into it.
+                // Without privilege a thread can't return from the idle class, so none enters it.
                 Level::Spare => class::set(tid, Class::Other),
                 _ => Err(error),
             });
@@ -201,7 +201,7 @@ impl Members {
     /// Puts all threads back into the ordinary class, those of this moment included.
     pub fn release(&mut self) {
         self.level = None;
-        // Those that are known first: if who started them is gone, they are not found again.
+        // Known threads first: if the process that started them is gone, they are not found again.
         for look_again in [false, true] {
             if look_again {
                 self.find();
@@ -217,7 +217,7 @@ fn own(tid: Tid) -> String {
     format!("/proc/self/task/{tid}/stat")
 }
 
-/// The processes that a process has started and that live, by all of its threads.
+/// The living processes that any thread of a process has started.
 fn children(pid: Tid) -> Vec<Tid> {
     let mut all = Vec::new();
     for tid in numbers_in(&format!("/proc/{pid}/task")) {
@@ -234,7 +234,7 @@ fn numbers_in(folder: &str) -> Vec<Tid> {
     names.filter_map(|name| name.parse().ok()).take(THREADS_MAX).collect()
 }
 
-/// The state is the first word after the name, which stands in brackets and may hold anything.
+/// The state is the first word after the name, which stands in brackets and may contain anything.
 fn runnable(stat: &File) -> bool {
     let mut text = [0; 128];
     let Ok(length) = stat.read_at(&mut text, 0) else { return false };
@@ -250,8 +250,8 @@ mod tests {
 
     use super::*;
 
-    /// A dispatcher looks for threads every ten milliseconds, and may do so between the death of who
-    /// started a program and the news of it.
+    /// A dispatcher looks for threads every ten milliseconds, and may do so between the death of a program's
+    /// starter and its notification.
     #[test]
     fn a_program_whose_starter_is_dead_is_let_go_like_any_other() {
         let script = "sleep 60 >/dev/null & echo $!; wait";
@@ -272,7 +272,7 @@ mod tests {
         members.release();
         assert_eq!(class::policy(pid).unwrap(), libc::SCHED_OTHER, "moved before: {moved}");
         class::signal(pid, libc::SIGKILL).unwrap();
-        // Whoever adopted it waits for it, in its own time.
+        // The process that adopted it waits for it, at any time.
         let begun = std::time::Instant::now();
         let is_gone = |members: &mut Members| {
             members.find();

@@ -1,7 +1,7 @@
-//! Counting what a program gets where nobody dispatches it: by `SCHED_DEADLINE`, or not at all.
+//! Counting the time that a program gets without a dispatcher: by `SCHED_DEADLINE`, or without any promise.
 //!
-//! A processor of its own, for one task, is the meter: it is told what the task used and whether it
-//! wanted to run, and counts periods as the dispatcher does. Nothing is put in force.
+//! A `Processor` of its own, for one task, is the meter: it gets the task's used time and whether it wanted
+//! to run, and counts periods as the dispatcher does. Nothing is enforced.
 
 use selvedge_data_cpu::{Config, Counts, Processor, Task, TaskId};
 use selvedge_units::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Meter {
         Self { processor, id, members, last: now, samples: 0 }
     }
 
-    /// Reads what happened since the last look; O(threads).
+    /// Samples the threads; O(threads).
     pub fn sample(&mut self, now: Instant) {
         if self.samples.is_multiple_of(10) {
             self.members.find();
@@ -48,7 +48,7 @@ impl Meter {
         self.last = now;
     }
 
-    /// What became of its periods so far.
+    /// The counts of its periods so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.processor.counts(self.id)

@@ -1,4 +1,4 @@
-//! The requests of clients and the answers of the daemon, as messages of [`selvedge_os::control`].
+//! The requests of clients and the responses of the daemon, as messages of [`selvedge_os::control`].
 
 use selvedge_data_cpu::Counts;
 use selvedge_data_stream::Window;
@@ -6,7 +6,7 @@ use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
 selvedge_units::named! {
-    /// By what a task's time is kept.
+    /// The mechanism that keeps a task's time.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Placement {
@@ -21,17 +21,17 @@ selvedge_units::named! {
     }
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
-    /// Admit what this process has started, until it ends or the connection does.
+    /// Admit the processes that this process has started, until it ends or the connection does.
     Admit(TaskRequest),
     /// Its program has ended.
     End {},
 }
 
-/// What a client wants for its program.
+/// A client's request for its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
@@ -41,13 +41,13 @@ pub struct TaskRequest {
     pub service: u64,
     /// `x`, `y`.
     pub window: (u16, u16),
-    /// Whether it takes part in what is left like an ordinary program.
+    /// Whether it shares the rest like an ordinary program.
     pub work_conserving: bool,
     /// Whether each of its wake-ups counts as an event for it.
     pub events: bool,
-    /// Whether the kernel's `sched_ext` is to schedule it, in place of a dispatcher.
+    /// Whether the kernel's `sched_ext` must schedule it, in place of a dispatcher.
     pub in_kernel: bool,
-    /// On which processor; `None`: where most is left.
+    /// The processor; `None`: the one with the most left.
     pub cpu: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ impl TaskRequest {
     /// The task.
     ///
     /// # Errors
-    /// Which number is wrong.
+    /// [`TaskError`](selvedge_data_cpu::TaskError) for the invalid number.
     pub fn task(&self) -> Result<selvedge_data_cpu::Task, selvedge_data_cpu::TaskError> {
         let window = Window { lose: self.window.0, of: self.window.1 };
         let task =
@@ -64,7 +64,7 @@ impl TaskRequest {
     }
 }
 
-/// What the daemon answers.
+/// The daemon's response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
 pub enum Response {
@@ -72,7 +72,7 @@ pub enum Response {
     Admitted {
         /// The processor.
         cpu: usize,
-        /// Every period, or only that windows fit.
+        /// Whether every period is promised, or only that windows hold.
         every_period: bool,
     },
     /// The kernel's scheduler can't be loaded here.
@@ -80,29 +80,29 @@ pub enum Response {
         /// Why.
         why: String,
     },
-    /// What became of it, at the end.
+    /// The counts of the task, at the end.
     Ended(Outcome),
 }
 
-/// What a task got.
+/// The counts of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Periods in which it got its service time or all that it wanted.
+    /// Periods in which it got its service time or all that it needed.
     pub on_time: u64,
-    /// Periods that ended while it wanted more.
+    /// Periods that ended while it needed more.
     pub missed: u64,
     /// Misses that its window did not allow.
     pub violations: u64,
     /// Processor time in all, in nanoseconds.
     pub ran_ns: u64,
-    /// How much of that was beyond its service times, in nanoseconds.
+    /// The part of that beyond its service times, in nanoseconds.
     pub extra_ns: u64,
     /// The kernel's first refusal to move one of its threads.
     pub refused: Option<String>,
 }
 
 impl Outcome {
-    /// From a task's counts.
+    /// The outcome of a task's counts.
     #[must_use]
     pub fn new(counts: &Counts, refused: Option<String>) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Outcome {
         }
     }
 
-    /// Both together: a task that was dispatched by one daemon after another.
+    /// The sum of both: for a task that was dispatched by one daemon after another.
     #[must_use]
     pub fn plus(self, later: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What this machine allows, found out by trying it.
+//! The rights that this machine grants, found by trying.
 
 use std::fmt;
 use std::path::Path;
@@ -8,46 +8,46 @@ use selvedge_units::Duration;
 use crate::class::{self, Class};
 use crate::protocol::Placement;
 
-/// What a placement lacks here, and how to get it.
+/// The missing part of a placement, and how to get it.
 #[derive(Debug, thiserror::Error)]
 pub enum Lack {
-    /// The kernel has none.
+    /// The kernel has no `sched_ext`.
     #[error("this kernel has no sched_ext; Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT has it")]
     NoSchedExt,
     /// Another scheduler runs in the kernel.
     #[error("sched_ext runs the scheduler \"{0}\"; end it first")]
     Taken(String),
-    /// It takes the capabilities of root.
+    /// It needs the capabilities of root.
     #[error("only root may load a scheduler into the kernel")]
     NotRoot,
     /// The program can't load it.
     #[error("this program was built without the kernel placement")]
     NotBuilt,
-    /// This user may not.
+    /// This user has no right to it.
     #[error(
         "{what} are refused to this user; run it as root, or with the capability \
          CAP_SYS_NICE{or_else}; in a control group with cpu.rt_runtime_us of 0 give it some"
     )]
     NotPermitted {
-        /// What is refused.
+        /// The refused right.
         what: &'static str,
-        /// What else would do.
+        /// The alternative.
         or_else: &'static str,
     },
-    /// The kernel has no more to promise.
+    /// The kernel can't promise more.
     #[error("{0}: the kernel has promised all that it has; end another program first")]
     Promised(&'static str),
-    /// The kernel says something else.
+    /// The kernel returns another error.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it says.
+        /// The error.
         error: std::io::Error,
     },
 }
 
-/// What each placement lacks, where none works: a line each.
+/// The missing part of each placement, where none works: a line each.
 #[derive(Debug)]
 pub struct NoPlacement(Vec<(Placement, Lack)>);
 
@@ -75,11 +75,11 @@ pub fn try_placement(placement: Placement) -> Result<(), Lack> {
     }
 }
 
-/// The best that works, of `scx` only if it is built in: with `sched_ext` threads switch without a dispatcher, over FIFO several
-/// tasks are told apart by their windows, reservations know no windows.
+/// The best that works; `scx` only if it is built in. With `sched_ext` threads switch without a dispatcher,
+/// FIFO distinguishes several tasks by their windows, reservations know no windows.
 ///
 /// # Errors
-/// What each lacks.
+/// The missing part of each.
 pub fn best(in_kernel: bool) -> Result<Placement, NoPlacement> {
     let mut lacks = Vec::new();
     for placement in [Placement::Scx, Placement::Fifo, Placement::Deadline] {
@@ -95,8 +95,8 @@ pub fn best(in_kernel: bool) -> Result<Placement, NoPlacement> {
     Err(NoPlacement(lacks))
 }
 
-/// Whether the kernel has `sched_ext`, and nobody else's scheduler runs in it. Loading one takes
-/// the capabilities of root.
+/// Whether the kernel has `sched_ext`, and no other scheduler runs in it. Loading one needs the capabilities
+/// of root.
 fn scx() -> Result<(), Lack> {
     let folder = Path::new("/sys/kernel/sched_ext");
     if !folder.exists() {
@@ -112,7 +112,7 @@ fn scx() -> Result<(), Lack> {
     Ok(())
 }
 
-/// What else would do, for SCHED_FIFO.
+/// The alternative, for SCHED_FIFO.
 const LIMIT: &str = ", or with an rtprio limit of 50 or more in /etc/security/limits.conf";
 
 fn lack(what: &'static str, or_else: &'static str, error: std::io::Error) -> Lack {

@@ -1,9 +1,9 @@
-//! The transmission engine: one thread that owns one link, empties the streams' rings, sends what
-//! the link chooses when the link may send it, and reports what became of each frame.
+//! The transmission engine: one thread that owns one link. It empties the streams' rings, sends the chosen
+//! packets when the link may send them, and reports the fate of each frame.
 //!
-//! Inline placement (NI coprocessors, section 2.2.2): the engine is a thread of the process that
-//! produces the frames. Scheduling and dispatch are one thread (2.2.3), so that a frame waits in
-//! no second queue between the decision and the wire.
+//! This is the inline placement (NI coprocessors, section 2.2.2): the engine is a thread of the process that
+//! produces the frames. Scheduling and dispatch are one thread (2.2.3), so that a frame waits in no second
+//! queue between the decision and the wire.
 
 mod attached;
 mod carrier;
@@ -48,7 +48,7 @@ use selvedge_os::wake::Waker;
 /// A stream as the engine needs it.
 #[derive(Clone, Debug)]
 pub struct StreamParams {
-    /// What it is asked for.
+    /// Its contract.
     pub spec: Spec,
     /// The RTP source identifier.
     pub ssrc: u32,
@@ -56,15 +56,15 @@ pub struct StreamParams {
 
 /// A stream for an engine that runs.
 pub struct NewStream<O> {
-    /// What it is asked for.
+    /// Its contract.
     pub spec: Spec,
-    /// Its end.
+    /// Its frame consumer.
     pub frame_consumer: O,
-    /// What carries its packets; `None`: the engine's sockets.
+    /// The carrier of its packets; `None`: the engine's sockets.
     pub carried: Option<StreamCarrier>,
 }
 
-/// What the engine is asked to do while it runs.
+/// A command to the running engine.
 enum Command<O> {
     Windows(usize, Windows),
     Priority(usize, i32),
@@ -77,24 +77,24 @@ enum Command<O> {
     Unload(String, Sender<bool>),
 }
 
-/// Follows every frame of a link to its end; called on the engine's thread, so it must be quick.
+/// Follows every frame of a link to its end. It is called on the engine's thread, so it must be quick.
 pub trait FateTap: Send {
-    /// The link is done with a frame of the stream with this number.
+    /// The link has settled a frame of the stream with this number.
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant);
 }
 
 /// Why an engine can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// No socket.
+    /// A socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// No event or thread.
+    /// An event or a thread can't be created.
     #[error("can't start the engine's thread: {0}")]
     System(#[from] io::Error),
 }
 
-/// A running engine; dropped, it stops.
+/// A running engine; dropping it stops it.
 pub struct Engine<O = LocalConsumer> {
     control: Sender<Command<O>>,
     waker: Waker,
@@ -104,10 +104,10 @@ pub struct Engine<O = LocalConsumer> {
 }
 
 impl Engine {
-    /// Starts an engine for a link and its streams; returns the sources' ends in their order.
+    /// Starts an engine for a link and its streams; returns the frame producers in their order.
     ///
     /// # Errors
-    /// [`EngineError`] if a socket, an event or a thread can't be had.
+    /// [`EngineError`] if a socket, an event or a thread can't be created.
     pub fn start(
         clock: Clock,
         link: &LinkConfig,
@@ -117,8 +117,8 @@ impl Engine {
         Self::start_carried(clock, link, streams, &[], tap)
     }
 
-    /// The same, where something else than the engine's sockets carries the packets of some
-    /// streams: `carried` in their order, `None` and what is left out for the others.
+    /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
+    /// `carried` in their order, `None` or a missing entry for the others.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -133,8 +133,8 @@ impl Engine {
         Ok((engine, frame_producers))
     }
 
-    /// The same, with room for so many streams more, which [`add`](Self::add) adds while the
-    /// engine runs.
+    /// Like [`start_carried`](Self::start_carried), with room for `room` more streams, which
+    /// [`add`](Self::add) adds while the engine runs.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -163,9 +163,9 @@ impl Engine {
         Ok((engine, registrar, frame_producers))
     }
 
-    /// Adds a stream while the engine runs: its number, the lowest that is free, and the source's end.
-    /// `None` if the engine has stopped, or the number is not less than `room`, which is as many streams
-    /// as the engine was started with room for.
+    /// Adds a stream while the engine runs; returns its number, the lowest that is free, and its frame
+    /// producer. `None` if the engine has stopped, or the number is not less than `room`, the number of
+    /// streams that the engine has room for.
     pub fn add(
         &self,
         registrar: &Registrar,
@@ -184,11 +184,11 @@ impl Engine {
 }
 
 impl<O: FrameConsumer + 'static> Engine<O> {
-    /// Starts an engine for a link whose streams come and go while it runs. `waker` calls the
-    /// port; `enter` is called first on the engine's thread.
+    /// Starts an engine for a link whose streams are added and removed while it runs. `waker` wakes the
+    /// poller; `enter` is called first on the engine's thread.
     ///
     /// # Errors
-    /// [`EngineError`] if a socket or a thread can't be had.
+    /// [`EngineError`] if a socket or a thread can't be created.
     pub fn launch<P: Poller<FrameConsumer = O> + 'static>(
         clock: Clock,
         link: &LinkConfig,
@@ -217,20 +217,20 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         Ok(Self { control, waker, stop, report, thread: Some(thread) })
     }
 
-    /// Adds a stream, and gives its number; `None` if the engine has stopped.
+    /// Adds a stream, and returns its number; `None` if the engine has stopped.
     pub fn attach(&self, stream: NewStream<O>) -> Option<usize> {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Attach(Box::new(stream), reply_sender));
         reply.recv().ok()
     }
 
-    /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
-    /// false if the engine has stopped.
+    /// Removes a stream as soon as none of its frames waits, at the latest after `patience`; false if the
+    /// engine has stopped.
     pub fn detach(&self, stream: usize, patience: Duration) -> bool {
         self.send_command(Command::Detach(stream, patience, None))
     }
 
-    /// Removes a stream and what waits of it, and returns once that is done: its number is free.
+    /// Removes a stream and its waiting frames, and returns once that is done: its number is free.
     pub fn remove(&self, stream: usize) {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Detach(stream, Duration::ZERO, Some(reply_sender)));
@@ -238,15 +238,15 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         let _ = reply.recv();
     }
 
-    /// Loads a step, in place of one of the same name; false if there are 32 already, or the engine
-    /// has stopped.
+    /// Loads an extension, in place of one of the same name; false if there are 32 already, or the engine has
+    /// stopped.
     pub fn load(&self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Load(name.to_owned(), point, step, reply_sender));
         reply.recv().unwrap_or(false)
     }
 
-    /// Removes a step; whether it was there.
+    /// Removes an extension; returns whether it was there.
     pub fn unload(&self, name: &str) -> bool {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Unload(name.to_owned(), reply_sender));
@@ -286,13 +286,13 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         self.send_command(Command::Terms(stream, Box::new(*terms)))
     }
 
-    /// Changes how many bytes may wait in the link, and how much is made up for; false if the engine has
+    /// Changes how many bytes may wait in the link, and the bound of its catch-up; false if the engine has
     /// stopped.
     pub fn set_bounds(&self, queue: Option<Bytes>, catch_up: Option<Bytes>) -> bool {
         self.send_command(Command::Bounds(queue, catch_up))
     }
 
-    /// Stops the engine and waits for its thread; what still waits is not sent. Returns the last
+    /// Stops the engine and waits for its thread; frames that still wait are not sent. Returns the last
     /// report.
     pub fn stop(mut self) -> LinkReport {
         self.halt();
@@ -323,9 +323,10 @@ pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
     (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
 }
 
-/// How long before an instant an engine of a link watches the clock: above some tens of Mbit/s packets
-/// follow closer than a sleeper wakes up exactly. Only where nothing is made up for: a thread that
-/// watches the clock all the time gets its share of a busy processor only, and is late by far more.
+/// How long before an instant an engine of a link watches the clock. Above some tens of Mbit/s packets follow
+/// each other closer than the precision with which a sleeping thread wakes up. This is only for links without
+/// catch-up: a thread that watches the clock all the time gets only its share of a busy processor, and is
+/// late by far more.
 #[must_use]
 pub fn spin(link: &LinkConfig) -> Duration {
     let exact = link.catch_up == Some(Bytes(0)) && link.rate > Bitrate::from_mbps(20);
@@ -363,8 +364,8 @@ fn worker<P: Poller>(
     })
 }
 
-/// How packets are to go, as the configuration says. AF_XDP is never chosen by itself: in copy mode it
-/// is slower than GSO, and it passes by the device's qdisc.
+/// The way to send packets, from the configuration. AF_XDP is never chosen automatically: in copy mode it is
+/// slower than GSO, and it bypasses the device's qdisc.
 fn transmission(sending: Sending) -> TransmitOptions {
     let method = match sending {
         Sending::Auto | Sending::Gso => Method::Gso,
@@ -374,7 +375,7 @@ fn transmission(sending: Sending) -> TransmitOptions {
     TransmitOptions { method, ..TransmitOptions::default() }
 }
 
-/// How a link is made of its configuration.
+/// The parameters of a link, from its configuration.
 #[must_use]
 pub const fn params(link: &LinkConfig) -> LinkParams {
     LinkParams {

@@ -1,8 +1,7 @@
-//! Steps of others at named points of an engine, loaded and removed while it runs: the run-time
-//! extension of the papers' Distributed Virtual Communication Machine (NI coprocessors, sections
-//! 1.5, 2.1.3 and 3.2.4).
+//! Extensions at named points of an engine, loaded and removed while it runs: the run-time extension of the
+//! papers' Distributed Virtual Communication Machine (NI coprocessors, sections 1.5, 2.1.3 and 3.2.4).
 //!
-//! A step runs on the engine's thread, so it must be quick; what it costs is measured and shown.
+//! An extension runs on the engine's thread, so it must be quick; its cost is measured and reported.
 
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
@@ -12,38 +11,38 @@ use selvedge_units::{Duration, Instant};
 use selvedge_os::clock::Clock;
 
 selvedge_units::named! {
-    /// Where a step may stand.
+    /// The points at which an extension may run.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Stage {
-        /// A frame came out of its ring and is not with the link yet.
+        /// A frame was dequeued from its ring and is not with the link yet.
         Arrival = "arrival",
-        /// The link is about to be asked what goes next.
+        /// The engine is about to query the link for the next frame.
         Choice = "choice",
         /// Packets of a frame have been handed to the kernel.
         Dispatch = "dispatch",
-        /// A frame missed its deadline: it was lost to it, or sent late.
+        /// A frame missed its deadline: it was dropped, or sent late.
         Miss = "miss",
     }
 }
 
-/// What a step is shown.
+/// The input of an extension.
 pub struct StepContext<'a> {
-    /// Where it stands.
+    /// The point at which it runs.
     pub point: Stage,
-    /// When.
+    /// The present instant.
     pub now: Instant,
-    /// The link as it is.
+    /// The link in its present state.
     pub link: &'a Link,
     /// The stream and its frame; none before a choice.
     pub frame: Option<(StreamIndex, &'a Frame)>,
 }
 
-/// What a step asks for.
+/// The result of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     Go,
-    /// On arrival: the frame is not to reach the link. Elsewhere the same as [`Action::Go`].
+    /// On arrival: the frame must not reach the link. Elsewhere the same as [`Action::Go`].
     Discard,
     /// The stream gets this priority.
     Priority(i32),
@@ -51,23 +50,23 @@ pub enum Action {
     Windows(Windows),
 }
 
-/// A step.
+/// An extension.
 pub trait Extension: Send {
-    /// Called each time an engine comes to the point.
+    /// Called each time an engine reaches the point.
     fn step(&mut self, moment: &StepContext<'_>) -> Action;
 
-    /// How often it was ended before its time, and asked for nothing.
+    /// How often it was ended before its time, without a result.
     fn faults(&self) -> u64 {
         0
     }
 }
 
-/// What a loaded step did and what it cost.
+/// The counts and the cost of a loaded extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtensionReport {
-    /// What it was loaded as.
+    /// The name under which it was loaded.
     pub name: String,
-    /// Where it stands.
+    /// The point at which it runs.
     pub point: Stage,
     /// How often it was called.
     pub calls: u64,
@@ -86,19 +85,19 @@ struct Loaded {
     step: Box<dyn Extension>,
 }
 
-/// The steps of an engine, in the order in which they were loaded.
+/// The extensions of an engine, in the order in which they were loaded.
 #[derive(Default)]
 pub(crate) struct Extensions {
     loaded: Vec<Loaded>,
-    /// How many stand at each point, so that a point without any costs a comparison.
+    /// The number at each point, so that a point without any costs a comparison.
     at: [usize; 4],
 }
 
-/// The most steps that an engine takes.
+/// The most extensions that an engine takes.
 pub(crate) const EXTENSIONS_MAX: usize = 32;
 
 impl Extensions {
-    /// Loads a step; in place of the one of the same name, if there is one. False if there are too
+    /// Loads an extension, in place of the one of the same name, if there is one. False if there are too
     /// many.
     pub(crate) fn load(&mut self, name: String, point: Stage, step: Box<dyn Extension>) -> bool {
         self.unload(&name);
@@ -119,7 +118,7 @@ impl Extensions {
         true
     }
 
-    /// Removes a step; whether it was there.
+    /// Removes an extension; returns whether it was there.
     pub(crate) fn unload(&mut self, name: &str) -> bool {
         let Some(at) = self.loaded.iter().position(|one| one.report.name == name) else {
             return false;
@@ -129,7 +128,7 @@ impl Extensions {
         true
     }
 
-    /// Whether any stands there.
+    /// Whether an extension runs at this point.
     pub(crate) const fn has_step_at(&self, point: Stage) -> bool {
         self.at[point as usize] > 0
     }
@@ -140,8 +139,7 @@ impl Extensions {
         self.loaded.iter().map(report).collect()
     }
 
-    /// Runs the steps that stand at a point. True if the frame is to be discarded; later steps are
-    /// not asked then.
+    /// Runs the extensions at a point. True if the frame must be discarded; later ones do not run then.
     pub(crate) fn run(
         &mut self,
         clock: Clock,

@@ -1,10 +1,10 @@
-//! The way of a frame into a link: packets of one stream are written once into its pool, its
-//! descriptor goes into its ring, and the engine is called.
+//! The path of a frame into a link: the source writes the packets of one stream once into its pool, puts the
+//! frame's descriptor into its ring, and wakes the engine.
 //!
-//! One thread, the source's, owns an [`FrameProducer`]; the engine's thread owns the [`FrameConsumer`] at the
-//! other end. They share nothing but the ring, the pool, one bit that says «look here», and
-//! counters (NI coprocessors, section 2.2.3: a circular queue for each stream, so that those who
-//! queue and the one who schedules need no synchronisation).
+//! The source's thread owns a [`FrameProducer`]; the engine's thread owns the [`FrameConsumer`] at the other
+//! end. They share only the ring, the pool, one bit that means "look here", and counters. (NI coprocessors,
+//! section 2.2.3: with a circular queue for each stream, the producers and the scheduler need no
+//! synchronisation.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,19 +25,19 @@ pub const IPV4_UDP: u64 = 28;
 /// Bytes of the IPv6 and UDP headers that each packet takes on the wire.
 pub const IPV6_UDP: u64 = 48;
 
-/// What an inlet counts.
+/// The counters of a frame producer.
 #[derive(Debug, Default)]
 pub struct FrameProducerCounters {
-    /// Frames that came, whatever became of them.
+    /// Frames that arrived, whatever their fate.
     pub frames: AtomicU64,
-    /// When the last one came, in nanoseconds of the run's clock; 0 before the first.
+    /// When the last one arrived, in nanoseconds of the run's clock; 0 before the first.
     pub last_arrival: AtomicU64,
-    /// Frames that found no room, or whose packets were no RTP.
+    /// Frames that found no room, or whose packets were not RTP.
     pub refused: AtomicU64,
 }
 
-/// When the newest frames of a stream arrived, by number: for receivers on this host that judge
-/// deadlines by the sender's own clock. Fixed memory; written by the source, read by anyone.
+/// When the newest frames of a stream arrived, by number: for receivers on this host that judge deadlines by
+/// the sender's own clock. Fixed memory; written by the source, read by any thread.
 #[derive(Debug)]
 pub struct Arrivals(Box<[(AtomicU64, AtomicU64)]>);
 
@@ -62,14 +62,14 @@ impl Arrivals {
         let (tag, at) = &self.0[seq as usize % self.0.len()];
         let before = tag.load(Ordering::Acquire);
         let arrival = Instant(at.load(Ordering::Acquire));
-        // A frame more than 8191 numbers newer may be written meanwhile; the tag tells.
+        // A frame more than 8191 numbers newer may be written meanwhile; the tag shows it.
         let same = before == u64::from(seq) + 1 && tag.load(Ordering::Acquire) == before;
         same.then_some(arrival)
     }
 }
 
-/// Which streams have something in their rings: one bit for each, so that the engine need not
-/// look at a thousand rings to find the one that has something.
+/// The streams that may have frames in their rings: one bit for each, so that the engine need not look at a
+/// thousand rings to find the one with a frame.
 #[derive(Debug)]
 pub struct Ready(Box<[AtomicU64]>);
 
@@ -81,7 +81,7 @@ impl Ready {
     }
 
     fn set(&self, stream: usize) {
-        // Release: what was pushed before is seen by whoever takes the bit.
+        // Release: the thread that takes the bit sees the frames that were enqueued before.
         self.0[stream / 64].fetch_or(1 << (stream % 64), Ordering::Release);
     }
 
@@ -100,38 +100,38 @@ impl Ready {
     }
 }
 
-/// What a source tells of a frame, beside its packets.
+/// The description of a frame that a source gives beside its packets.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameMetadata {
-    /// What it is to others.
+    /// Its meaning for other frames.
     pub kind: Kind,
     /// Whether others may refer to it.
     pub referenced: bool,
     /// Whether nothing after it refers to anything before it.
     pub closes: bool,
-    /// What it refers to, if that is known; else it follows from the kinds.
+    /// The frames to which it refers, if known; otherwise derived from the kinds.
     pub refs: Option<References>,
     /// Media time in the payload's clock.
     pub timestamp: u32,
 }
 
 impl FrameMetadata {
-    /// Of a frame that needs no other and is needed by none.
+    /// The metadata of a frame that refers to no other and that no other refers to.
     #[must_use]
     pub const fn alone(kind: Kind) -> Self {
         Self { kind, referenced: false, closes: true, refs: None, timestamp: 0 }
     }
 }
 
-/// Where descriptors go: a ring, and the one who empties it.
+/// The queue for descriptors: a ring, and a wake-up for the engine that empties it.
 pub trait FrameQueue: Send {
-    /// How many frames it takes now.
+    /// The number of frames that it takes now.
     fn free(&self) -> usize;
-    /// Hands one over, and calls; false if there was no room.
+    /// Enqueues a descriptor and wakes the engine; false if there was no room.
     fn push(&mut self, frame: Frame) -> bool;
-    /// Calls the one who empties the ring.
+    /// Wakes the engine that empties the ring.
     fn notify(&self);
-    /// Whether nobody will ever empty it again.
+    /// Whether no engine will ever empty it again.
     fn is_abandoned(&self) -> bool;
 }
 
@@ -164,12 +164,12 @@ impl FrameQueue for LocalFrameQueue {
     }
 }
 
-/// What an inlet is made of, beside its ring and pool.
+/// The parts of a frame producer, beside its ring and pool.
 #[derive(Clone, Debug)]
 pub struct FrameProducerParams {
-    /// The clock that arrivals are read from: the engine's.
+    /// The clock for arrivals: the engine's.
     pub clock: Clock,
-    /// What the source does when there is no room.
+    /// The source's behaviour when there is no room.
     pub full: WhenFull,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub overhead: u64,
@@ -198,8 +198,7 @@ pub struct FrameProducer {
 }
 
 impl FrameProducer {
-    /// An inlet that writes into this pool and ring; it waits for room no longer once `stop` is
-    /// set.
+    /// A frame producer that writes into this pool and ring. Once `stop` is set, it no longer waits for room.
     #[must_use]
     pub fn new(
         params: &FrameProducerParams,
@@ -225,31 +224,30 @@ impl FrameProducer {
         }
     }
 
-    /// The counters, for whoever watches.
+    /// The counters, for observers.
     #[must_use]
     pub fn counters(&self) -> Arc<FrameProducerCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Waits for room no longer once this is set either: a source that is asked to end is not held
-    /// by a link that is slow, or whose other end is gone.
+    /// Adds a second flag that ends the wait for room. A slow link, or one whose other end is gone, then does
+    /// not block a source that is to end.
     pub fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
         self.source_stops = Some(stop);
     }
 
-    /// Records from now on when each frame arrives.
+    /// Records when each frame arrives, from now on.
     pub fn record_arrivals(&mut self) -> Arc<Arrivals> {
         Arc::clone(self.arrivals.get_or_insert_default())
     }
 
-    /// Takes a frame that arrives now, as RTP packets ready to send; their sequence numbers and
-    /// source are replaced by the stream's own, so that they go on without a gap over restarts.
+    /// Takes a frame that arrives now, as RTP packets ready to send. Their sequence numbers and source
+    /// identifier are replaced by the stream's own, so that these continue without a gap over restarts.
     /// Returns its number, or why it was dropped; a dropped frame leaves a gap in the numbers.
     ///
     /// # Errors
     /// [`DropReason::Full`] if there was no room (and the stream does not wait for it),
-    /// [`DropReason::Unusable`] if a packet is no RTP, is too large, or the pool could never
-    /// hold the frame.
+    /// [`DropReason::Unusable`] if a packet is not RTP, is too large, or the pool could never hold the frame.
     pub fn enqueue(&mut self, offer: FrameMetadata, packets: &[&[u8]]) -> Result<u32, DropReason> {
         let arrival = self.clock.now();
         self.enqueue_at(arrival, offer, packets)
@@ -300,7 +298,7 @@ impl FrameProducer {
         })
     }
 
-    /// Puts a frame into pool and ring, as soon as there is room if the stream waits for that.
+    /// Puts a frame into pool and ring, as soon as there is room if the stream waits for room.
     fn place(
         &mut self,
         frame: Frame,
@@ -326,7 +324,7 @@ impl FrameProducer {
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<(), DropReason> {
-        // Each packet's own fixed header is replaced by one as long at most: this is enough.
+        // Each packet's own fixed header is replaced by one of at most this length, so this is enough.
         let longest = |packet: &&[u8]| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN;
         let room = packets.iter().map(longest).sum();
         let mut reservation = self.pool.reserve(room).map_err(|error| match error {
@@ -356,11 +354,11 @@ impl FrameProducer {
         reservation.truncate(written);
         frame.payload = reservation.commit();
         self.sequence = sequence;
-        // The room was there before, and only this thread takes of it.
+        // There was room before, and only this thread uses it up.
         if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
-    /// Lets the engine make room, or says why it will not.
+    /// Lets the engine make room, or returns why it will not.
     fn wait_for_room(&self) -> Result<(), DropReason> {
         let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
         if is_stopped(&self.stop)

@@ -1,15 +1,15 @@
-//! How late an engine's thread wakes up, and how much of its link it used in spite of that: noted at
-//! each wake-up and each report, read by reports. Both cover the last five to ten seconds, so that
-//! they follow what the machine does now, in memory that does not grow.
+//! How late an engine's thread wakes up, and what share of its link it used in spite of that. The engine
+//! records both at each wake-up and each report. Both cover the last five to ten seconds, so that they follow
+//! the machine's present state, in memory that does not grow.
 
 use selvedge_data_stream::Histogram;
 use selvedge_os::wake::Woken;
 use selvedge_units::{Bytes, Duration, Instant};
 
-/// Half of what is looked back on.
+/// Half of the time that is covered.
 const HALF: Duration = Duration::from_secs(5);
 
-/// What a link sent, and what its rate allowed in the time that frames waited.
+/// The bytes that a link sent, and those that its rate allowed while frames waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// Bytes sent.
@@ -25,8 +25,8 @@ impl Use {
         Self { sent, could_send }
     }
 
-    /// The share that was used, 1 at most: a bucket that was full when frames came lets a little more
-    /// go. None if no frame had to wait.
+    /// The share that was used, at most 1: a bucket that was full when frames arrived lets slightly more
+    /// pass. `None` if no frame had to wait.
     #[must_use]
     pub fn share(self) -> Option<f64> {
         let Self { sent, could_send } = self;
@@ -37,34 +37,34 @@ impl Use {
 /// The last seconds of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecentPacing {
-    /// How much later than asked for the thread woke up.
+    /// How much later than requested the thread woke up.
     pub lateness: Histogram,
-    /// What was used of the link.
+    /// The use of the link.
     pub used: Use,
 }
 
 /// Keeps [`RecentPacing`].
 #[derive(Debug, Default)]
 pub struct Pacing {
-    /// The half that fills, and the one before it, each with the link's use as it began.
+    /// The half that is being filled, and the previous one, each with the link's use at its beginning.
     halves: [(Histogram, Use); 2],
     began: Instant,
 }
 
 impl Pacing {
-    /// The thread was to wake at `due`, if nobody called it.
+    /// Records a wake-up that was due at `due`, unless another thread woke the engine.
     pub(crate) fn woke(&mut self, woken: Woken, due: Instant, now: Instant) {
         if woken == Woken::TimedOut {
             self.late(now.since(due));
         }
     }
 
-    /// What was to happen at a time happened so much later.
+    /// Records an event that was this much later than planned.
     pub fn late(&mut self, by: Duration) {
         self.halves[0].0.record(by);
     }
 
-    /// What there is to report, the link's use since its start being this.
+    /// The values to report; `used` is the link's use since its start.
     pub fn recent(&mut self, now: Instant, used: Use) -> RecentPacing {
         if now.since(self.began) >= HALF {
             self.began = now;

@@ -1,8 +1,8 @@
-//! The inline placement: the engine that paces a link on a thread, the inlets that fill its rings, and
-//! the receiver that measures what comes out at the other end.
+//! The inline placement: the engine that paces a link on a thread, the frame producers that fill its rings,
+//! and the receiver that measures the packets at the other end.
 //!
-//! Decisions are made in `data/link`, which is handed the time; sockets and the clock are `os`'s.
-//! `measure` is pure as well: it is the receiving end's half of the arithmetic.
+//! Decisions are made in `data/link`, which gets the time as an argument; `os` provides sockets and the
+//! clock. `measure` is pure as well: it is the receiving half of the arithmetic.
 
 pub mod engine;
 mod extension;

@@ -1,8 +1,8 @@
-//! What a receiver can tell of a stream, from its packets and when they came: loss, duplicates,
-//! reordering, jitter (RFC 3550), and frames: whole, on time, decodable.
+//! What a receiver can measure of a stream, from its packets and their arrival times: loss, duplicates,
+//! reordering, jitter (RFC 3550), and frames: complete, on time, decodable.
 //!
-//! Pure: time is an argument. Packets come from [`crate::receive`] or from anywhere else; memory
-//! is constant per stream, whatever arrives.
+//! Pure: time is an argument. Packets come from [`crate::receive`] or from anywhere else; memory is constant
+//! per stream, whatever arrives.
 
 mod bare;
 mod frames;
@@ -21,10 +21,10 @@ use frames::{FrameLog, TaggedPacket};
 use playout::Playout;
 use sequence::{Arrival, Jitter, Sequence};
 
-/// Frames that are not whole are given up when nothing has come for this long.
+/// Incomplete frames are given up when no packet has arrived for this long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// Settled frames whose fates can be asked for, at most.
+/// The most settled frames whose fates can be polled.
 const SETTLED_KEPT: u64 = 256;
 
 /// Ticks per second of a stream's timestamps, more than zero.
@@ -56,7 +56,7 @@ impl ClockRate {
     }
 }
 
-/// Tells a frame's deadline by its number, on the clock of the meter's own instants.
+/// Returns a frame's deadline for its number, on the clock of the meter's own instants.
 pub type Deadlines = Box<dyn Fn(u32) -> Option<Instant> + Send>;
 
 /// The first packet of another source, on trial (RFC 3550, appendix A.1).
@@ -80,7 +80,7 @@ pub struct StreamMeter {
     jitter: Jitter,
     playout: Playout,
     frames: FrameLog,
-    /// The next frame whose fate is to be given out.
+    /// The next frame whose fate is to be returned.
     settled: u64,
     bare: BareFrames,
     tagged: bool,
@@ -95,8 +95,8 @@ pub struct StreamMeter {
 }
 
 impl StreamMeter {
-    /// A meter that knows deadlines from the packets: to 1 ms, but for the constant part of the
-    /// way's delay, which is taken to be the least that it sees.
+    /// A meter that takes deadlines from the packets: to 1 ms, except for the constant part of the path's
+    /// delay, which is assumed to be the least that it sees.
     #[must_use]
     pub fn new(rate: ClockRate) -> Self {
         Self {
@@ -123,9 +123,8 @@ impl StreamMeter {
         }
     }
 
-    /// A meter on the same clock as the sender, who says what deadline each frame has: a frame
-    /// is on time if its last packet came by then. Frames for which it says `None` are judged
-    /// as by [`Self::new`].
+    /// A meter on the same clock as the sender, which states each frame's deadline: a frame is on time if its
+    /// last packet arrived by then. Frames without such a deadline (`None`) are judged as by [`Self::new`].
     #[must_use]
     pub fn with_shared_clock(
         rate: ClockRate,
@@ -134,10 +133,10 @@ impl StreamMeter {
         Self { deadlines: Some(Box::new(deadline_of)), ..Self::new(rate) }
     }
 
-    /// Takes a datagram that came at `now`. What is no RTP packet is counted and otherwise
-    /// ignored. O(1), but for jumps in the numbers: at most some thousand steps.
+    /// Takes a datagram that arrived at `now`. Datagrams that are not RTP packets are counted and otherwise
+    /// ignored. O(1), except for jumps in the numbers: at most some thousand steps.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
-        // Control packets that share the port are told by their type (RFC 5761 section 4).
+        // Control packets that share the port are recognised by their type (RFC 5761 section 4).
         if matches!(bytes, [_, 192..=223, ..]) {
             self.stray += 1;
             return;
@@ -155,7 +154,7 @@ impl StreamMeter {
             self.trial.extend_from_slice(bytes);
             return;
         }
-        // Of a source that is confirmed the first packet counts, too: it begins an intra picture.
+        // When a source is confirmed, its first packet counts, too: it begins an intra picture.
         if let Some(first) = self.candidate.take().filter(|first| first.source == header.ssrc) {
             self.stray -= 1;
             let trial = std::mem::take(&mut self.trial);
@@ -199,8 +198,8 @@ impl StreamMeter {
         });
     }
 
-    /// The next frame of a tagged stream that was settled, by its number, and whether it can be
-    /// decoded; each is given once, in decoding order, but not those of long ago.
+    /// The next settled frame of a tagged stream, by its number, and whether it can be decoded. Each is
+    /// returned once, in decoding order, except those of long ago.
     pub fn poll_settled(&mut self) -> Option<(u32, bool)> {
         let next = self.frames.next();
         if self.settled > next || next - self.settled > SETTLED_KEPT {
@@ -213,8 +212,8 @@ impl StreamMeter {
         })
     }
 
-    /// Gives up what is not whole when nothing has come for five seconds. To be called now and
-    /// then; too late only delays the counts.
+    /// Gives up incomplete frames when no packet has arrived for five seconds. To be called now and then; a
+    /// late call only delays the counts.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now.since(self.last) >= IDLE_MAX {
             self.finish();
@@ -227,7 +226,7 @@ impl StreamMeter {
         self.bare.settle_all();
     }
 
-    /// What was measured so far.
+    /// The measurements so far.
     #[must_use]
     pub fn snapshot(&self) -> MeterSnapshot {
         let counts = self.frames.counts();
@@ -267,9 +266,8 @@ impl StreamMeter {
         }
     }
 
-    /// Whether a packet is from the stream's source. Another source takes over when two of its
-    /// packets come in a row with none of the old one between, so that one stray packet does not
-    /// overthrow what is known.
+    /// Whether a packet is from the stream's source. Another source takes over when two of its packets arrive
+    /// in a row with none of the old one between, so that one stray packet does not replace the source.
     fn is_from_source(&mut self, source: u32, number: u16) -> bool {
         match self.source {
             Some(current) if current == source => {}
@@ -308,8 +306,8 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// A stream as received, at one moment. Counters count since the start. What only tags tell
-/// (whether a frame was on time, decodable, or never seen) is absent for streams without them.
+/// A stream as received, at one instant. Counters count since the start. Values that only tags provide
+/// (whether a frame was on time, decodable, or never seen) are absent for streams without them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeterSnapshot {
     /// RTP packets, duplicates not included.
@@ -320,15 +318,15 @@ pub struct MeterSnapshot {
     pub mean_bps: u64,
     /// Packets missing among their sequence numbers.
     pub lost: u64,
-    /// The same, as a share of all that should have come.
+    /// The same, as a share of all expected packets.
     pub lost_share: Option<f64>,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub duplicates: u64,
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u64,
     /// Packets of other sources or wild numbers, and control packets.
     pub stray: u64,
-    /// Datagrams that are no RTP packets.
+    /// Datagrams that are not RTP packets.
     pub malformed: u64,
     /// How often source or numbering began anew.
     pub restarts: u64,
@@ -336,17 +334,17 @@ pub struct MeterSnapshot {
     pub jitter_units: u64,
     /// The same in milliseconds.
     pub jitter_ms: f64,
-    /// Delay that queues on the way added to the last packet, above the least seen, milliseconds.
+    /// Delay that queues on the path added to the last packet, above the least seen, milliseconds.
     pub queueing_ms: Option<f64>,
     /// Frames settled: complete, incomplete, and unseen.
     pub frames: u64,
-    /// Frames of which every packet came.
+    /// Frames of which every packet arrived.
     pub complete: u64,
-    /// Frames of which some packets came.
+    /// Frames of which some packets arrived.
     pub incomplete: u64,
-    /// Frames of which no packet came, or that were never sent.
+    /// Frames of which no packet arrived, or that were never sent.
     pub unseen: Option<u64>,
-    /// Complete frames that came by their deadline.
+    /// Complete frames that arrived by their deadline.
     pub on_time: Option<u64>,
     /// The same, as a share of the frames settled.
     pub on_time_share: Option<f64>,
@@ -354,11 +352,11 @@ pub struct MeterSnapshot {
     pub decodable: Option<u64>,
     /// The same, as a share of the frames settled.
     pub decodable_share: Option<f64>,
-    /// Complete frames that came after their deadline.
+    /// Complete frames that arrived after their deadline.
     pub late: Option<u64>,
     /// Frames that have begun and are not settled.
     pub pending: u64,
-    /// Packets that came for frames settled before.
+    /// Packets that arrived for frames settled before.
     pub after_settled: u64,
     /// Datagrams that the receiving socket dropped because its buffer was full.
     pub socket_drops: u64,

@@ -1,8 +1,8 @@
 //! Receiving streams and measuring them: one thread, one bound UDP socket per stream.
 //!
-//! Datagrams go to a [`StreamMeter`] each and, if there is one, to a [`PacketTap`]; snapshots
-//! come out at any time. Packets are timed by the kernel's stamps, so that waiting for this
-//! thread does not count as delay of the network.
+//! Each stream's datagrams go to a [`StreamMeter`] and, if there is one, to a [`PacketTap`]; snapshots can be
+//! taken at any time. Packets are timed by the kernel's stamps, so that waiting for this thread does not
+//! count as delay of the network.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,12 +19,12 @@ use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::socket::{self, Buffer, SocketError};
 
-/// Sees every datagram as it comes, on the receiver's thread; what it does delays the next ones.
+/// Sees every datagram on arrival, on the receiver's thread; its work delays the next ones.
 pub trait PacketTap: Send {
-    /// A datagram of the stream with this index came at `now`.
+    /// A datagram of the stream with this index arrived at `now`.
     fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]);
 
-    /// A frame of a tagged stream is settled: it can be decoded on time, or not. Its packets came
+    /// A frame of a tagged stream is settled: it can be decoded on time, or not. Its packets were passed
     /// before.
     fn settled(&mut self, _stream: usize, _seq: u32, _decodable: bool) {}
 }
@@ -34,22 +34,22 @@ pub trait PacketTap: Send {
 pub struct StreamReception {
     /// Where to listen; port 0 for any.
     pub listen: SocketAddr,
-    /// What measures it.
+    /// Its meter.
     pub meter: StreamMeter,
 }
 
-/// How a receiver is set up.
+/// The settings of a receiver.
 #[derive(Default)]
 pub struct ReceiveOptions {
-    /// Receive buffer to ask for, per socket; `None`: 8 MB.
+    /// Receive buffer to request, per socket; `None`: 8 MB.
     pub receive_buffer: Option<Bytes>,
-    /// Who else sees the datagrams.
+    /// An observer of the datagrams.
     pub tap: Option<Box<dyn PacketTap>>,
 }
 
-/// How long the thread sleeps at most before it looks whether a meter has something to give up.
+/// The longest sleep of the thread before it checks whether a meter has a frame to give up.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Batches that one socket may have before the others have their turn.
+/// Batches that one socket may read before the others have their turn.
 const TURN_MAX: usize = 4;
 /// The same, when the receiver stops: some 8000 datagrams.
 const LAST_TURN: usize = 256;
@@ -88,8 +88,8 @@ impl Receiver {
             let (socket, address) = socket::open_bound(listen)?;
             let size = options.receive_buffer.unwrap_or(Bytes(8_000_000));
             socket::set_buffer(&socket, Buffer::Receive, size);
-            // Both only refine what is measured: without, packets are timed when the thread
-            // wakes, and drops at the socket count as losses only.
+            // Both only refine the measurement: without them, packets are timed when the thread wakes, and
+            // drops at the socket count as losses only.
             for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
                 if let Err(error) = socket::set_int(&socket, libc::SOL_SOCKET, option, 1) {
                     tracing::debug!(option, %error, "socket option refused");
@@ -121,13 +121,14 @@ impl Receiver {
         &self.addresses
     }
 
-    /// What was measured of each stream so far, in the order in which they were given.
+    /// The measurements of each stream so far, in the order in which they were given.
     #[must_use]
     pub fn snapshots(&self) -> Vec<MeterSnapshot> {
         self.streams.lock().iter().map(Stream::snapshot).collect()
     }
 
-    /// Reads what has come, stops, settles what has begun, and returns the last snapshots and the tap.
+    /// Reads the datagrams that have arrived, stops, settles the frames that have begun, and returns the last
+    /// snapshots and the tap.
     #[must_use]
     pub fn stop(mut self) -> (Vec<MeterSnapshot>, Option<Box<dyn PacketTap>>) {
         let tap = self.join();
@@ -170,7 +171,7 @@ impl Stream {
     }
 }
 
-/// What the thread owns.
+/// The state of the thread.
 struct Worker {
     clock: Clock,
     sockets: Vec<OwnedFd>,
@@ -182,8 +183,8 @@ struct Worker {
 impl Worker {
     fn run(mut self) -> Option<Tap> {
         let mut batch = Batch::new();
-        // When each socket was last seen empty, or its last datagram came: what is read from it
-        // later came later.
+        // When each socket was last seen empty, or its last datagram arrived: datagrams read from it later
+        // arrived later.
         let mut latest = vec![Instant::ZERO; self.sockets.len()];
         let mut ready = vec![false; self.sockets.len()];
         loop {
@@ -200,7 +201,7 @@ impl Worker {
                 *ready = !fd.revents().is_empty();
             }
             for stream in (0..self.sockets.len()).filter(|&stream| ready[stream]) {
-                // What had come before the stop is still read, but no endless stream.
+                // Datagrams that arrived before the stop are still read, but not an endless stream.
                 let batches = if stopping { LAST_TURN } else { TURN_MAX };
                 self.turn(stream, batches, &mut batch, &mut latest[stream]);
             }
@@ -212,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// Reads what one socket has, at most so many batches.
+    /// Reads from one socket, at most `batches` batches.
     fn turn(&mut self, stream: usize, batches: usize, batch: &mut Batch, latest: &mut Instant) {
         let mut came = [Instant::ZERO; BATCH];
         for _ in 0..batches {
@@ -220,7 +221,7 @@ impl Worker {
             let count = batch.receive(&self.sockets[stream]);
             let read_at = self.clock.with_wall();
             for (came, datagram) in came.iter_mut().zip(batch.datagrams(count)) {
-                // A socket gives its datagrams in their order, whatever the two clocks say.
+                // A socket returns its datagrams in order, whatever the two clocks show.
                 *latest = datagram.stamp.map_or(read_at.now, |stamp| {
                     self.clock.from_wall_stamp(stamp, read_at, *latest)
                 });

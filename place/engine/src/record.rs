@@ -27,7 +27,7 @@ impl<W: Write> RtpDump<W> {
     /// are written as 0.0.0.0.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the header cannot be written.
     pub fn new(
         mut out: W,
         stream: usize,
@@ -50,7 +50,7 @@ impl<W: Write> RtpDump<W> {
         Ok(Self { out, stream, started: now, error: None })
     }
 
-    /// Why nothing more is written, if so.
+    /// The error after which nothing more is written, if there was one.
     #[must_use]
     pub const fn problem(&self) -> Option<&io::Error> {
         self.error.as_ref()
@@ -59,7 +59,7 @@ impl<W: Write> RtpDump<W> {
     /// Ends the recording.
     ///
     /// # Errors
-    /// The first error that there was; packets after it were not written.
+    /// The first error; packets after it were not written.
     pub fn finish(mut self) -> io::Result<W> {
         if let Some(error) = self.error {
             return Err(error);
@@ -71,7 +71,7 @@ impl<W: Write> RtpDump<W> {
     /// Writes one packet. Datagrams that exceed the format's 16-bit length are left out.
     fn write(&mut self, now: Instant, bytes: &[u8]) -> io::Result<()> {
         let Ok(total) = u16::try_from(bytes.len() + PACKET_HEADER) else { return Ok(()) };
-        // A length of zero marks control packets (RFC 5761 section 4 tells them by their type).
+        // A length of zero marks control packets (RFC 5761 section 4 distinguishes them by their type).
         let control = matches!(bytes, [_, 192..=223, ..]);
         let len = if control { 0 } else { bytes.len() as u16 };
         let offset_ms = u32::try_from(now.since(self.started).0 / 1_000_000).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! What an engine tells of itself several times a second: plain data, copied out under a lock
-//! that the engine holds for microseconds.
+//! The reports that an engine makes several times a second: plain data, copied out under a lock that the
+//! engine holds for microseconds.
 
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
@@ -10,7 +10,7 @@ use selvedge_units::{Bitrate, Bytes, Instant};
 use crate::extension::ExtensionReport;
 use crate::lateness::RecentPacing;
 
-/// A link at one moment.
+/// A link at one instant.
 #[derive(Clone, Debug, Default)]
 pub struct LinkReport {
     /// Its name.
@@ -27,29 +27,29 @@ pub struct LinkReport {
     pub sent_bytes: Bytes,
     /// Bytes that the rate allowed while frames waited.
     pub could_send: Bytes,
-    /// How late its thread woke up, and what was used of the link, in the last seconds.
+    /// How late its thread woke up, and the use of the link, in the last seconds.
     pub recent: RecentPacing,
-    /// Packets that the device's queue (`etf`) dropped, as it came to them after their departure time.
+    /// Packets that the device's queue (`etf`) dropped, because they reached it after their departure time.
     /// They count as sent.
     pub missed_departures: u64,
     /// Bytes waiting.
     pub backlog: Bytes,
-    /// Its streams, in the order they were given.
+    /// Its streams, in their order.
     pub streams: Vec<StreamReport>,
-    /// What its loaded steps did and cost.
+    /// The counts and costs of its loaded extensions.
     pub extensions: Vec<ExtensionReport>,
     /// When this was written.
     pub at: Instant,
 }
 
-/// A stream at one moment.
+/// A stream at one instant.
 #[derive(Clone, Debug)]
 pub struct StreamReport {
     /// Its number on the link.
     pub number: usize,
-    /// The contract as it is now.
+    /// The present contract.
     pub contract: Contract,
-    /// What is counted of it since the start.
+    /// Its counts since the start.
     pub counts: Counts,
     /// The ledger's view of the last ten seconds.
     pub recent: Recent,
@@ -86,10 +86,10 @@ impl StreamReport {
 }
 
 impl LinkReport {
-    /// What it says of the stream with this number.
+    /// The report of the stream with this number.
     #[must_use]
     pub fn of_stream(&self, number: usize) -> Option<&StreamReport> {
-        // Without gaps in the numbers it is in its place.
+        // Without gaps in the numbers it is at its own index.
         let in_place = self.streams.get(number).filter(|report| report.number == number);
         in_place.or_else(|| self.streams.iter().find(|report| report.number == number))
     }

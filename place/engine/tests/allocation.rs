@@ -16,8 +16,8 @@ thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
 /// The system's allocator, with a count per thread.
 struct Counting;
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract;
-// the counter is a plain thread-local cell that itself never allocates.
+// SAFETY: every call is forwarded unchanged to the system's allocator, which keeps the contract; the counter
+// is a plain thread-local cell that itself never allocates.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

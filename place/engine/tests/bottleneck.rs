@@ -15,7 +15,7 @@ use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Stream
 use selvedge_units::{Bytes, Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(20);
-/// From a frame's sending to its deadline.
+/// The time from a frame's sending to its deadline.
 const DELAY: Duration = Duration::from_millis(150);
 /// 2 packets of 1138 bytes with headers of IP, UDP and Ethernet per 20 ms: 130 % of 700 kbit/s.
 const PACKETS: u16 = 2;
@@ -33,7 +33,7 @@ fn full_queues_give_packets_back() {
     inside_slow_loopback(name, "700kbit", "4k", "24000", full_queues);
 }
 
-/// Feeds a second meter, which is told the deadlines.
+/// Feeds a second meter, which gets the deadlines.
 struct Truth(Arc<Mutex<StreamMeter>>);
 
 impl PacketTap for Truth {
@@ -80,15 +80,15 @@ fn overload() {
     let truth = truth.snapshot();
     println!("busy {busy}\nseen {seen:?}\ntrue {truth:?}");
 
-    // What the local queue dropped, the transmitter knew, and the receiver misses.
-    // How many depends on when this machine lets the sender run.
+    // Packets dropped by the local queue were counted by the transmitter, and are missing at the receiver.
+    // Their number depends on when this machine schedules the sender.
     assert!(busy > 10, "{busy} dropped of 402 at 130 %");
     assert_eq!((seen.packets, seen.socket_drops), (sent, 0));
     // 40 frames were not sent before the last; their packets' numbers were left out.
     assert_eq!(seen.lost, busy + 40 * u64::from(PACKETS));
     assert_eq!((seen.frames, truth.frames), (241, 241));
     assert_eq!((seen.complete, seen.incomplete), (truth.complete, truth.incomplete));
-    // Without the sender's clock the same is found, but for frames within a millisecond.
+    // Without the sender's clock the result is the same, except for frames within a millisecond.
     let late = |snapshot: &MeterSnapshot| snapshot.late.unwrap();
     assert!(late(&truth) > 10, "{} late", late(&truth));
     assert!(late(&seen).abs_diff(late(&truth)) <= 4, "{} against {}", late(&seen), late(&truth));
@@ -111,8 +111,8 @@ fn full_queues() {
                 let sent = transmitter.send_batch(&batch).iter().filter(|&&f| f == Fate::Sent);
                 let sent = sent.count() as u64;
                 let counters = transmitter.counters();
-                // It did not wait for all to go, which takes over two seconds. Of a run that is
-                // cut by the queue itself, the kernel tells no losses as long as a part fits.
+                // The transmitter did not wait for all packets to leave, which takes over two seconds. If the
+                // queue itself cuts a run, the kernel reports no losses as long as a part fits.
                 let told = method != Method::Gso || patience == Duration::ZERO;
                 assert!(counters.busy > 0 || !told, "{method:?} {send_buffer} {patience}");
                 assert_eq!((counters.packets, sent + counters.busy), (sent, 200));
@@ -121,7 +121,7 @@ fn full_queues() {
     }
 }
 
-/// Groups of ten frames, each but the first of which needs the one before.
+/// Groups of ten frames; each but the first refers to the previous one.
 fn packet(seq: u32, part: u16, deadline: Instant, now: Instant) -> Vec<u8> {
     let header = Header {
         marker: part + 1 == PACKETS,

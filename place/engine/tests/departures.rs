@@ -1,5 +1,5 @@
-//! Departure times through a real `fq` and `etf`: a burst goes to the kernel in one go, and leaves at the rate.
-//! Changes the loopback's qdisc, so it runs in the machine of `tools/kernel.sh test` only.
+//! Departure times through a real `fq` and `etf`: a burst goes to the kernel at once, and leaves at the rate.
+//! Changes the loopback's qdisc, so it runs only in the machine of `tools/kernel.sh test`.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 const PACKETS: usize = 20;
 const RATE: Bitrate = Bitrate::from_mbps(4);
-/// At least what each packet takes.
+/// The least time of each packet.
 const APART: Duration = Duration::from_micros(2400);
 
 #[derive(Clone, Default)]
@@ -34,15 +34,15 @@ fn tc(arguments: &str) {
     assert!(status.success(), "tc {arguments}");
 }
 
-/// Sends one frame that the burst lets go at once: how long after it was offered the engine was done
-/// with it, and its last packet came.
+/// Sends one frame that the burst lets go at once. Returns how long after it was enqueued the engine settled
+/// it, and its last packet arrived.
 fn one_frame() -> (Duration, Duration) {
     let (report, last) = frame_through(Bytes(40_000), |came, _| came == PACKETS);
     (report.streams[0].recent.queueing.max().unwrap(), last)
 }
 
-/// Sends one frame by a link of this burst until so many packets came, or the engine reports so: its last
-/// report, and how long after the frame was offered the last packet came.
+/// Sends one frame by a link of this burst until this number of packets arrived, or the engine reports them
+/// sent. Returns its last report, and how long after the frame was enqueued the last packet arrived.
 fn frame_through(
     burst: Bytes,
     enough: impl Fn(usize, &LinkReport) -> bool,
@@ -80,7 +80,7 @@ fn frame_through(
 fn a_burst_leaves_at_the_rate() {
     let lasts = APART * (PACKETS as u64 - 1);
     tc("qdisc replace dev lo root fq");
-    // Never before its time; and on a machine that stands still in between, it tries again.
+    // Never before its time; on a machine that stalls in between, it tries again.
     let handed_over_at_once = (0..20).any(|_| {
         let (done, came) = one_frame();
         assert!(came >= lasts, "the last packet came after {came}");
@@ -88,7 +88,7 @@ fn a_burst_leaves_at_the_rate() {
     });
     tc("qdisc del dev lo root");
     assert!(handed_over_at_once, "the kernel never had packets to hold");
-    // Without it they come at once, sooner or later.
+    // Without it they arrive at once, sooner or later.
     assert!((0..20).any(|_| one_frame().1 < lasts));
 }
 
@@ -99,7 +99,7 @@ fn etf_gets_times_that_it_keeps_and_its_drops_are_counted() {
     let lasts = APART * (PACKETS as u64 - 1);
     // A fifth of a second, by which the machine may be late.
     tc(&format!("{ETF} 200000000"));
-    // It drops what has no time, so each packet has one, also of a link without bursts.
+    // It drops packets without a time, so each packet has one, also on a link without bursts.
     for burst in [Bytes(40_000), Bytes(1500)] {
         let held = |(report, came): (LinkReport, Duration)| {
             assert!(came >= lasts, "the last packet came after {came}");
@@ -108,7 +108,7 @@ fn etf_gets_times_that_it_keeps_and_its_drops_are_counted() {
         };
         held(frame_through(burst, |came, _| came == PACKETS));
     }
-    // No machine is as exact as this: packets are dropped, and each drop is counted.
+    // No machine is as precise as this: packets are dropped, and each drop is counted.
     tc("qdisc del dev lo root");
     tc(&format!("{ETF} 1"));
     let lost =

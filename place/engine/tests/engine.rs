@@ -1,5 +1,4 @@
-//! The engine as a whole: real sockets, real time; what is asserted holds however slow the
-//! machine is.
+//! The engine as a whole: real sockets, real time; the assertions hold however slow the machine is.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +40,7 @@ fn contract(delay: Duration) -> Contract {
     Contract { delay: Some(delay), ..Contract::new(Duration::from_millis(20), window) }
 }
 
-/// Keeps the packets that it takes; of each five calls it refuses the third and the fourth.
+/// Keeps the packets that it takes; of every five calls it refuses the third and the fourth.
 #[derive(Debug, Default)]
 struct Keeper(Mutex<(Vec<Vec<u8>>, u64)>);
 
@@ -96,8 +95,8 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     }
     let report = engine.stop();
     let kept = keeper.0.lock().unwrap();
-    // A frame is sent if all its packets were taken, at once or when tried again; else it is dropped.
-    // Where the link's burst ends decides which of the two a refused packet was.
+    // A frame is sent if all its packets were taken, at once or on the second attempt; otherwise it is
+    // dropped. The end of the link's burst decides which of the two applies to a refused packet.
     let totals = &report.streams[0].counts.totals;
     let refused = totals.dropped[DropReason::SendFailed as usize];
     assert_eq!(totals.sent + refused, 10);
@@ -107,7 +106,7 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     let errors = (report.streams[0].counts.send_errors, report.streams[1].counts.send_errors);
     assert_eq!(errors, (kept.1 - taken, 0));
     assert!(kept.0.iter().all(|packet| packet.ends_with(&[7; 400])));
-    // What the carrier adds counts on the wire.
+    // The carrier's extra bytes count on the wire.
     let on_wire = kept.0.iter().map(|packet| packet.len() as u64 + 100).sum::<u64>();
     assert_eq!(report.streams[0].counts.sent_bytes, Bytes(on_wire));
     let (meters, _) = receiver.stop();
@@ -165,7 +164,7 @@ fn enqueue(
     frame_producer.enqueue(offer, &slices)
 }
 
-/// Waits until the engine has settled so many frames, for a minute at most.
+/// Waits until the engine has settled this number of frames, for a minute at most.
 fn settled(bench: &Bench, frames: u64) {
     let deadline = bench.clock.now() + Duration::from_secs(60);
     loop {
@@ -253,12 +252,12 @@ fn what_is_no_rtp_is_refused_and_harms_nothing() {
         Err(DropReason::Unusable)
     );
     let broken = [packets(2, 1000), vec![vec![0; 30]]].concat();
-    // Many times what the pool holds: a frame that turns out to be none keeps no room.
+    // Many times the capacity of the pool: a refused frame keeps no room.
     for _ in 0..500 {
         assert_eq!(enqueue(frame_producer, Kind::Still, &broken), Err(DropReason::Unusable));
     }
     assert_eq!(enqueue(frame_producer, Kind::Still, &packets(2, 1000)), Ok(504));
-    // Those refused are found by the gap in the numbers.
+    // Refused frames are found by the gap in the numbers.
     settled(&bench, 505);
     let totals = bench.engine.stop().streams[0].counts.totals.clone();
     assert_eq!((totals.frames, totals.sent), (505, 1));
@@ -269,7 +268,7 @@ fn what_is_no_rtp_is_refused_and_harms_nothing() {
 fn a_receiver_that_is_gone_harms_nobody() {
     let contracts = [contract(Duration::from_secs(5)); 2];
     let mut bench = bench(Bitrate::from_mbps(20), &contracts, WhenFull::Drop);
-    // A port that was bound and is closed again: nobody listens there now.
+    // A port that was bound and is closed again: no socket listens there now.
     let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let stream = StreamParams { spec: spec(contracts[0], gone, WhenFull::Drop), ssrc: 9 };
     let link = LinkConfig::new("gone", Bitrate::from_mbps(20), Discipline::Dwcs);
@@ -292,11 +291,11 @@ fn stopping_settles_what_waits() {
     }
     let totals = bench.engine.stop().streams[0].counts.totals.clone();
     let settled = totals.sent + totals.dropped.iter().sum::<u64>();
-    // What the engine had not yet taken from the ring when it was stopped is not settled.
+    // Frames that the engine had not yet dequeued when it was stopped are not settled.
     assert!(settled <= 6 && totals.frames == settled, "{totals:?}");
 }
 
-/// The link takes days for a frame, and there is time for all of them: so it makes no room.
+/// The link takes days for a frame, and there is time for all of them, so it makes no room.
 #[test]
 fn a_source_that_waits_for_room_can_be_asked_to_end() {
     let months = contract(Duration::from_secs(100_000_000));
@@ -313,7 +312,7 @@ fn a_source_that_waits_for_room_can_be_asked_to_end() {
             done.err()
         })
     });
-    // It has begun to fill it; then it waits, sooner or later.
+    // It has begun to fill the pool; then it waits, sooner or later.
     told.recv_timeout(std::time::Duration::from_secs(60)).expect("frames go in");
     asked.store(true, Ordering::Relaxed);
     let begun = bench.clock.now();

@@ -1,4 +1,4 @@
-//! Late wake-ups in the engine's own loop, in simulated time: what they miss while frames wait is
+//! Late wake-ups in the engine's own loop, in simulated time: packets that they miss while frames wait are
 //! sent afterwards, and never more than the bucket allows.
 
 use std::sync::atomic::AtomicBool;
@@ -18,18 +18,18 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 /// RTP's header and a payload.
 const PACKET: usize = 1400;
 const MTU: Bytes = Bytes(1500);
-/// What the kernel takes for a packet.
+/// The time that the kernel takes for a packet.
 const SENDING: Duration = Duration::from_micros(6);
 const DELAY: Duration = Duration::from_secs(1);
 const STREAMS: usize = 2;
 
-/// How late a thread wakes up, in microseconds, each not exceeded by so many of a thousand: recorded
-/// on a virtual machine of two cores.
+/// How late a thread wakes up, in microseconds, each value not exceeded by the given number of a thousand
+/// wake-ups: recorded on a virtual machine of two cores.
 type Lateness = [(u64, u64); 5];
 const QUIET: Lateness = [(100, 48), (500, 78), (900, 145), (990, 694), (1000, 15_000)];
 /// The same beside two endless loops, from sleeps of some milliseconds.
 const LOADED: Lateness = [(100, 60), (500, 127), (900, 1_400), (990, 4_900), (1000, 29_000)];
-/// The same from sleeps of 0.1 ms and less: who slept so little is seldom made to wait.
+/// The same from sleeps of 0.1 ms and less: a thread that slept so briefly seldom has to wait.
 const LOADED_SHORT: Lateness = [(100, 13), (500, 16), (900, 27), (990, 548), (1000, 16_800)];
 
 /// Repeatable noise (SplitMix64).
@@ -58,7 +58,7 @@ impl Noise {
     }
 }
 
-/// Stands for the kernel: notes when a packet came, and takes its time.
+/// Stands for the kernel: records when a packet arrived, and takes its time.
 #[derive(Debug)]
 struct Veth {
     clock: Clock,
@@ -76,7 +76,7 @@ impl Carrier for Veth {
 
 struct Outcome {
     packets: Vec<(Instant, Bytes)>,
-    /// What was sent of what the rate allowed while frames waited.
+    /// The share that was sent of the bytes that the rate allowed while frames waited.
     used: f64,
 }
 
@@ -84,7 +84,7 @@ fn link(rate: Bitrate) -> LinkConfig {
     LinkConfig::new("late", rate, Discipline::Dwcs)
 }
 
-/// The streams' ends, and the engine that carries them to `wire`.
+/// The frame producers, and the engine that sends their frames to `wire`.
 fn engine(link: &LinkConfig, wire: &Arc<Veth>) -> (SteppedEngine<LocalPoller>, Vec<FrameProducer>) {
     let (port, registrar) = LocalPoller::new(wire.clock, link, STREAMS).unwrap();
     let mut engine = SteppedEngine::new(wire.clock, link, port, None).unwrap();
@@ -107,8 +107,8 @@ fn engine(link: &LinkConfig, wire: &Arc<Veth>) -> (SteppedEngine<LocalPoller>, V
     (engine, frame_producers)
 }
 
-/// A run: `percent` of the rate are offered, and each wake-up is as late as the distribution has it,
-/// less the time for which the engine watches the clock.
+/// A run: `percent` of the rate are offered, and each wake-up is late as in the distribution, less the time
+/// for which the engine watches the clock.
 struct Run<'a> {
     link: LinkConfig,
     lasts: Duration,
@@ -138,7 +138,7 @@ fn run(run: &Run<'_>) -> Outcome {
     let end = Instant::ZERO + *lasts;
     while clock.now() < end {
         while next <= clock.now() {
-            // A ring that is full drops it: there is more than enough.
+            // A full ring drops it; there are more than enough frames.
             let _ = frame_producers[count % STREAMS].enqueue_at(next, offer, &[&packet]);
             next += Duration(apart.0 / 2 + noise.below(apart.0));
             count += 1;
@@ -153,7 +153,7 @@ fn run(run: &Run<'_>) -> Outcome {
     Outcome { packets, used }
 }
 
-/// The most bytes by which any span held more than the rate allows.
+/// The most bytes by which any interval exceeded the rate.
 fn most_ahead(packets: &[(Instant, Bytes)], rate: Bitrate) -> Bytes {
     let (mut level, mut most, mut before) = (0_u128, 0, Instant::ZERO);
     for &(at, size) in packets {
@@ -209,7 +209,7 @@ fn no_span_holds_more_than_rate_burst_and_catch_up() {
         let catch_up = Bytes(noise.below(3) * noise.below(40_000));
         let link = LinkConfig { burst, catch_up: Some(catch_up), ..link(rate) };
         let lateness = if seed % 2 == 0 { &QUIET } else { &LOADED };
-        // Above and below what the link carries, so that it idles as well.
+        // Above and below the rate of the link, so that it idles as well.
         let percent = 30 + noise.below(120);
         let lasts = Duration::from_millis(500);
         let out = run(&Run { link, lasts, percent, lateness, takes: Duration::ZERO, seed });
@@ -219,7 +219,7 @@ fn no_span_holds_more_than_rate_burst_and_catch_up() {
     }
 }
 
-/// Frames that come to a link which had nothing to send get what `burst` allows.
+/// Frames that arrive at an idle link get what `burst` allows.
 #[test]
 fn idle_time_is_not_made_up_for() {
     let (rate, lasts) = (Bitrate::from_mbps(10), Duration::from_secs(5));

@@ -1,5 +1,5 @@
-//! Turns of the engine in simulated time: whoever comes, or orders something, waits for a few packets
-//! only, however many could go at once.
+//! Turns of the engine in simulated time: arrivals and commands wait for a few packets only, however many
+//! could go at once.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
     frame_producer.enqueue(offer, &slices).unwrap();
 }
 
-/// A frame of 150 small packets may go at once, since the largest packet takes as long. Another
-/// stream's frame, due earlier, comes while it goes: after how many of its packets does that go?
+/// A frame of 150 small packets may go at once, since the largest packet takes as long. Another stream's
+/// frame, due earlier, arrives meanwhile: returns after how many of the packets it goes.
 fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(StdDuration::from_secs(60))).unwrap();
@@ -66,7 +66,7 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
         if let Some(until) = engine.turn() {
             engine.wait_until(until);
         }
-        // What was sent over loopback is there.
+        // Datagrams sent over loopback have arrived.
         receiver.set_nonblocking(true).unwrap();
         while let Ok(len) = receiver.recv(&mut bytes) {
             if Packet::parse(&bytes[..len]).unwrap().header.ssrc == 1 {

@@ -1,5 +1,5 @@
-//! Every trace of `vectors/`, and generated ones, through a whole engine in simulated time: the inlets,
-//! the rings, the loop of the engine's thread, its port, real datagrams. The same lines as the
+//! Every trace of `vectors/`, and generated ones, through a whole engine in simulated time: the frame
+//! producers, the rings, the loop of the engine's thread, its poller, real datagrams. The same lines as the
 //! scheduler alone, byte for byte.
 
 #![allow(clippy::disallowed_methods, reason = "the tests read files")]
@@ -17,7 +17,7 @@ fn through_the_engine(name: &str, trace: &Trace) -> String {
     outcome.lines(trace)
 }
 
-/// The first line that differs, so that a failure can be read.
+/// The first line that differs, for a readable failure.
 fn same(name: &str, ours: &str, expected: &str) {
     for (n, (ours, expected)) in ours.lines().zip(expected.lines()).enumerate() {
         assert_eq!(ours, expected, "{name}, line {}", n + 1);

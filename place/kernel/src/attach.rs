@@ -1,6 +1,6 @@
-//! Gives a device the qdisc, and takes it back. What outlives this process is pinned in the BPF file
-//! system, in `selvedge/N` for the qdisc `selvedgeN`: the registration, and the maps with the
-//! streams. The device's root tells which is its.
+//! Gives a device the qdisc, and takes it back. The parts that outlive this process are pinned in the BPF
+//! file system, in `selvedge/N` for the qdisc `selvedgeN`: the registration, and the maps with the streams.
+//! The device's root qdisc shows which is its.
 
 use std::fs;
 use std::io;
@@ -25,14 +25,14 @@ const TURN: &str = "/run/selvedge-kernel.lock";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 /// The qdisc's name without its number.
 pub(crate) const KIND: &str = "selvedge";
-/// Qdiscs that a machine can have: two digits, and time to try them all.
+/// The most qdiscs of a machine: two digits, and time to try them all.
 pub(crate) const QDISCS_MAX: u32 = 1000;
 /// The files of a pinned qdisc; the registration last, since the others need it.
 pub(crate) const PINS: [(&str, &str); 3] =
     [("setup", SETUP_MAP), ("table", TABLE_MAP), ("filters", FILTERS_MAP)];
 const LINK: &str = "qdisc";
 
-/// A device, and what it has at its root.
+/// A device, and its root qdisc.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) name: String,
@@ -59,7 +59,7 @@ impl Device {
         Ok(Self { name: name.to_owned(), ifindex, netns, netlink })
     }
 
-    /// The number of the qdisc, if the root has one of ours; else what it has.
+    /// The number of the qdisc, if the root has one of ours; otherwise the kind of the other.
     pub(crate) fn ours(&self) -> Result<u32, AttachError> {
         let root = self.root()?;
         let kind = root.map_or_else(|| "none".to_owned(), |root| root.kind);
@@ -88,12 +88,12 @@ pub(crate) fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
     }
 }
 
-/// Gives a device the qdisc. It stays when this process ends; the pins in the BPF file system are all
-/// that keeps it besides. Under a second.
+/// Gives a device the qdisc. It stays when this process ends; besides the device, only the pins in the BPF
+/// file system keep it. Under a second.
 ///
 /// # Errors
-/// If the setup makes no sense, there is no such device, it has a qdisc that somebody set up, the
-/// right is missing, or the kernel has no BPF qdiscs. Nothing is changed then.
+/// If the setup is invalid, there is no such device, it has a qdisc that somebody set up, the right is
+/// missing, or the kernel has no BPF qdiscs. Nothing is changed then.
 pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
@@ -109,8 +109,8 @@ pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// The same for a node of this process: what becomes of each packet is told, and if the process dies
-/// without giving the qdisc back, the next `attach` may take its place.
+/// The same for a node of this process: the fate of each packet is reported, and if the process dies without
+/// giving the qdisc back, the next `attach` may take its place.
 pub(crate) fn attach_for_node(device: &str, setup: &Setup) -> Result<NodeQdisc, AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
@@ -121,7 +121,7 @@ pub(crate) fn attach_for_node(device: &str, setup: &Setup) -> Result<NodeQdisc, 
     register(device, purpose, &bytes)?.keep(setup).map(NodeQdisc)
 }
 
-/// A qdisc that a device has for as long as a node wants it.
+/// A qdisc that a device has as long as a node needs it.
 #[derive(Debug)]
 pub(crate) struct NodeQdisc(Registered);
 
@@ -131,10 +131,10 @@ impl NodeQdisc {
         &self.0.object
     }
 
-    /// Gives the device back what it had.
+    /// Gives the device back its previous qdisc.
     pub(crate) fn restore(self) -> Result<(), AttachError> {
         let _turn = turn()?;
-        // Somebody may have taken it from the device already, and given it another.
+        // Another program may have taken it from the device already, and given it another.
         let taken = match self.0.device.ours() {
             Ok(number) if number == self.0.number => self.0.take(),
             _ => Ok(()),
@@ -144,7 +144,7 @@ impl NodeQdisc {
     }
 }
 
-/// A qdisc that the kernel knows, but that no device has yet; goes when dropped.
+/// A qdisc that the kernel knows, but that no device has yet; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) device: Device,
@@ -153,7 +153,7 @@ pub(crate) struct Registered {
     pub(crate) link: Link,
 }
 
-/// Loads the programs and makes the qdisc known, under a name that is free.
+/// Loads the programs and registers the qdisc, under a free name.
 pub(crate) fn register(
     device: Device,
     purpose: Purpose<'_>,
@@ -197,7 +197,7 @@ pub(crate) fn register(
 }
 
 impl Registered {
-    /// Puts the filters in, pins all that must stay, and gives the device the qdisc.
+    /// Writes the filters, pins all that must stay, and gives the device the qdisc.
     fn keep(mut self, setup: &Setup) -> Result<Self, AttachError> {
         use libbpf_rs::{MapCore, MapFlags};
         if let Some(filters) = map(&self.object, FILTERS_MAP) {
@@ -268,26 +268,26 @@ fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
     Ok((netns, replay::number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
 }
 
-/// The process whose node a pinned qdisc is of; 0 if it is nobody's.
+/// The process of the node that owns a pinned qdisc; 0 if none does.
 fn owner_process(qdisc: u32) -> io::Result<u32> {
     let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
     let setup = object::data(&setup)?;
     Ok(replay::number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
 }
 
-/// Whether a qdisc was a node's that is dead.
+/// Whether a qdisc belonged to a node that is dead.
 fn is_orphan(number: u32) -> bool {
     let maker = owner_process(number).unwrap_or(0);
     maker != 0 && !Path::new("/proc").join(maker.to_string()).exists()
 }
 
-/// Removes a qdisc's pins: what no device holds is then gone.
+/// Removes a qdisc's pins: if no device holds it, it is then gone.
 fn unpin(folder: &Path) {
     for file in PINS.map(|(file, _)| file).into_iter().chain([LINK]) {
         let _ = fs::remove_file(folder.join(file));
     }
     let _ = fs::remove_dir(folder);
-    // Gone with the last one.
+    // Removed with the last one.
     let _ = folder.parent().map(fs::remove_dir);
 }
 
@@ -296,19 +296,20 @@ pub(crate) fn bpf_fs() -> Result<(), AttachError> {
     if found { Ok(()) } else { Err(AttachError::NoBpfFs(BPF_FS.into())) }
 }
 
-/// One process at a time gives and takes: another one's pins of this moment are not left over. Ends
-/// when dropped, or with the process. The file is root's alone, so that nobody else can hold it.
+/// Lets one process at a time give and take, so that pins of another process in progress do not count as
+/// stale. Ends when dropped, or with the process. Only root can open the file, so that no other user can hold
+/// it.
 fn turn() -> Result<Option<fs::File>, AttachError> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = fs::File::options().write(true).create(true).truncate(false).mode(0o600).open(TURN);
-    // Who can't open it can't do the rest either, which is said later.
+    // A user that can't open it can't do the rest either, which is reported later.
     let Ok(file) = file else { return Ok(None) };
     file.lock().map_err(|why| AttachError::Pin { path: TURN.into(), why })?;
     Ok(Some(file))
 }
 
-/// Removes the pins of devices of this network namespace that are gone or have another qdisc by
-/// now: somebody removed them without `detach`, or an `attach` was killed half way.
+/// Removes the pins of devices of this network namespace that are gone or have another qdisc by now. Either
+/// the qdisc was removed without `detach`, or an `attach` was killed half way.
 fn sweep(device: &Device) {
     let folders = fs::read_dir(Path::new(BPF_FS).join(KIND)).into_iter().flatten().flatten();
     for entry in folders {
@@ -322,7 +323,7 @@ fn sweep(device: &Device) {
                         root.is_none_or(|root| self::number(&root.kind) != Some(number))
                     })
             }
-            // Without its setup nobody can use it; one that is just being made has one.
+            // Without its setup it is unusable; one that is just being created has a setup.
             Err(why) => {
                 why.kind() == io::ErrorKind::NotFound && !folder(number).join(LINK).exists()
             }
@@ -333,8 +334,8 @@ fn sweep(device: &Device) {
     }
 }
 
-/// Gives a device back the qdisc that it had before: what the kernel gives it by itself. Packets
-/// that wait are dropped.
+/// Gives a device back its previous qdisc: the one that the kernel assigns by default. Waiting packets are
+/// dropped.
 ///
 /// # Errors
 /// If there is no such device, or it does not have Selvedge's qdisc, or the right is missing.
@@ -348,7 +349,7 @@ pub fn detach(device: &str) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// The kernel's clock, which deadlines are on.
+/// The kernel's clock, which deadlines use.
 pub(crate) fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))

@@ -1,4 +1,4 @@
-//! An attached qdisc as it runs: what became of each stream, and filters bound and unbound.
+//! An attached qdisc while it runs: the counts of each stream, and filters bound and unbound.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,16 +27,16 @@ pub struct Attached {
     filters: MapHandle,
 }
 
-/// What has become of a device's streams.
+/// The counts of a device's streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The device.
     pub device: String,
     /// The qdisc's name, as `tc qdisc` shows it.
     pub qdisc: String,
-    /// The order in which packets go.
+    /// The discipline.
     pub discipline: Discipline,
-    /// When this was read, on `CLOCK_MONOTONIC`.
+    /// When the report was read, on `CLOCK_MONOTONIC`.
     pub at: Instant,
     /// The rate, if one is set.
     pub rate: Option<Bitrate>,
@@ -48,29 +48,29 @@ pub struct Report {
     pub streams: Vec<StreamReport>,
 }
 
-/// What has become of a stream.
+/// The counts of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamReport {
-    /// Its name; `(rest)` for what no filter knows.
+    /// Its name; `(rest)` for packets that no filter matches.
     pub name: String,
     /// Its contract as declared, as far as the kernel holds it: period, delay, window.
     pub contract: Contract,
-    /// Its window as it stands.
+    /// Its current window.
     pub current: Window,
     /// Sent, late, missed, dropped, violations.
     pub counters: Counters,
-    /// Packets dropped because too many waited.
+    /// Packets dropped because too many were waiting.
     pub overflow: u64,
-    /// What was sent.
+    /// The bytes sent.
     pub bytes: Bytes,
-    /// Packets that wait.
+    /// The waiting packets.
     pub waiting: u32,
-    /// Which packets are its.
+    /// The filters that match its packets.
     pub filters: Vec<Filter>,
 }
 
 impl StreamReport {
-    /// Its window as declared: the kernel can't tell kinds of frames apart, so it is one for all.
+    /// Its window as declared: the kernel can't distinguish kinds of frames, so there is one for all.
     #[must_use]
     pub const fn window(&self) -> Window {
         self.contract.windows.of(Kind::Data)
@@ -94,8 +94,8 @@ impl Attached {
         Ok(Self { device, number, setup, table, filters })
     }
 
-    /// What has become of the streams. The counters are read while they run: each is right, but
-    /// they are not of the same moment.
+    /// The counts of the streams. The counters are read while they run: each is right, but they are not of
+    /// the same instant.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -130,10 +130,10 @@ impl Attached {
         })
     }
 
-    /// Gives a stream one more filter, at once; for a socket of one's own, its cookie.
+    /// Gives a stream one more filter, at once; for a socket of the caller's own, its cookie.
     ///
     /// # Errors
-    /// If there is no such stream, or the filter is another's.
+    /// If there is no such stream, or another stream has the filter.
     pub fn bind(&self, stream: &str, filter: Filter) -> Result<(), OpenError> {
         let report = self.report()?;
         let index = (0_u32..).zip(&report.streams).find(|(_, known)| known.name == stream);
@@ -152,14 +152,14 @@ impl Attached {
         self.filters
             .update(&filter.key(), &index.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| self.pinned("filters", io_error(error)))?;
-        // The programs look at kinds that are in use only.
+        // The programs look only at kinds that are in use.
         let mut setup = self.data(&self.setup, "setup")?;
         let kinds = number::<4>(&setup, 12).map_or(0, u32::from_ne_bytes) | 1 << filter.kind();
         setup[12..16].copy_from_slice(&kinds.to_ne_bytes());
         self.write(&setup)
     }
 
-    /// Takes a filter away.
+    /// Removes a filter.
     ///
     /// # Errors
     /// If there is no such filter.
@@ -170,7 +170,7 @@ impl Attached {
         })
     }
 
-    /// Gives a stream period, delay, window and priority of a contract, with its next packet; its window
+    /// Gives a stream period, delay, window and priority of a contract, from its next packet on; its window
     /// begins anew.
     pub(crate) fn renew(&self, stream: usize, contract: &Contract) -> Result<(), OpenError> {
         let mut setup = self.data(&self.setup, "setup")?;
@@ -187,7 +187,7 @@ impl Attached {
         self.write(&setup)
     }
 
-    /// Changes how fast packets go.
+    /// Changes the rate.
     pub(crate) fn set_rate(&self, rate: Bitrate) -> Result<(), OpenError> {
         let mut setup = self.data(&self.setup, "setup")?;
         setup[16..24].copy_from_slice(&rate.0.div_ceil(8).max(1).to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Why something with the kernel did not work, and what would help.
+//! Why an operation with the kernel failed, and how to correct it.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::setup::SetupError;
 /// Why the programs were not loaded.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The process may not, or the kernel refused them.
+    /// The process has no right to load them, or the kernel refused them.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The kernel has no BPF qdiscs.
@@ -23,10 +23,10 @@ pub enum LoadError {
     NoQdiscs {
         /// `uname -r`.
         release: String,
-        /// What was looked for.
+        /// The missing part.
         missing: &'static str,
     },
-    /// A program's data is not as long as it should be.
+    /// A program's data has an unexpected length.
     #[error("the program's {map} has {found} bytes, not {expected}: it is of another version")]
     Layout {
         /// The map.
@@ -38,18 +38,18 @@ pub enum LoadError {
     },
 }
 
-/// Why a device was not given the qdisc, or not given back.
+/// Why a device was not given the qdisc, or its own was not restored.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The setup makes no sense.
+    /// The setup is invalid.
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// There is no such device.
     #[error("there is no device \"{name}\"; there are {devices}")]
     NoDevice {
-        /// As it was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing devices.
         devices: String,
     },
     /// It has the qdisc already.
@@ -62,7 +62,7 @@ pub enum AttachError {
         /// The qdisc.
         kind: String,
     },
-    /// It has one that somebody gave it.
+    /// It has a qdisc that somebody set up.
     #[error(
         "{device} has the qdisc {kind} that somebody has set up; remove it first \
          (tc qdisc del dev {device} root), since detaching could not bring it back"
@@ -73,24 +73,24 @@ pub enum AttachError {
         /// The qdisc.
         kind: String,
     },
-    /// It has not.
+    /// It does not have Selvedge's qdisc.
     #[error("{device} does not have Selvedge's qdisc, but {kind}")]
     NotAttached {
         /// The device.
         device: String,
-        /// What it has.
+        /// The qdisc that it has.
         kind: String,
     },
-    /// Nowhere to keep the program.
+    /// There is no place to keep the program.
     #[error("{} is not a BPF file system, in which the qdisc outlives this process; mount it: mount -t bpf bpf {}", .0.display(), .0.display())]
     NoBpfFs(PathBuf),
     /// The program was not loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The device could not be asked, or refused.
+    /// The device could not be queried, or the operation was refused.
     #[error("{what}: {why}")]
     Device {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The error.
         why: io::Error,
@@ -110,16 +110,16 @@ pub enum AttachError {
     Full(u32),
 }
 
-/// Why an attached qdisc could not be looked at or changed.
+/// Why an attached qdisc could not be read or changed.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// There is none, or no such device.
+    /// It has none, or there is no such device.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The process may not look into it.
+    /// The process has no right to read it.
     #[error("{}: only root may look at the qdisc or change it; run it as root", .0.display())]
     NotPermitted(PathBuf),
-    /// What it keeps is not there.
+    /// A pinned map is missing.
     #[error(
         "{}: {why}; the qdisc was attached where this file system cannot be seen, or by another version",
         path.display()
@@ -130,7 +130,7 @@ pub enum OpenError {
         /// The error.
         why: io::Error,
     },
-    /// Its maps are of another size.
+    /// Its maps have another size.
     #[error(
         "the qdisc of {0} was attached by another version; attach it anew: selvedge kernel detach \
          {0}, then attach"
@@ -139,17 +139,17 @@ pub enum OpenError {
     /// There is no such stream.
     #[error("there is no stream \"{name}\"; there are {streams}")]
     NoStream {
-        /// As asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing streams.
         streams: String,
     },
-    /// The filter is another stream's.
+    /// Another stream has the filter.
     #[error("{filter} is a filter of \"{stream}\" already")]
     Taken {
         /// The filter.
         filter: Filter,
-        /// Whose it is.
+        /// The stream that has it.
         stream: String,
     },
     /// There is no such filter.
@@ -166,12 +166,12 @@ pub enum ReplayError {
     /// The trace has more streams than the program.
     #[error("{found} streams; the kernel's program has {most}")]
     Streams {
-        /// In the trace.
+        /// The number in the trace.
         found: usize,
-        /// At most.
+        /// The most that the program takes.
         most: usize,
     },
-    /// The trace asks for another discipline than the program was loaded with.
+    /// The trace requires another discipline than the program was loaded with.
     #[error("the trace's discipline is {trace}, the program was loaded for {loaded}")]
     Discipline {
         /// The trace's.
@@ -185,15 +185,15 @@ pub enum ReplayError {
     /// The qdisc was not attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A run of it failed.
+    /// A run of the program failed.
     #[error("{what}: {why}")]
     Run {
-        /// Which.
+        /// The run.
         what: &'static str,
         /// The error.
         why: io::Error,
     },
-    /// It told more than there is room for, or nothing.
+    /// It reported more events than there is room for, or none.
     #[error("slot {slot}: the program told {events} events ({lost} more had no room)")]
     Counters {
         /// The slot.

@@ -1,5 +1,5 @@
-//! Which packets are a stream's: by mark, socket, cgroup or port; as people write it, and as the key
-//! that the programs look for.
+//! Filters for a stream's packets: by mark, socket, cgroup or port; as text, and as the key that the programs
+//! look up.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,46 +10,46 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Folders of cgroups that are looked at for one of them.
+/// The most cgroup folders that are searched for one of them.
 const FOLDERS_MAX: usize = 10_000;
 
-/// Which packets are a stream's. If several fit, the first in this order decides, of cgroups the
+/// A filter for a stream's packets. If several match, the first in this order decides, of cgroups the
 /// innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// `SO_MARK` of the socket, or as a firewall set it; not 0.
+    /// `SO_MARK` of the socket, or a firewall's mark; not 0.
     Mark(u32),
-    /// The socket's cookie (`SO_COOKIE`; ask for it before sending, else it has none).
+    /// The socket's cookie (`SO_COOKIE`; read it before sending, otherwise the socket has none).
     Cookie(u64),
     /// The cgroup (version 2) in which the socket was made, or one below it, by its inode number.
     Cgroup(u64),
-    /// The UDP port that it goes to.
+    /// The destination UDP port.
     Port(u16),
-    /// The UDP port that it comes from.
+    /// The source UDP port.
     SourcePort(u16),
 }
 
 /// Why a text is not a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FilterError {
-    /// It has not the form of one.
+    /// It does not have the form of a filter.
     #[error(
         "\"{0}\" is not a filter; write port=5004, source-port=5004, mark=7, cookie=12 or \
          cgroup=/sys/fs/cgroup/media"
     )]
     Form(String),
-    /// It names a cgroup that is none.
+    /// It names a folder that is not a cgroup.
     #[error("there is no cgroup \"{path}\": {why}; make it first: mkdir {path}")]
     NoCgroup {
         /// The folder.
         path: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
 
 impl Filter {
-    /// As the programs number them; the bit of it in `setup.filters`.
+    /// The number that the programs use; its bit in `setup.filters`.
     pub(crate) const fn kind(self) -> u32 {
         match self {
             Self::Mark(_) => 0,
@@ -60,7 +60,7 @@ impl Filter {
         }
     }
 
-    /// As people read it: a cgroup by its folder, as long as that is there.
+    /// The text for people: a cgroup by its folder, as long as that exists.
     #[must_use]
     pub fn shown(self) -> String {
         match self {
@@ -140,7 +140,7 @@ fn cgroup(path: &str) -> Result<u64, FilterError> {
     if folder.is_dir() { Ok(folder.ino()) } else { Err(none("not a folder".to_owned())) }
 }
 
-/// The folder of a cgroup (version 2) with this number, among the first 10,000; none if it is gone.
+/// The folder of a cgroup (version 2) with this number, among the first 10,000; `None` if it is gone.
 fn folder(number: u64) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let roots = mounts.lines().filter_map(|line| {

@@ -1,14 +1,14 @@
-//! The scheduler inside the kernel: DWCS as a qdisc in BPF, its loader, and what a kernel can do.
+//! The scheduler inside the kernel: DWCS as a qdisc in BPF, its loader, and tests of a kernel's abilities.
 //!
-//! Here a packet is a frame. It comes from any socket of the machine, whose program need not know
-//! Selvedge; its stream is found by mark, socket, cgroup or UDP port; it waits in the kernel and goes,
-//! or is dropped late, by the rules of `selvedge-data-sched`, to the bit (`bpf/dwcs.h` is their twin in C,
-//! [`replay`] compares them). This is the placement nearest to the wire that a stock machine has:
-//! NI coprocessors section 3, with the kernel in the card's place.
+//! Here a packet is a frame. It comes from any socket of the machine, whose program need not know Selvedge.
+//! Its stream is found by mark, socket, cgroup or UDP port. It waits in the kernel and is sent, or dropped
+//! late, by the rules of `selvedge-data-sched`, bit for bit (`bpf/dwcs.h` is their counterpart in C,
+//! [`replay`] compares them). On a stock machine this is the placement nearest to the wire: NI coprocessors
+//! section 3, with the kernel in the card's place.
 //!
 //! - [`Setup`]: streams, filters, rate. [`attach`](attach()): loads the program, gives it a device, and leaves;
 //!   the qdisc lives on without this process. [`detach`](detach()) gives the device back its own.
-//! - [`Attached`]: what has become of each stream, read while it runs; binds filters to streams.
+//! - [`Attached`]: the counts of each stream, read while it runs; binds filters to streams.
 //! - [`TaskScheduler`]: processor time in the kernel, by `sched_ext`; its decisions are those of
 //!   `selvedge-data-cpu` (`bpf/tasks.h`).
 //! - [`Replay`]: a trace through the same program without packets; [`PacketReplay`]: with real ones.

@@ -1,10 +1,10 @@
-//! A node's link in the kernel: the device gets the qdisc, frames go into its streams' queues, and
-//! what became of each packet comes back, so that the link's report is as one of the engine's.
+//! A node's link in the kernel. The device gets the qdisc, and frames go into its streams' queues. The kernel
+//! reports the fate of each packet, so that the link's report is like an engine's.
 //!
-//! A source's thread hands its packets to a socket of the stream's own, found again by its cookie.
-//! Each bears its frame's deadline (`SO_TXTIME`) and its number (`SO_MARK`). There is no second queue
-//! before the kernel's, and no thread that schedules; one thread reads what the kernel tells
-//! (`bpf/queues.h`, `tell_fate`). NI coprocessors, section 3, with the kernel in the card's place.
+//! A source's thread hands its packets to the stream's own socket, which the kernel recognises by its cookie.
+//! Each packet bears its frame's deadline (`SO_TXTIME`) and its number (`SO_MARK`). There is no second queue
+//! before the kernel's, and no thread that schedules; one thread reads the kernel's reports (`bpf/queues.h`,
+//! `tell_fate`). NI coprocessors, section 3, with the kernel in the card's place.
 
 mod account;
 mod frame_queue;
@@ -44,24 +44,24 @@ use crate::filter::Filter;
 use crate::object::{FATES_MAP, map};
 use crate::setup::{Setup, StreamSetup};
 
-/// How often reports are made.
+/// The interval of reports.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
-/// How long the reader of fates waits at once: so long takes an end.
+/// The longest wait of the reader of fates, and so the time to stop it.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// A frame that the kernel no longer holds, and of which it told nothing for so long, is lost.
+/// A frame that the kernel no longer holds, and whose fate it has not reported for this long, is lost.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Packets of a stream that may wait: its ring bounds them, in frames.
+/// The most waiting packets of a stream: its ring bounds them, in frames.
 const PACKETS_MAX: u32 = 1_000_000;
 
 /// Why a link can't be in the kernel.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// There is no way to a receiver.
+    /// There is no route to a receiver.
     #[error("stream \"{stream}\": {why}; set up a route to it")]
     NoRoute {
         /// The stream.
         stream: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
     /// The streams leave by several devices.
@@ -76,25 +76,25 @@ pub enum LinkError {
     /// The device was not given the qdisc.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A socket can't be had, or lacks something.
+    /// A socket can't be opened, or an option is missing.
     #[error("stream \"{stream}\": {what}: {why}")]
     Socket {
         /// The stream.
         stream: String,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The error.
         why: io::Error,
     },
-    /// What the kernel tells can't be read.
+    /// The kernel's reports can't be read.
     #[error("reading what became of packets: {0}")]
     Fates(io::Error),
-    /// The qdisc can't be looked at.
+    /// The qdisc can't be read.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     name: String,
     discipline: &'static str,
@@ -106,17 +106,18 @@ struct Shared {
     stop: Arc<AtomicBool>,
 }
 
-/// How late packets went that waited for the link, and what the rate allowed while packets waited.
+/// How late packets were sent that waited for the link, and the bytes that the rate allowed while packets
+/// waited.
 #[derive(Default)]
 struct KernelPacing {
     pacing: Pacing,
-    /// How long packets had waited as the kernel was last asked.
+    /// How long packets had waited at the last query of the kernel.
     waited: Duration,
     could_send: Bytes,
 }
 
-/// A link that the kernel schedules. Dropped, it gives the device back its own qdisc; what waits
-/// then is not sent.
+/// A link that the kernel schedules. When dropped, it gives the device back its own qdisc; packets that wait
+/// then are not sent.
 pub struct KernelLink {
     shared: Arc<Shared>,
     qdisc: Option<(NodeQdisc, Attached)>,
@@ -125,8 +126,8 @@ pub struct KernelLink {
 }
 
 impl KernelLink {
-    /// Gives the link's device the qdisc: the one that is named, or the one by which the streams'
-    /// packets leave. Returns the sources' ends, in the order of the streams.
+    /// Gives the link's device the qdisc: the configured one, or the one by which the streams' packets leave.
+    /// Returns the frame producers, in the order of the streams.
     ///
     /// # Errors
     /// [`LinkError`]; nothing has changed then.
@@ -150,7 +151,7 @@ impl KernelLink {
             discipline: link.discipline,
             tree: link.tree.clone(),
             rate: Some(link.rate),
-            // A packet goes as soon as the link is free: it is what the kernel adds to both.
+            // A packet goes as soon as the link is free: the kernel adds that packet to both.
             burst: Bytes(link.burst.0.saturating_sub(link.mtu.0)) / link.rate,
             catch_up: catch_up / link.rate,
             streams: streams
@@ -225,26 +226,26 @@ impl KernelLink {
         &self.device
     }
 
-    /// The newest report. Frames are counted as the engine counts them; the scheduler's counters
-    /// are the kernel's, which schedules packets.
+    /// The newest report. Frames are counted as in the engine; the scheduler's counters are those of the
+    /// kernel, which schedules packets.
     #[must_use]
     pub fn report(&self) -> LinkReport {
         self.shared.report.lock().clone()
     }
 
-    /// Changes a stream's window, with its next packet; false if it can't be (windows by kind, no
+    /// Changes a stream's window, from its next packet on; false if that is not possible (windows by kind, no
     /// such stream).
     pub fn set_windows(&self, stream: usize, windows: Windows) -> bool {
         self.change(stream, |account| account.contract.windows = windows)
     }
 
-    /// Changes a stream's priority, with its next packet; false if there is no such stream.
+    /// Changes a stream's priority, from its next packet on; false if there is no such stream.
     pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
         self.change(stream, |account| account.contract.priority = priority)
     }
 
-    /// Changes window, priority, period and delay of a stream to those of a contract, with its next packet;
-    /// false as of [`set_windows`](Self::set_windows). Its weight stays.
+    /// Changes window, priority, period and delay of a stream to those of a contract, from its next packet
+    /// on; false as in [`set_windows`](Self::set_windows). Its weight stays.
     pub fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         let Contract { period, delay, windows, priority, .. } = *terms;
         self.change(stream, |account| {
@@ -277,7 +278,7 @@ impl KernelLink {
         applied
     }
 
-    /// Gives the device back its own qdisc; the last report.
+    /// Gives the device back its own qdisc; returns the last report.
     pub fn stop(mut self) -> LinkReport {
         self.halt();
         self.report()
@@ -328,7 +329,7 @@ const fn overhead(to: SocketAddr) -> u64 {
     if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
-/// Starts the thread that reads what the kernel tells, and reports.
+/// Starts the thread that reads the kernel's reports, and publishes its own.
 fn reader(
     shared: Arc<Shared>,
     fates: MapHandle,
@@ -352,7 +353,7 @@ fn reader(
         };
         let mut report_at = Instant::ZERO;
         while !shared.stop.load(Ordering::Acquire) {
-            // An interrupted wait only leads to another look.
+            // An interrupted wait only leads to another check.
             let _ = ring.poll(POLL_EVERY.into());
             let now = shared.clock.now();
             if now >= report_at {
@@ -382,7 +383,7 @@ impl Shared {
 
     /// Makes a new report.
     fn publish(&self, attached: &Attached) -> Result<(), OpenError> {
-        // The kernel's counts come first: what it holds no more by then was told before.
+        // The kernel's counts come first: it has already reported the packets that it no longer holds then.
         let asked = self.clock.now();
         let kernel = attached.report()?;
         let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! The compiled programs: opened, fixed for a purpose, loaded.
+//! The compiled programs: opened, configured for a purpose, loaded.
 
 use std::io;
 
@@ -11,17 +11,17 @@ use crate::setup::{SETUP, STREAMS_MAX, number};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/qdisc.bpf.o"));
 
-/// The maps that user space touches.
+/// The maps that user space uses.
 pub(crate) const SETUP_MAP: &str = ".data.setup";
 pub(crate) const TABLE_MAP: &str = ".data.table";
 pub(crate) const OBSERVED_MAP: &str = ".data.told";
 pub(crate) const FILTERS_MAP: &str = "filters";
 pub(crate) const FATES_MAP: &str = "fates";
-/// Its bytes, where fates are told: some 30,000 of them.
+/// The size of the map of fates, in bytes: room for some 30,000 of them.
 const FATES: u32 = 1 << 20;
 /// The qdisc.
 pub(crate) const QDISC_MAP: &str = "selvedge";
-/// The room for its name there, the end mark counted in.
+/// The room for its name there, including the terminating zero.
 pub(crate) const KIND_MAX: usize = 16;
 /// `struct state` and `struct slot`.
 pub(crate) const STATE: usize = 88;
@@ -29,20 +29,20 @@ pub(crate) const SLOT: usize = 104;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
 const OBSERVED_LEN: usize = 8 + 32 * 640;
 
-/// What the programs are loaded for.
+/// The purpose for which the programs are loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) discipline: Discipline,
     /// Slots instead of time.
     pub(crate) replaying: bool,
-    /// What becomes of each packet is told, in the map of fates.
+    /// The fate of each packet is reported, in the map of fates.
     pub(crate) reports_fates: bool,
-    /// The qdisc's name, if it is to be one.
+    /// The qdisc's name, if it becomes one.
     pub(crate) kind: Option<&'a str>,
 }
 
-/// Loads compiled programs: `each` sees every map before, `wanted` says of each program whether it is
-/// to be loaded, by whether it is one that the kernel calls (`struct_ops`).
+/// Loads compiled programs. `each` sees every map before; `wanted` returns for each program whether to load
+/// it, given whether the kernel calls it (`struct_ops`).
 pub(crate) fn load_with(
     name: &str,
     program: &[u8],
@@ -62,7 +62,7 @@ pub(crate) fn load_with(
     })
 }
 
-/// Writes what is fixed when programs are loaded: words at the beginning of their constants.
+/// Writes the constants that are fixed when programs are loaded: words at their beginning.
 pub(crate) fn fix(map: &mut OpenMapMut<'_>, words: &[u32]) -> Result<(), LoadError> {
     let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
     for (at, word) in words.iter().enumerate() {
@@ -111,7 +111,7 @@ const fn check(map: &'static str, found: usize, expected: usize) -> Result<(), L
     if found == expected { Ok(()) } else { Err(LoadError::Layout { map, found, expected }) }
 }
 
-/// Whether the kernel says that it has BPF qdiscs.
+/// Checks that the kernel reports support for BPF qdiscs.
 pub(crate) fn supported() -> Result<(), LoadError> {
     let lacks = |missing| LoadError::NoQdiscs { release: release(), missing };
     let btf = types().map_err(|_| lacks("it gives no type information (BTF)"))?;
@@ -133,18 +133,18 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Option<Map<'a>> {
     object.maps().find(|map| map.name() == name)
 }
 
-/// The same, to attach.
+/// The same map, for attaching.
 pub(crate) fn map_mut<'a>(object: &'a mut Object, name: &str) -> Option<MapMut<'a>> {
     object.maps_mut().find(|map| map.name() == name)
 }
 
-/// The whole of a map of data.
+/// The whole content of a data map.
 pub(crate) fn data(map: &impl MapCore) -> io::Result<Vec<u8>> {
     let found = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(io_error)?;
     found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// An error of libbpf's, with what it said before.
+/// An error of libbpf, with its earlier messages.
 pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
     selvedge_os_bpf::refused(error).into()
 }

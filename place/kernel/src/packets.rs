@@ -1,6 +1,6 @@
-//! A trace through the real qdisc with real packets: sent by sockets into a device, one decision a
-//! slot, called for by a packet of its own that the qdisc eats. For tests, in a network namespace or a
-//! virtual machine: meanwhile the device carries nothing else.
+//! A trace through the real qdisc with real packets. Sockets send them into a device; each slot makes one
+//! decision, requested by a packet that the qdisc consumes. For tests, in a network namespace or a virtual
+//! machine: the device carries nothing else meanwhile.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,17 +21,17 @@ use crate::setup::{Header, STREAMS_MAX};
 
 /// `CALL_MARK` of the program.
 const CALL_MARK: u32 = 0x5e17_ed6e;
-/// A stream's packets bear its index and this.
+/// A stream's packets bear its index plus this.
 const MARKS_FROM: u32 = 0x0100_0000;
-/// Stream and number, which each packet bears; and what stands before them in it.
+/// The length of the stream and number in each packet; and of the headers before them.
 const LABEL: usize = 12;
 const HEADERS: usize = 28;
 /// The largest packet of the loopback.
 const DATAGRAM_MAX: usize = 60_000;
-/// How long a packet on the loopback may take before it counts as lost.
+/// The longest time of a packet on the loopback before it counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What came out of the device: stream and number of each packet, in the order of arrival.
+/// The packets that left the device: stream and number of each, in the order of arrival.
 pub type Received = Vec<(StreamIndex, u64)>;
 
 /// A device whose qdisc replays traces.
@@ -63,7 +63,7 @@ impl PacketReplay {
         Ok(Self { qdisc, discipline })
     }
 
-    /// Replays a trace to its end: its events, and what was received. The qdisc is on the device
+    /// Replays a trace to its end; returns its events, and the received packets. The qdisc is on the device
     /// only meanwhile.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl PacketReplay {
             let socket = sender()?;
             let options = socket2::SockRef::from(&socket);
             options.set_mark(mark)?;
-            // What waits in the qdisc counts as the sender's; full is an error, not a wait.
+            // Packets that wait in the qdisc count as the sender's; a full buffer is an error, not a wait.
             options.set_send_buffer_size(1 << 20)?;
             socket.set_nonblocking(true)?;
             Ok(socket)
@@ -114,7 +114,7 @@ impl PacketReplay {
         let mut received = Vec::new();
         for t in 0..trace.ticks {
             for ArrivalBatch { frame: Frame { stream, size, .. }, count } in schedule.arrivals(t) {
-                // As many bytes as the trace says, if a datagram can have them.
+                // As many bytes as the trace states, if a datagram can hold them.
                 let payload = (size as usize).clamp(HEADERS + LABEL, DATAGRAM_MAX) - HEADERS;
                 for _ in 0..count {
                     let seq = &mut sent[stream as usize];
@@ -125,7 +125,7 @@ impl PacketReplay {
                     *seq += 1;
                 }
             }
-            // The qdisc drops it, which the socket may be told.
+            // The qdisc drops it, which may be returned to the socket.
             let _ = call.send(&[]);
             let observed =
                 map(&self.qdisc.object, OBSERVED_MAP).ok_or_else(|| absent(OBSERVED_MAP))?;

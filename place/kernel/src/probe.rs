@@ -1,4 +1,4 @@
-//! Whether a qdisc can be had here, by trying it.
+//! Whether a qdisc can be created here, found by trying.
 
 use std::io;
 
@@ -13,9 +13,10 @@ use crate::filter::Filter;
 use crate::object::{self, Purpose, QDISC_MAP, map_mut};
 use crate::setup::{Setup, StreamSetup};
 
-/// Tries [`attach`](attach()) for real, on a device of a network namespace of its own, which goes with it:
-/// a packet is sent through the qdisc, and the device is given back. What was seen. Where no device
-/// can be had, at least the program is loaded, the qdisc made known, and taken away again.
+/// Tries [`attach`](attach()) for real, on a device of a network namespace of its own, which is removed with
+/// it: a packet is sent through the qdisc, and the device gets its own back. Returns a description of the
+/// result. Where no device can be created, at least the program is loaded, and the qdisc registered and
+/// removed again.
 ///
 /// # Errors
 /// As `attach`.
@@ -30,7 +31,7 @@ pub fn probe() -> Result<String, AttachError> {
     }
 }
 
-/// Sends a packet through a qdisc at the near end of a wire.
+/// Sends a packet through a qdisc at the near end of a veth pair.
 fn through(wire: &Veth) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
@@ -54,7 +55,7 @@ fn through(wire: &Veth) -> Result<String, AttachError> {
     .map_err(wrong)
 }
 
-/// Loads the program, makes the qdisc known and takes it away again. Its name, as proof.
+/// Loads the program, registers the qdisc and removes it again. Returns its name, as proof.
 ///
 /// # Errors
 /// As `attach`.

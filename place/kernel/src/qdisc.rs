@@ -1,4 +1,4 @@
-//! The qdisc at a device's root: what it is, given and taken (rtnetlink).
+//! The qdisc at a device's root: read, set and removed (rtnetlink).
 
 use std::io;
 
@@ -41,7 +41,7 @@ pub(crate) fn add(netlink: &Netlink, ifindex: u32, kind: &str) -> io::Result<()>
     netlink.ask(request.with(TCA_KIND, &ended(kind)), |_| ())
 }
 
-/// Takes the root's qdisc away: the device's default one comes back.
+/// Removes the root's qdisc: the device's default one returns.
 pub(crate) fn delete(netlink: &Netlink, ifindex: u32, kind: &str) -> io::Result<()> {
     let request = about(RTM_DELQDISC, ACK, ifindex, ROOT);
     netlink.ask(request.with(TCA_KIND, &ended(kind)), |_| ())
@@ -53,7 +53,7 @@ fn about(what: u16, flags: u16, ifindex: u32, parent: u32) -> Request {
     Request::new(what, flags, &fixed)
 }
 
-/// As C has texts.
+/// A text in C's form, terminated by zero.
 fn ended(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }

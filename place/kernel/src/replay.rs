@@ -1,5 +1,5 @@
-//! A trace through the kernel's program, without packets: `BPF_PROG_RUN` of the same functions that
-//! the qdisc calls, on the same queues. The same events as `selvedge_data_sched::replay`, to the bit.
+//! A trace through the kernel's program, without packets: `BPF_PROG_RUN` of the same functions that the qdisc
+//! calls, on the same queues. The same events as `selvedge_data_sched::replay`, bit for bit.
 
 use std::io;
 
@@ -17,14 +17,14 @@ use crate::error::ReplayError;
 use crate::object::{self, OBSERVED_MAP, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, map};
 use crate::setup::{Header, STREAMS_MAX, StreamSetup};
 
-/// How many frames a queue of a trace that never runs dry is kept at: at most two of a stream go
-/// in one slot (one late, one sent).
+/// The number of frames kept in a queue of a trace that never runs dry: at most two of a stream go in one
+/// slot (one late, one sent).
 pub(crate) const BACKLOG: u32 = 3;
-/// The bytes of a frame of which a trace does not say them.
+/// The bytes of a frame for which a trace states none.
 const SIZE: u64 = 1000;
-/// How many frames one call brings.
+/// The number of frames that one call adds.
 const AT_ONCE: u32 = 64;
-/// A packet's limit in a replay: never met.
+/// A packet's limit in a replay: never reached.
 const NO_LIMIT: u32 = u32::MAX;
 
 /// The program, loaded for replays under one discipline.
@@ -84,7 +84,7 @@ impl Replay {
     }
 }
 
-/// Forgets all that was replayed before.
+/// Forgets all earlier replays.
 pub(crate) fn begin(object: &Object) -> Result<(), ReplayError> {
     call(object, "replay_begin", &mut [])
 }
@@ -125,7 +125,7 @@ pub(crate) fn fits(trace: &Trace, loaded: Discipline) -> Result<(), ReplayError>
     Ok(())
 }
 
-/// The streams as the trace has them, in slots.
+/// The streams of the trace, in slots.
 pub(crate) fn streams_of(trace: &Trace) -> Vec<StreamSetup> {
     let stream = |index: usize| {
         let stream = &trace.streams[index];
@@ -143,7 +143,7 @@ fn setup_of(trace: &Trace) -> Vec<u8> {
     Header { rest: STREAMS_MAX as u32, ..Header::default() }.bytes(&streams_of(trace), &trace.tree)
 }
 
-/// A frame that is to arrive: at which slot, whose, how many bytes.
+/// A frame that will arrive: its slot, its stream and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) at: u64,
@@ -151,21 +151,21 @@ pub(crate) struct Frame {
     pub(crate) size: u64,
 }
 
-/// So many that are alike.
+/// A number of identical frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalBatch {
     pub(crate) frame: Frame,
     pub(crate) count: u32,
 }
 
-/// What is to arrive, and what has happened so far.
+/// The future arrivals, and the events so far.
 #[derive(Debug)]
 pub(crate) struct Schedule<'a> {
     trace: &'a Trace,
     /// Arrivals by time.
     listed: Vec<Frame>,
     next: usize,
-    /// How many frames each queue holds, for those that never run dry.
+    /// The number of frames in each queue that never runs dry.
     waiting: Vec<u32>,
 }
 
@@ -180,14 +180,14 @@ impl<'a> Schedule<'a> {
         Self { trace, listed, next: 0, waiting: vec![0; trace.streams.len()] }
     }
 
-    /// The same, with all the frames of queues that never run dry there at the beginning: real
-    /// packets bear the slot in which they come, and these all arrived at 0.
+    /// The same for real packets, with all frames of queues that never run dry present at the beginning: real
+    /// packets bear the slot in which they arrive, and these all arrived at 0.
     pub(crate) fn of_packets(trace: &'a Trace) -> Self {
         let mut schedule = Self::new(trace);
         if trace.arrivals == Arrivals::Backlogged {
             let mut replay = selvedge_data_sched::replay::Replay::new(trace);
             replay.by_ref().for_each(drop);
-            // One that is still there at the end, and one for good measure.
+            // One that is still there at the end, and one as a reserve.
             let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);
             for (stream, need) in (0..).zip(need) {
                 let frame = Frame { at: 0, stream, size: SIZE };
@@ -198,7 +198,7 @@ impl<'a> Schedule<'a> {
         schedule
     }
 
-    /// What arrives before the decision at `t`.
+    /// The frames that arrive before the decision at `t`.
     pub(crate) fn arrivals(&mut self, t: u64) -> Vec<ArrivalBatch> {
         let mut found: Vec<ArrivalBatch> = Vec::new();
         if self.trace.arrivals == Arrivals::Backlogged && !self.waiting.is_empty() {
@@ -221,8 +221,8 @@ impl<'a> Schedule<'a> {
         found
     }
 
-    /// Takes over what the program told of a slot: misses in the order of streams, as traces are
-    /// printed, since the scheduler goes by deadline.
+    /// Takes over the program's events of a slot: misses in the order of streams, as traces are printed,
+    /// since the scheduler goes by deadline.
     pub(crate) fn take(
         &mut self,
         trace: &Trace,
@@ -285,7 +285,7 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// So many bytes from a place.
+/// `N` bytes at an offset.
 pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }

@@ -1,5 +1,5 @@
-//! What a qdisc is set up with: streams, filters, rate; and as the bytes that the programs read
-//! (`struct setup` of `bpf/dwcs.h`).
+//! The setup of a qdisc: streams, filters, rate; also as the bytes that the programs read (`struct setup` of
+//! `bpf/dwcs.h`).
 
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
@@ -8,21 +8,21 @@ use thiserror::Error;
 
 use crate::filter::Filter;
 
-/// The most streams that a device can have, the rest counted in.
+/// The most streams of a device, including the one for the rest.
 pub const STREAMS_MAX: usize = 256;
 /// The most inner nodes that a device's tree of weights can have.
 pub(crate) const NODES_MAX: usize = 255;
 /// The longest name, in bytes.
 pub(crate) const NAME_MAX: usize = 31;
-/// `struct contract`, and what lies before the first one in `struct setup`.
+/// `struct contract`, and the fields before the first one in `struct setup`.
 pub(crate) const CONTRACT: usize = 88;
 pub(crate) const SETUP_HEAD: usize = 56;
-/// What lies behind the last one: the tree of weights, with the link as its first node.
+/// The fields behind the last one: the tree of weights, with the link as its first node.
 const TREE_AT: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
-/// Where the discipline's number stands.
+/// The offset of the discipline's number.
 pub(crate) const DISCIPLINE_AT: usize = TREE_AT + 12;
 pub(crate) const SETUP: usize = TREE_AT + 16 + 8 * (NODES_MAX + 1);
-/// The name of the stream that takes what no filter knows.
+/// The name of the stream for packets that no filter matches.
 pub(crate) const REST: &str = "(rest)";
 
 /// A stream of a device.
@@ -32,14 +32,14 @@ pub struct StreamSetup {
     pub name: String,
     /// Its contract; a packet is a frame, so the window counts packets.
     pub contract: Contract,
-    /// The first packet's deadline, if it is not by the contract.
+    /// The first packet's deadline, if it does not follow from the contract.
     pub first_deadline: Option<Instant>,
-    /// How many packets may wait; a packet more is dropped and counted as overflow.
+    /// How many packets may wait; a further packet is dropped and counted as overflow.
     pub limit: u32,
-    /// Whether a time that the sender states (`SO_TXTIME`, on `CLOCK_MONOTONIC` or `CLOCK_TAI`) is
-    /// the packet's deadline.
+    /// Whether a time stated by the sender (`SO_TXTIME`, on `CLOCK_MONOTONIC` or `CLOCK_TAI`) is the packet's
+    /// deadline.
     pub by_txtime: bool,
-    /// Which packets are its.
+    /// The filters that match its packets.
     pub filters: Vec<Filter>,
 }
 
@@ -58,28 +58,28 @@ impl StreamSetup {
     }
 }
 
-/// What a device is to do.
+/// The settings of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The order in which packets go.
+    /// The discipline.
     pub discipline: Discipline,
-    /// What `hwfq` shares the device by.
+    /// The tree by which `hwfq` shares the device.
     pub tree: Tree,
-    /// How fast they go, headers of the device counted in; `None`: as the device takes them.
+    /// The rate, headers of the device included; `None`: as fast as the device takes packets.
     pub rate: Option<Bitrate>,
-    /// How much a late wake-up may catch up on, idle time too: packets go so much earlier than the
-    /// rate says.
+    /// How much time a late wake-up may catch up on, idle time included: packets go earlier than the rate
+    /// allows by at most this.
     pub burst: Duration,
     /// How much more than that, if packets waited meanwhile.
     pub catch_up: Duration,
-    /// The streams, the rest not counted in.
+    /// The streams, without the one for the rest.
     pub streams: Vec<StreamSetup>,
     /// The contract of all other packets. Default: one in 10 ms is due, any may be late, none is
     /// dropped for that.
     pub rest: Contract,
 }
 
-/// Why a setup can't be.
+/// Why a setup is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// Too many streams.
@@ -130,10 +130,10 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Whether it makes sense.
+    /// Whether the setup is valid.
     ///
     /// # Errors
-    /// The first thing that does not.
+    /// The first fault.
     pub fn check(&self) -> Result<(), SetupError> {
         if self.tree.nodes().len() > NODES_MAX {
             return Err(SetupError::Nodes(self.tree.nodes().len()));
@@ -162,7 +162,7 @@ impl Setup {
         Ok(())
     }
 
-    /// The streams, and then the rest.
+    /// The streams, and then the one for the rest.
     pub(crate) fn all(&self) -> impl Iterator<Item = StreamSetup> {
         let rest =
             StreamSetup { by_txtime: false, limit: 10_000, ..StreamSetup::new(REST, self.rest) };
@@ -206,7 +206,7 @@ pub(crate) const fn number(discipline: Discipline) -> u32 {
     }
 }
 
-/// What stands before the contracts.
+/// The fields before the contracts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) discipline: Discipline,
@@ -250,7 +250,7 @@ impl Header {
     }
 }
 
-/// The leaves of a tournament of so many.
+/// The number of leaves in a tournament of this number of streams.
 fn leaves(streams: usize) -> u32 {
     streams.next_power_of_two().min(STREAMS_MAX) as u32
 }
@@ -285,7 +285,7 @@ fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup, tree: &Tree) {
         Class::Priority => 1,
         Class::Fair => 2,
     };
-    // One that is not there means the link.
+    // A node that does not exist means the link.
     let parent = if contract.parent as usize <= tree.nodes().len() { contract.parent } else { 0 };
     let renewed = 0_u32;
     for word in [renewed, contract.weight, parent, class] {

@@ -1,9 +1,9 @@
-//! Processor time in the kernel: the `sched_ext` scheduler, loaded, told its tasks, and asked what
-//! became of them.
+//! Processor time in the kernel: the `sched_ext` scheduler, loaded, given its tasks, and queried for their
+//! counts.
 //!
-//! Admission is `selvedge_data_cpu::Processor`'s, one for each processor, kept here; decisions are made in
-//! the kernel by its twin in C. The scheduler lives as long as this value: when its process ends,
-//! however it ends, the kernel goes back to its own scheduler.
+//! Admission is done by `selvedge_data_cpu::Processor`, one for each processor, kept here; decisions are made
+//! in the kernel by its counterpart in C. The scheduler lives as long as this value: when its process ends,
+//! for whatever reason, the kernel returns to its own scheduler.
 
 mod replay;
 
@@ -23,24 +23,24 @@ pub use replay::{KernelDecision, Step};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
 
-/// How many tasks a processor has at most, its servers counted in.
+/// The most tasks of a processor, its servers included.
 const TASKS_MAX: u32 = 256;
 const PROCESSORS_MAX: usize = 64;
-/// How many events may wait for a processor's tasks.
+/// The most waiting events of a processor's tasks.
 const EVENTS_MAX: usize = 16;
 /// Products of two times must fit into 64 bits there.
 const PERIOD_MAX: Duration = Duration(u32::MAX as u64);
-/// `struct task`, and what lies before the first one in `struct processor`.
+/// `struct task`, and the fields before the first one in `struct processor`.
 const TASK: usize = 112;
 const TASKS: usize = 96 + 16 * EVENTS_MAX;
-/// How often it is looked for processes that a task started while it was moved.
+/// How often to search for processes that a task started while it was moved.
 const POLLS_MAX: usize = 8;
-/// How long one of ours may take to go.
+/// How long a previous scheduler of ours may take to go.
 const GOING_MAX: Duration = Duration::from_secs(3);
 /// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 const OPS: &str = "selvedge_dwcs";
 
-/// What can go wrong with tasks in the kernel.
+/// An error with tasks in the kernel.
 #[derive(Debug, Error)]
 pub enum TasksError {
     /// The kernel has no `sched_ext`.
@@ -67,7 +67,7 @@ pub enum TasksError {
     /// A processor's table is full.
     #[error("processor {0} has as many tasks as it can have; end one first")]
     Full(usize),
-    /// A call of the kernel's failed.
+    /// A call of the kernel failed.
     #[error("{0}: {1}")]
     Call(&'static str, io::Error),
 }
@@ -82,7 +82,7 @@ pub struct TaskScheduler {
 }
 
 impl TaskScheduler {
-    /// Loads it and makes it the system's scheduler, for so many processors.
+    /// Loads it and makes it the system's scheduler, for this number of processors.
     ///
     /// # Errors
     /// If the kernel has no `sched_ext`, runs another scheduler, or refuses.
@@ -90,8 +90,8 @@ impl TaskScheduler {
         if !std::path::Path::new("/sys/kernel/sched_ext").exists() {
             return Err(TasksError::NoSchedExt);
         }
-        // One of ours whose program has just ended or was killed is taken off in the kernel's own
-        // time: it is waited for.
+        // If a program with this scheduler has just ended or was killed, the kernel takes some time to remove
+        // it; this waits for that.
         let clock = Clock::new();
         while let Ok(other) = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops") {
             if other.trim() != OPS || clock.now() > Instant(GOING_MAX.0) {
@@ -107,8 +107,8 @@ impl TaskScheduler {
         Ok(scheduler)
     }
 
-    /// Tries [`attach`](Self::attach) for real: for a moment all programs are scheduled by it. What
-    /// was seen.
+    /// Tries [`attach`](Self::attach) for real: for a moment it schedules all programs. Returns a description
+    /// of the result.
     ///
     /// # Errors
     /// As `attach`.
@@ -143,7 +143,7 @@ impl TaskScheduler {
         self.link.is_some()
     }
 
-    /// Admits a task to a processor; its threads are to be told by [`enlist`](Self::assign_process).
+    /// Admits a task to a processor; its processes follow by [`assign_process`](Self::assign_process).
     ///
     /// # Errors
     /// If it does not fit.
@@ -170,13 +170,13 @@ impl TaskScheduler {
         Ok((id, promise))
     }
 
-    /// What of a processor is promised, in hundredths of a per cent; all of one that is not there.
+    /// The promised part of a processor, in hundredths of a per cent; all of it for one that does not exist.
     #[must_use]
     pub fn promised(&self, cpu: usize) -> u64 {
         self.processors.get(cpu).map_or(10_000, |processor| processor.load().basis_points())
     }
 
-    /// Takes a task off its processor; its processes are ordinary ones from their next wake-up on.
+    /// Removes a task from its processor; its processes are ordinary ones from their next wake-up on.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -187,7 +187,7 @@ impl TaskScheduler {
         for process in places.keys() {
             let theirs = places.lookup(&process, MapFlags::ANY).ok().flatten();
             if theirs.is_some_and(|theirs| theirs == place) {
-                // Gone meanwhile, or taken off: both are well.
+                // Gone meanwhile, or removed: both are fine.
                 let _ = places.delete(&process);
             }
         }
@@ -195,9 +195,8 @@ impl TaskScheduler {
         self.write_servers(cpu, unit)
     }
 
-    /// Moves a task to another processor, where it is served as one that has just come; `confine` is to
-    /// confine a process of its own, with all threads, to that processor. Its number there, and
-    /// what became of it here.
+    /// Moves a task to another processor, where it is served like a new one. `confine` must confine one of
+    /// its processes, with all threads, to that processor. Returns its number there, and its counts here.
     ///
     /// # Errors
     /// If it does not fit there: then it stays.
@@ -215,7 +214,7 @@ impl TaskScheduler {
         let place =
             |cpu: usize, id: TaskId| [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         let (old_place, new_place) = (place(from, id), place(to, new));
-        // What forks meanwhile inherits the old place, and is found at the next look.
+        // A process that is forked meanwhile inherits the old place, and is found in the next round.
         for _ in 0..POLLS_MAX {
             let places = self.map("places")?;
             let belongs = |process: &Vec<u8>| {
@@ -240,8 +239,8 @@ impl TaskScheduler {
         Ok((new, counts))
     }
 
-    /// A process belongs to a task from its next wake-up on, and so does what it starts. It must be
-    /// confined to the task's processor.
+    /// Assigns a process, and all that it starts, to a task from its next wake-up on. It must be confined to
+    /// the task's processor.
     ///
     /// # Errors
     /// If there are too many processes.
@@ -253,7 +252,7 @@ impl TaskScheduler {
             .map_err(|error| TasksError::Call("a process cannot be enlisted", io_error(error)))
     }
 
-    /// What became of a task so far.
+    /// The counts of a task so far.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -290,7 +289,7 @@ impl TaskScheduler {
         Ok(std::array::from_fn(at))
     }
 
-    /// The servers as they are now, and what is left for an event of each task.
+    /// Writes the present servers, and the time left for an event of each task.
     fn write_servers(&mut self, cpu: usize, unit: Duration) -> Result<(), TasksError> {
         let (reserve, server) =
             (self.processors[cpu].reserve(), self.processors[cpu].task_server());

@@ -1,5 +1,5 @@
-//! What must hold on any machine, whatever its kernel: nothing is changed, and errors say what is
-//! missing. The rest needs a kernel that has BPF qdiscs (`tools/kernel.sh test`).
+//! Tests that must pass on any machine, whatever its kernel: nothing is changed, and errors name the missing
+//! part. The rest needs a kernel that has BPF qdiscs (`tools/kernel.sh test`).
 
 use selvedge_place_kernel::{
     AttachError, Attached, LoadError, OpenError, Setup, attach, detach, probe,
@@ -26,7 +26,7 @@ fn a_device_without_the_qdisc_cannot_be_detached() {
 
 #[test]
 fn a_kernel_that_lacks_it_is_refused_in_the_same_words_before_anything_is_done() {
-    // Where it works there is nothing to refuse; trying leaves nothing behind.
+    // Where it works nothing is refused; trying leaves nothing behind.
     let Err(tried) = probe() else { return };
     let error = attach("lo", &Setup::default()).unwrap_err();
     assert_eq!(error.to_string(), tried.to_string());

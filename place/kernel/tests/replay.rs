@@ -1,5 +1,5 @@
-//! Traces through the kernel's program: the same lines as the software's, byte for byte. They
-//! need a kernel that has BPF qdiscs, and root: `tools/kernel.sh test` boots one and runs them.
+//! Traces through the kernel's program: the same lines as the software's, byte for byte. They need a kernel
+//! that has BPF qdiscs, and root: `tools/kernel.sh test` boots one and runs them.
 
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
@@ -14,7 +14,7 @@ use selvedge_place_kernel::{PacketReplay, Replay};
 /// Generated traces for dwcs; a fifth of them for each other discipline.
 const GENERATED: u64 = 200;
 
-/// The committed vectors, or where the machine that runs the tests has them.
+/// The committed vectors, or their place on the machine that runs the tests.
 fn vectors() -> PathBuf {
     let beside = PathBuf::from("/vectors");
     if beside.is_dir() {
@@ -137,7 +137,7 @@ fn as_packets(discipline: Discipline, traces: &[(String, Trace)]) {
     for (name, trace) in traces {
         let (outcome, received) = replay.run(trace).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_same(name, &outcome.lines(trace), &Outcome::of(trace).lines(trace));
-        // What comes out of the device is what was decided, in that order.
+        // The packets leave the device in the order of the decisions.
         let decided = outcome.events.iter().filter_map(|event| match event.action {
             selvedge_data_sched::replay::ReplayAction::Send { frame, .. } => {
                 Some((frame.stream, frame.seq))

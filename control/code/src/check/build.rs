@@ -1,4 +1,4 @@
-//! Nodes of the typed form: counted, converted, and calculated where all is known.
+//! Nodes of the typed form: counted, converted, and computed where all values are known.
 
 use super::Checker;
 use crate::arithmetic;
@@ -30,7 +30,7 @@ impl Checker<'_> {
         self.node(Kind::Convert(Box::new(from)), to)
     }
 
-    /// A value as a variable of a type keeps it.
+    /// A value as a variable of a type stores it.
     pub(super) fn stored(&mut self, value: Expr, storage: Storage) -> Expr {
         let value = self.convert(value, storage.scalar());
         if storage.size() >= 4 {
@@ -43,7 +43,7 @@ impl Checker<'_> {
         self.node(Kind::Narrow(storage, Box::new(value)), ty)
     }
 
-    /// Of two values of one type.
+    /// An operation on two values of one type.
     pub(super) fn operate(&mut self, operator: Operator, a: Expr, b: Expr) -> Expr {
         let ty = a.ty;
         if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
@@ -52,7 +52,7 @@ impl Checker<'_> {
         self.node(Kind::Operate(operator, Box::new(a), Box::new(b)), ty)
     }
 
-    /// Of two values of one type.
+    /// A comparison of two values of one type.
     pub(super) fn compare(&mut self, comparison: Comparison, a: Expr, b: Expr) -> Expr {
         if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
             let holds = arithmetic::compare(comparison, a.ty, x, y);
@@ -61,7 +61,7 @@ impl Checker<'_> {
         self.node(Kind::Compare(comparison, Box::new(a), Box::new(b)), Scalar::Int)
     }
 
-    /// Whether a value is not zero, as something whose bits may be tested.
+    /// Whether a value is not zero, in a form whose bits may be tested.
     pub(super) fn truth(&mut self, value: Expr) -> Expr {
         if value.ty != Scalar::Double {
             return value;

@@ -1,5 +1,5 @@
-//! Whole structs: one is assigned to another of its type, a word at a time. The back ends know of numbers
-//! only; so all three mean the same by it.
+//! Whole structs: one is assigned to another of its type, a word at a time. The back ends handle numbers
+//! only, so all three agree.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::source::{Diagnostic, Span};
 use crate::syntax::{Comparison, Expr, ExprKind, Operator};
 use crate::types::{Scalar, Storage, Struct, Type};
 
-/// So many words are written one after the other; more in a loop, which takes fuel.
+/// Up to this number of words are written one after the other; more in a loop, which takes fuel.
 const UNROLLED: u32 = 8;
 
 impl<'a> Checker<'a> {
-    /// The struct that an expression names, if it names one. Nothing is checked, and nothing counted.
+    /// The struct that an expression names, if it names one. Nothing is checked or counted.
     pub(super) fn struct_at(&self, expr: &Expr<'a>) -> Option<Arc<Struct>> {
         match self.type_at(expr)? {
             Type::Struct(layout) => Some(layout),
@@ -63,7 +63,7 @@ impl<'a> Checker<'a> {
         self.words(target, source, layout, to.at, done)
     }
 
-    /// What a struct of a type is copied from.
+    /// The struct from which a struct of a type is copied.
     pub(super) fn source(
         &mut self,
         layout: &Arc<Struct>,
@@ -71,7 +71,7 @@ impl<'a> Checker<'a> {
     ) -> Result<Located, Diagnostic> {
         let remedy = "assign a struct of the same type, or its members one by one";
         let Some(given) = self.struct_at(value) else {
-            // What is wrong inside of it says more.
+            // A mistake inside of it is more specific.
             if matches!(value.kind, ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..))
             {
                 self.located(value)?;
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
             let what = format!("this is no {}", Type::Struct(layout.clone()));
             return Err(Diagnostic::new(value.at, what, remedy));
         };
-        // A record is of a type without a name: it fits what has the same members.
+        // A record has a type without a name: it matches a struct with the same members.
         let record = |layout: &Arc<Struct>| {
             self.records.iter().any(|placed| Arc::ptr_eq(&placed.record.layout, layout))
         };
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
         self.located(value)
     }
 
-    /// Copies word by word; padding goes along. Two of one type are the same or apart.
+    /// Copies word by word, padding included. Two structs of one type are the same or do not overlap.
     pub(super) fn words(
         &mut self,
         mut target: Located,
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
             _ => Storage::Char,
         };
         let (size, count) = (storage.size(), layout.size / storage.size());
-        // Indices are found once: the first word keeps them, and the others read what was kept.
+        // Indices are evaluated once: the first word stores them, and the others read the stored values.
         let target_again = self.pin_indices(&mut target, at)?;
         let source_again = self.pin_indices(&mut source, at)?;
         self.word(target.place(storage), source.place(storage), done);
@@ -156,7 +156,7 @@ impl<'a> Checker<'a> {
         done.push(Stmt::Eval(written));
     }
 
-    /// Makes a place keep its indices in variables, and gives the same place by these.
+    /// Makes a place store its indices in variables, and returns the same place by these.
     fn pin_indices(&mut self, of: &mut Located, at: Span) -> Result<Place, Diagnostic> {
         let mut again = Vec::with_capacity(of.indices.len());
         for index in &mut of.indices {

@@ -11,10 +11,10 @@ use crate::syntax::{Declaration, Declarator, Expr, Name, TypeName};
 use crate::types::{Scalar, Struct, Type};
 
 impl Environment {
-    /// Reads declarations; see docs/ecode.md for what may stand there.
+    /// Reads declarations; docs/ecode.md lists the allowed ones.
     ///
     /// # Errors
-    /// All that is wrong, with lines and columns; `name` stands before them.
+    /// All mistakes, with lines and columns; `name` precedes them.
     pub fn parse(name: &str, text: &str) -> Result<Self, CodeError> {
         let mut environment = Self::default();
         let failed = |diagnostics| CodeError::new(name, text, diagnostics);
@@ -79,7 +79,7 @@ fn fresh(name: &Name<'_>, known: bool) -> Result<(), Diagnostic> {
 }
 
 fn constant(environment: &Environment, value: &Expr<'_>) -> Result<Constant, Diagnostic> {
-    // Records are of no use here; so none are placed, and nothing can fail.
+    // Records are not needed here, so none are placed, and nothing can fail.
     let bare = Environment { records: Vec::new(), ..environment.clone() };
     let mut checker = Checker::new(&bare)?;
     let (bits, scalar) = checker.constant(value)?;
@@ -115,7 +115,7 @@ fn layout(
 }
 
 impl<'a> Checker<'a> {
-    /// The type that a declarator gives its name.
+    /// The type that a declarator gives to its name.
     pub(super) fn ty(&mut self, declarator: &Declarator<'a>) -> Result<Type, Diagnostic> {
         let mut ty = self.named_type(&declarator.of)?;
         for length in declarator.lengths.iter().rev() {

@@ -60,17 +60,17 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Something that is evaluated for what it does.
+    /// An expression that is evaluated for its effect.
     pub(super) fn effect(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         match &expr.kind {
-            // The old value is of no use, so the new one, which is cheaper, will do.
+            // The old value is not used, so the new one, which is cheaper, suffices.
             ExprKind::Step { up, place, .. } => self.step(*up, false, place),
             ExprKind::Call(name, arguments) => self.call(name, arguments, expr.at, false),
             _ => self.value(expr),
         }
     }
 
-    /// Something that is tested for not being zero.
+    /// An expression that is tested for not being zero.
     pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         let value = self.value(expr)?;
         let outer = std::mem::replace(&mut self.at, expr.at);

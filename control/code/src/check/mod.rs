@@ -19,13 +19,13 @@ use crate::source::{CodeError, Diagnostic, Span};
 use crate::syntax::Name;
 use crate::types::{Scalar, Storage, Type};
 
-/// Compiles a source to its typed form. The source may begin with declarations of its own; what
-/// the environment has is known besides.
+/// Compiles a source to its typed form. The source may begin with declarations of its own, in addition to
+/// those of the environment.
 ///
-/// Time and memory are linear in the source, which is bounded, but for looking names up.
+/// Time and memory are linear in the source, which is bounded, except for looking names up.
 ///
 /// # Errors
-/// What is wrong with the source: up to twenty mistakes with line, column and remedy.
+/// The mistakes in the source: up to twenty, with line, column and remedy.
 ///
 /// # Examples
 /// ```
@@ -75,7 +75,7 @@ pub fn compile(name: &str, source: &str, environment: &Environment) -> Result<Pr
     })
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 enum Binding {
     Local(u16, Storage),
@@ -97,13 +97,13 @@ struct Checker<'a> {
     diagnostics: Vec<Diagnostic>,
     memory: u32,
     scratch: u32,
-    /// What a turn of the innermost loop costs so far.
+    /// The cost of one turn of the innermost loop so far.
     weight: u32,
     operations: u32,
     loops: u32,
     has_loops: bool,
     double_at: Option<Span>,
-    /// The place that is being checked, for what is found inside of it.
+    /// The place that is being checked, for mistakes inside of it.
     at: Span,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Room for something in memory.
+    /// Reserves room in memory.
     fn allocate(&mut self, size: u32, at: Span) -> Result<u32, Diagnostic> {
         let offset = self.memory.next_multiple_of(8);
         let end = offset.saturating_add(size.next_multiple_of(8));
@@ -170,14 +170,14 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Keeps a mistake, to go on behind it.
+    /// Records a mistake; checking continues behind it.
     fn record(&mut self, mistake: Diagnostic) {
         if self.diagnostics.len() < DIAGNOSTICS_MAX {
             self.diagnostics.push(mistake);
         }
     }
 
-    /// Whether it makes sense to go on.
+    /// Whether no more mistakes are recorded.
     fn is_full(&self) -> bool {
         self.diagnostics.len() >= DIAGNOSTICS_MAX || self.operations > OPERATIONS_MAX
     }

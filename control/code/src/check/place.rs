@@ -7,7 +7,7 @@ use crate::source::{Diagnostic, Span};
 use crate::syntax::{Expr, ExprKind, Name};
 use crate::types::{Scalar, Storage, Type};
 
-/// Something that has an address.
+/// A place with an address.
 pub(super) struct Located {
     pub(super) base: Base,
     pub(super) offset: u32,
@@ -15,7 +15,7 @@ pub(super) struct Located {
     ty: Type,
     /// Why it must not be written.
     pub(super) fixed: Option<&'static str>,
-    /// What was read so far, for messages.
+    /// The path read so far, for messages.
     pub(super) path: String,
     at: Span,
 }
@@ -24,11 +24,11 @@ pub(super) struct Located {
 pub(super) enum Base {
     Local(u16),
     Memory,
-    /// No place, but as good as one for reading.
+    /// Not a place, but readable like one.
     Constant(u64, Scalar),
 }
 
-/// What to write in place of a name that is not known.
+/// A suggestion in place of an unknown name.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     match (selvedge_units::nearest(name, known.iter().copied()), &known[..]) {

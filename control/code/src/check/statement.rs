@@ -9,8 +9,8 @@ use crate::syntax::{self, Expr, ExprKind, Name, Statement, Variable};
 use crate::types::{Scalar, Type};
 
 impl<'a> Checker<'a> {
-    /// The statements of a block, with the names that it declares. Mistakes are kept, and the
-    /// statement that has one is left out.
+    /// The statements of a block, with the names that it declares. Mistakes are recorded, and a statement
+    /// with a mistake is left out.
     pub(super) fn block(&mut self, statements: &[Statement<'a>]) -> Vec<Stmt> {
         self.blocks.push(self.names.len());
         let mut done = Vec::with_capacity(statements.len());
@@ -82,7 +82,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A condition; if it has a mistake, that is kept, and its statements are checked as well.
+    /// A condition; if it has a mistake, the mistake is recorded, and its statements are checked as well.
     fn check_condition(&mut self, condition: &Expr<'a>) -> Form {
         self.condition(condition).unwrap_or_else(|mistake| {
             self.record(mistake);
@@ -127,7 +127,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Too many operations are told once, where they become too many.
+    /// An excess of operations is reported once, where it begins.
     fn small(&self, at: Span) -> Result<(), Diagnostic> {
         if self.operations > OPERATIONS_MAX {
             let what = format!("here the handler has more than {OPERATIONS_MAX} operations");
@@ -147,7 +147,7 @@ impl<'a> Checker<'a> {
             return match (&variable.value, &ty) {
                 (None, _) => self.aggregate(name, ty, to).map(|_| ()),
                 (Some(value), Type::Struct(layout)) => {
-                    // As with numbers: the value is checked before the name is known.
+                    // As with numbers: the value is checked before the name is bound.
                     let source = self.source(layout, value);
                     let offset = self.aggregate(name, ty.clone(), to)?;
                     let target = Located::variable(offset, ty.clone(), &name);
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
                 (Some(_), _) => Err(no_number(&name)),
             };
         };
-        // The value is checked before the name is known, but the name is known even if it fails.
+        // The value is checked before the name is bound, but the name is bound even if that fails.
         let value = match &variable.value {
             Some(value) => self.value(value),
             None => Ok(self.literal(0, storage.scalar())),

@@ -1,4 +1,4 @@
-//! Labels to distances. What can't be reached is left out: the verifier refuses it.
+//! Labels to distances. Unreachable instructions are left out: the verifier refuses them.
 
 use super::KernelError;
 use super::instruction::{CALL, EXIT, Instruction, JA, JMP, LDDW};

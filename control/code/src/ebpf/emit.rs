@@ -1,6 +1,6 @@
 //! Statements, variables and memory.
 //!
-//! Intermediate values are in r1 to r5, by depth; r0 is for what is used at once; the sixth and
+//! Intermediate values are in r1 to r5, by depth; r0 is for values that are used at once; the sixth and
 //! deeper ones go to the stack.
 
 use super::assemble::{Assembler, Label};
@@ -12,11 +12,11 @@ use super::{Bytecode, KernelError};
 use crate::form::{Expr, Kind, Loop, Program, Stmt};
 use crate::memory::{BUDGET, FAULT, FAULT_AT, LEFT, OUT_OF_BOUNDS, OUT_OF_FUEL, RESULT, ZERO};
 
-/// Where the memory's address is kept.
+/// The register for the memory's address.
 pub(super) const BASE: Register = 9;
 const FRAME: Register = 10;
 const FUEL: Register = 8;
-/// What is used at once.
+/// The register for values that are used at once.
 pub(super) const SCRATCH: Register = 0;
 /// The deepest intermediate value that has a register.
 pub(super) const DEEPEST: usize = 4;
@@ -36,14 +36,14 @@ pub(super) struct Emitter<'p> {
     pub(super) assembler: Assembler,
     pub(super) program: &'p Program,
     homes: Vec<Location>,
-    /// What is added to addresses, so that all of memory can be reached from one register.
+    /// The constant that is added to addresses, so that all of memory can be reached from one register.
     bias: u32,
     memory_size: u32,
     pub(super) slots: u32,
     slots_max: u32,
     /// Where a fault is raised: its kind and its place in the source.
     faults: Vec<(Label, u32, u32)>,
-    /// Where break and continue lead.
+    /// The targets of break and continue.
     loops: Vec<(Label, Label)>,
     exit: Label,
 }
@@ -118,7 +118,7 @@ impl<'p> Emitter<'p> {
         Ok(Bytecode { instructions, memory_size: self.memory_size })
     }
 
-    /// Keeps what is left of the fuel, and ends.
+    /// Stores the rest of the fuel, and ends.
     fn emit_exit(&mut self) {
         if self.program.has_loops {
             self.push(STX | MEM | DOUBLE, BASE, FUEL, self.memory_offset(LEFT), 0);
@@ -126,7 +126,7 @@ impl<'p> Emitter<'p> {
         self.push(JMP | EXIT, 0, 0, 0, 0);
     }
 
-    /// The ends that faults jump to.
+    /// The ends to which faults jump.
     fn raise(&mut self) {
         for kind in [OUT_OF_FUEL, OUT_OF_BOUNDS] {
             let of_kind: Vec<_> =
@@ -191,7 +191,7 @@ impl<'p> Emitter<'p> {
         self.jump(JMP | JA, 0, 0, 0, label);
     }
 
-    /// A place in memory, from where the base register points.
+    /// A place in memory, relative to the base register.
     pub(super) fn memory_offset(&self, at: u32) -> i16 {
         (i64::from(at) - i64::from(self.bias)) as i16
     }
@@ -200,11 +200,11 @@ impl<'p> Emitter<'p> {
         self.push(LDX | MEM | DOUBLE, to, BASE, self.memory_offset(at), 0);
     }
 
-    /// Keeps a register on the stack; the number is its slot.
+    /// Saves a register on the stack; returns the offset of its slot.
     pub(super) fn spill(&mut self, from: Register) -> i16 {
         self.slots += 1;
         self.slots_max = self.slots_max.max(self.slots);
-        // Beyond the stack the program is refused at the end; till then any slot will do.
+        // Beyond the stack the program is refused at the end; until then any slot is fine.
         let slot = -8 * self.slots.min(STACK_MAX / 8) as i16;
         self.push(STX | MEM | DOUBLE, FRAME, from, slot, 0);
         slot
@@ -235,9 +235,9 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    /// Makes the verifier forget what it knows of the variables in registers that a loop changes, by
-    /// adding a zero that it does not know. Else it would follow a variable that it knows, or knows
-    /// the bounds of, turn by turn.
+    /// Makes the verifier forget its knowledge of the variables in registers that a loop changes, by adding a
+    /// zero that it does not know. Otherwise it would follow a variable with a known value or known bounds,
+    /// turn by turn.
     fn widen_bounds(&mut self, parts: &Loop) {
         let mut changed = Vec::new();
         let homes = &self.homes;
@@ -260,7 +260,7 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    /// Where a fault of a kind at a place of the source is raised.
+    /// The label at which a fault of a kind at a place of the source is raised.
     pub(super) fn fault(&mut self, kind: u32, at: u32) -> Label {
         let label = self.assembler.label();
         self.faults.push((label, kind, at));
@@ -341,7 +341,7 @@ impl<'p> Emitter<'p> {
     }
 }
 
-/// How often each local is used, a loop counted as eight turns.
+/// Counts the uses of each local; a loop counts as eight turns.
 fn count(statements: &[Stmt], times: u64, uses: &mut [u64]) {
     for statement in statements {
         match statement {

@@ -1,5 +1,5 @@
-//! Single eBPF instructions: encoding, after the kernel's Documentation/bpf/standardization, and
-//! a listing for people.
+//! Single eBPF instructions: encoding, after the kernel's Documentation/bpf/standardization, and a listing
+//! for people.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Instruction {
     pub destination: Register,
     /// The register that is read, or a variant of the operation.
     pub source: Register,
-    /// A jump's distance, or a place in memory.
+    /// A jump's distance, or an offset in memory.
     pub offset: i16,
     /// A number.
     pub immediate: i32,
@@ -54,7 +54,7 @@ pub(super) const JLT: u8 = 0xa0;
 pub(super) const JLE: u8 = 0xb0;
 pub(super) const JSLT: u8 = 0xc0;
 pub(super) const JSLE: u8 = 0xd0;
-/// `may_goto`: jumps when the kernel has had enough, which makes any loop a bounded one to it.
+/// `may_goto`: jumps when the kernel's limit is reached, which makes any loop a bounded one for the verifier.
 pub(super) const JCOND: u8 = 0xe0;
 
 pub(super) const WORD: u8 = 0x00;
@@ -67,11 +67,11 @@ pub(super) const STX: u8 = 0x03;
 pub(super) const MEM: u8 = 0x60;
 /// Loads with sign.
 pub(super) const MEMSX: u8 = 0x80;
-/// Loads a number of 64 bits, or a map's address; takes two places.
+/// Loads a number of 64 bits, or a map's address; takes two slots.
 pub(super) const LDDW: u8 = 0x18;
 
 impl Instruction {
-    /// As the kernel reads it.
+    /// The kernel's encoding.
     pub fn encode(self) -> u64 {
         u64::from(self.code)
             | u64::from(self.destination & 15 | self.source << 4) << 8

@@ -1,10 +1,10 @@
-//! Byte code for the kernel, straight from the typed form. Nothing of it comes from elsewhere.
+//! Byte code for the kernel, generated directly from the typed form, without another compiler.
 //!
-//! The verifier's view: all memory is one map value, whose address is in r9. Every index is
-//! compared with its bound where it is used. A variable lives in r6 to r8 or in the map; before a loop
-//! the verifier is made to forget what it knows of those that the loop changes, so it proves all turns
-//! at once and not one by one; `may_goto` at the loop's head makes the loop a bounded one to it, while our fuel, in a
-//! register, ends it much earlier. The stack holds intermediate values only.
+//! The verifier's view: all memory is one map value, whose address is in r9. Every index is compared with its
+//! bound where it is used. A variable lives in r6 to r8 or in the map. Before a loop the code makes the
+//! verifier forget its knowledge of the variables that the loop changes, so that it proves all turns at once
+//! and not one by one. `may_goto` at the loop's head makes the loop a bounded one for the verifier, while the
+//! handler's own fuel, in a register, ends it much earlier. The stack holds intermediate values only.
 //!
 //! Needs Linux 6.9 (`may_goto`, and version 4 of the instruction set).
 
@@ -34,7 +34,7 @@ pub enum KernelError {
          in a process"
     )]
     Double(Position),
-    /// A function of the host is only there in a process.
+    /// A function of the host exists only in a process.
     #[error("{0}() can't be called in the kernel; run the handler in a process")]
     Host(String),
     /// The kernel's stack has 512 bytes.
@@ -52,10 +52,10 @@ pub enum KernelError {
     Memory(u32),
 }
 
-/// Makes byte code. Linear in the program, but for its largest expressions.
+/// Generates byte code. Linear in the program, except for its largest expressions.
 ///
 /// # Errors
-/// What the kernel has not, with its place in the source and what to do.
+/// A feature that the kernel lacks, with its place in the source and a remedy.
 pub fn emit(program: &Program) -> Result<Bytecode, KernelError> {
     if let Some(at) = program.double_at {
         return Err(KernelError::Double(program.position(at.start)));
@@ -69,12 +69,12 @@ impl Bytecode {
         &self.instructions
     }
 
-    /// How large the map's value has to be: the program's memory, and room for variables behind.
+    /// The required size of the map's value: the program's memory, and room for variables behind it.
     pub fn memory_size(&self) -> u32 {
         self.memory_size
     }
 
-    /// As the kernel reads it, for an array map of one value that is open at this descriptor.
+    /// The kernel's encoding, for an array map of one value that is open at this descriptor.
     pub fn encode(&self, map: i32) -> Vec<u64> {
         let mut words: Vec<u64> = self.instructions.iter().map(|one| one.encode()).collect();
         let low = Instruction { immediate: map, ..self.instructions[0] };

@@ -1,5 +1,5 @@
-//! Expressions: a value of the typed form is a whole register, extended as its type says, so
-//! comparisons and widening cost nothing, and 32-bit results of `int` are extended again.
+//! Expressions: a value of the typed form is a whole register, extended according to its type. So comparisons
+//! and widening cost nothing, and 32-bit results of `int` are extended again.
 
 use super::KernelError;
 use super::assemble::Label;
@@ -32,7 +32,7 @@ fn is_pure(expr: &Expr) -> bool {
 }
 
 impl Emitter<'_> {
-    /// Evaluates for what it does.
+    /// Evaluates an expression for its effect.
     pub(super) fn effect(&mut self, expr: &Expr) -> Result<(), KernelError> {
         match &expr.kind {
             Kind::Store(place, value) => self.store(place, value, 0, false),
@@ -42,7 +42,7 @@ impl Emitter<'_> {
                 {
                     let same = matches!(a.kind, Kind::Local(one) if one == *local);
                     if same && is_pure(b) {
-                        // In its own register, as the old value is read before nothing else changes.
+                        // In its own register, since nothing changes before the old value is read.
                         return self.apply(*operator, value.ty, home, b, 0);
                     }
                 }
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Evaluates into the register of a depth; those of lower depths stay as they are.
+    /// Evaluates into the register of a depth; those of lower depths stay unchanged.
     pub(super) fn value(&mut self, expr: &Expr, depth: usize) -> Result<(), KernelError> {
         let to = register(depth);
         match &expr.kind {
@@ -129,7 +129,7 @@ impl Emitter<'_> {
                 self.call(usize::from(*function), values, expr.ty, depth)?
             }
             Kind::Then(first, second) => {
-                // What the first leaves in its register is of no use.
+                // The first value is not used.
                 self.value(first, depth)?;
                 self.value(second, depth)?;
             }
@@ -138,7 +138,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Cuts a register to its type.
+    /// Truncates a register to its type.
     fn extend(&mut self, to: Register, ty: Scalar) {
         match ty {
             Scalar::Int => self.push(MOV | ALU64 | X, to, to, 32, 0),
@@ -273,7 +273,7 @@ impl Emitter<'_> {
         let class = if ty.is_wide() || bitwise { ALU64 } else { ALU32 };
         let shift = matches!(operator, Operator::ShiftLeft | Operator::ShiftRight);
         let number = b.as_constant().and_then(small).and_then(|number| match operator {
-            // The verifier refuses these as numbers, and -1 is a case of its own.
+            // The verifier refuses these constants, and -1 is a special case.
             Operator::Divide | Operator::Remainder if (-1..=0).contains(&number) => None,
             _ if shift => Some(number & if ty.is_wide() { 63 } else { 31 }),
             _ => Some(number),

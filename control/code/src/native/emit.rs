@@ -18,11 +18,11 @@ pub(super) struct Emitter<'f> {
     pub(super) locals: Vec<Variable>,
     pub(super) isa: &'f dyn TargetIsa,
     fuel: Option<Variable>,
-    /// Takes the result.
+    /// Receives the result.
     exit: Block,
-    /// Takes the fault.
+    /// Receives the fault.
     fault: Block,
-    /// Blocks that raise a fault, kept out of the way.
+    /// Blocks that raise a fault, kept away from the main path.
     faults: Vec<(Block, u64)>,
     loops: Vec<(Block, Block)>,
 }
@@ -35,7 +35,7 @@ pub(super) fn clif(ty: Scalar) -> Type {
     }
 }
 
-/// Addresses are checked by us, so no access can fault.
+/// The generated code checks addresses, so no access can fault.
 pub(super) fn checked() -> MemFlags {
     MemFlags::new().with_notrap()
 }
@@ -111,7 +111,7 @@ impl Emitter<'_> {
         block
     }
 
-    /// True if what follows can't be reached.
+    /// True if the following statements can't be reached.
     fn block(&mut self, statements: &[Stmt]) -> bool {
         statements.iter().any(|statement| self.statement(statement))
     }
@@ -217,7 +217,7 @@ impl Emitter<'_> {
         (base, place.offset as i32)
     }
 
-    /// An integer as 64 bits, as the typed form has it.
+    /// An integer as 64 bits, as in the typed form.
     pub(super) fn widen(&mut self, value: Value, ty: Scalar) -> Value {
         match ty {
             Scalar::Int => self.builder.ins().sextend(types::I64, value),
@@ -247,7 +247,7 @@ impl Emitter<'_> {
         };
     }
 
-    /// Goes to one of two blocks.
+    /// Jumps to one of two blocks.
     pub(super) fn branch(&mut self, condition: &Expr, yes: Block, no: Block) {
         use crate::form::Kind;
         match &condition.kind {

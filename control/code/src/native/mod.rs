@@ -1,9 +1,9 @@
-//! Machine code for the process, by Cranelift: the typed form with a guard at each index and a
-//! fuel counter at each loop's head. What comes out is position-independent bytes that refer to
-//! nothing; running them is another crate's work.
+//! Machine code for the process, by Cranelift: the typed form with a guard at each index and a fuel counter
+//! at each loop's head. The output is position-independent bytes that refer to nothing; another crate runs
+//! them.
 //!
-//! The code is a function of the platform's C convention, `fn(memory, host)`. It reads and writes
-//! the handler's memory only, and calls `host` for functions; see [`HOST_CALL`].
+//! The code is a function of the platform's C convention, `fn(memory, host)`. It reads and writes only the
+//! handler's memory, and calls `host` for functions; see [`HOST_CALL`].
 
 mod emit;
 mod operate;
@@ -18,10 +18,10 @@ use cranelift_frontend::FunctionBuilderContext;
 
 use crate::form::Program;
 
-/// Where the second argument has the address of `extern "C" fn(context, function, a, b, c, d) ->
+/// The offset in the second argument of the address of `extern "C" fn(context, function, a, b, c, d) ->
 /// value`, all of 64 bits; functions are numbered as in [`Program::functions`].
 pub const HOST_CALL: i32 = 0;
-/// Where the second argument has what is passed as `context`.
+/// The offset in the second argument of the value passed as `context`.
 pub const HOST_CONTEXT: i32 = 8;
 
 /// Why there is no machine code.
@@ -30,7 +30,7 @@ pub enum NativeError {
     /// Cranelift has no code generator for this machine.
     #[error("there is no code generator for this machine: {0}; use the evaluator")]
     Machine(String),
-    /// The generator refused the program: its limits, or a fault of ours.
+    /// The generator refused the program: because of its limits, or a bug of this crate.
     #[error("machine code can't be made: {0}; make the handler smaller, or use the evaluator")]
     Generate(String),
 }
@@ -48,7 +48,7 @@ impl MachineCode {
     }
 }
 
-/// Makes machine code for this machine; keeps its buffers from one program to the next.
+/// Generates machine code for this machine; keeps its buffers from one program to the next.
 pub struct Compiler {
     isa: Arc<dyn TargetIsa>,
     context: Context,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Compiler {
 }
 
 impl Compiler {
-    /// For the machine that this was built for.
+    /// A compiler for the machine of this build.
     ///
     /// # Errors
     /// If Cranelift has no generator for it.
@@ -73,7 +73,7 @@ impl Compiler {
             ("opt_level", "speed"),
             ("regalloc_algorithm", "backtracking"),
             ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
-            // So that a NaN has the same bits in all back ends.
+            // Makes a NaN have the same bits in all back ends.
             ("enable_nan_canonicalization", "true"),
             ("unwind_info", "false"),
             // A large frame must not step over the stack's guard page.
@@ -89,7 +89,7 @@ impl Compiler {
         Ok(Self { isa, context: Context::new(), builder: FunctionBuilderContext::new() })
     }
 
-    /// Makes machine code. About 50 us for a small filter, linear for all that are not contrived.
+    /// Generates machine code. About 50 us for a small filter, linear except for contrived programs.
     ///
     /// # Errors
     /// If the generator refuses the program.

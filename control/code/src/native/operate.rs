@@ -139,7 +139,7 @@ impl Emitter<'_> {
             Operator::Add => ins.iadd(a, b),
             Operator::Subtract => ins.isub(a, b),
             Operator::Multiply => ins.imul(a, b),
-            // A count is taken modulo the width, as the language says.
+            // A count is taken modulo the width, as the language defines.
             Operator::ShiftLeft => ins.ishl(a, b),
             Operator::ShiftRight if signed => ins.sshr(a, b),
             Operator::ShiftRight => ins.ushr(a, b),
@@ -148,7 +148,7 @@ impl Emitter<'_> {
             Operator::Xor => ins.bxor(a, b),
             Operator::Divide | Operator::Remainder => {
                 let divide = operator == Operator::Divide;
-                // As a number of 64 bits: 0 and -1 are the cases that the machine traps at.
+                // As a number of 64 bits: 0 and -1 are the cases in which the machine traps.
                 if known.is_some_and(|bits| bits != 0 && bits as i64 != -1) {
                     return self.divided(divide, signed, a, b);
                 }
@@ -167,7 +167,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Division by what may be 0 or -1: by 1 instead, and then what the language says.
+    /// Division by a number that may be 0 or -1: by 1 instead, and then the result that the language defines.
     fn guarded(
         &mut self,
         divide: bool,
@@ -280,7 +280,7 @@ impl Emitter<'_> {
     }
 }
 
-/// A cast of bits within registers touches no memory.
+/// A cast of bits within registers accesses no memory.
 fn mem_flags() -> cranelift_codegen::ir::MemFlags {
     cranelift_codegen::ir::MemFlags::new()
 }

@@ -77,7 +77,7 @@ impl<'a> Parser<'a, '_> {
         Ok(inside)
     }
 
-    /// What an `if` or a loop asks; `if (a = b)` is refused, `if ((a = b))` is not.
+    /// The condition of an `if` or a loop; `if (a = b)` is refused, `if ((a = b))` is not.
     pub(super) fn condition(&mut self, place: &str) -> Parsed<Expr<'a>> {
         let doubled = matches!(self.token_after().kind, Kind::Sign("("));
         let inside = self.in_parentheses(place)?;
@@ -190,7 +190,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// Whether a type's name follows the bracket that stands here.
+    /// Whether a type's name follows the bracket here.
     fn begins_type(&self) -> bool {
         let after = self.token_after();
         let words = ["char", "short", "int", "long", "signed", "unsigned", "double"];

@@ -16,13 +16,13 @@ type Parsed<T> = Result<T, Diagnostic>;
 pub(crate) struct Unit<'a> {
     pub(crate) declarations: Vec<Declaration<'a>>,
     pub(crate) body: Option<Vec<Statement<'a>>>,
-    /// Where that begins.
+    /// Where the block begins.
     pub(crate) body_at: Span,
     /// Where the source ends.
     pub(crate) end: Span,
 }
 
-/// Words that are no names.
+/// Words that can't be names.
 const WORDS: &[&str] = &[
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
     "enum", "extern", "float", "for", "goto", "if", "int", "long", "register", "return", "short",
@@ -103,7 +103,7 @@ impl<'a> Parser<'a, '_> {
         Diagnostic::new(self.token().at, what, remedy)
     }
 
-    /// What stands here does not belong `at` such a place.
+    /// A mistake: the present token does not belong `at` such a place.
     fn unexpected(&self, place: &str, remedy: impl Into<String>) -> Diagnostic {
         let token = self.token();
         let what = match token.kind {
@@ -115,7 +115,7 @@ impl<'a> Parser<'a, '_> {
 
     fn expect(&mut self, sign: &str, place: &str) -> Parsed<Span> {
         if !self.peek_is(sign) {
-            // A missing sign is missing behind what stands before, often on the line before.
+            // A missing sign is reported behind the previous token, often on the line before.
             let before = self.tokens[self.at.saturating_sub(1).min(self.tokens.len() - 1)].at;
             let mistake = self.unexpected(place, format!("write \"{sign}\" before it"));
             let at = Span { start: before.end.saturating_sub(1), end: before.end };
@@ -143,7 +143,7 @@ impl<'a> Parser<'a, '_> {
         Ok(Name { text, at: token.at })
     }
 
-    /// Goes one level deeper for as long as `inside` runs.
+    /// Nests one level deeper while `inside` runs.
     fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= NEST_MAX {
             let what = format!("this nests more than {NEST_MAX} deep");
@@ -155,7 +155,7 @@ impl<'a> Parser<'a, '_> {
         done
     }
 
-    /// A type's name, if one stands here.
+    /// A type's name, if the present token begins one.
     fn type_name(&mut self) -> Parsed<Option<TypeName<'a>>> {
         let start = self.token();
         if start.kind != Kind::Name {

@@ -32,7 +32,7 @@ impl<'a> Parser<'a, '_> {
         Ok(Box::new(only.unwrap_or(Statement::Block(statements))))
     }
 
-    /// Adds what one statement is; `int a, b;` is two, and `;` none.
+    /// Adds the parts of one statement; `int a, b;` is two, and `;` none.
     fn statement(&mut self, to: &mut Vec<Statement<'a>>) -> Parsed<()> {
         self.deeper(|parser| parser.statement_inside(to))
     }
@@ -126,7 +126,7 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    /// `int a = 1, b[4];`: false if no type stands here.
+    /// `int a = 1, b[4];`: false if the present token is not a type.
     fn variables(&mut self, is_static: bool, to: &mut Vec<Statement<'a>>) -> Parsed<bool> {
         let Some(of) = self.type_name()? else {
             if is_static {

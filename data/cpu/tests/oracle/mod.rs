@@ -1,5 +1,5 @@
-//! A second opinion: tasks on a processor in unit slots, written from the rules without looking at
-//! how the crate does it. Everything is found by going through all tasks.
+//! A second opinion: tasks on a processor in unit slots, written from the rules without looking at the
+//! crate's code. Everything is found by walking all tasks.
 
 use std::cmp::Ordering;
 
@@ -109,7 +109,7 @@ fn before(a: &(usize, &Task), b: &(usize, &Task)) -> Ordering {
     by_deadline.then_with(fractions).then(a.1.woken_at.cmp(&b.1.woken_at)).then(a.0.cmp(&b.0))
 }
 
-/// Who runs, and by which rule of the five.
+/// The task that runs, and by which of the five rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) runs: Option<usize>,
@@ -119,9 +119,9 @@ pub(crate) struct Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) tasks: Vec<Task>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     pub(crate) events: Vec<usize>,
-    /// The event in hand: its task, and slots that it still may have.
+    /// The event being delivered: its task, and the slots that it still may use.
     hand: Option<(usize, u64)>,
 }
 
@@ -155,7 +155,7 @@ impl Machine {
         let spare = self.best(|task| task.ahead);
         let waiting = self.events.iter().position(|&id| self.tasks[id].awake);
         let sink = self.hand.map(|hand| hand.0).or_else(|| Some(self.events[waiting?]));
-        // Who runs, whether that pays for his period, and the rule.
+        // The task that runs, whether its service time is charged, and the rule.
         let (runs, pays, rule) = match (owed, spare, sink) {
             (Some(i), _, Some(j)) if i == j => (Some(i), true, Some(1)),
             (None, Some(i), Some(j)) if i == j => (Some(i), false, Some(1)),

@@ -13,13 +13,13 @@
 //! | 136 | u64 `low`: before it all is, or is being, overwritten | writer |
 //! | 144 | u64: 1 once the writer is gone | writer |
 //! | 256 | u64 `head`: where the next message to be read begins | reader |
-//! | 264 | u64: messages that the reader never got | reader |
+//! | 264 | u64: messages that the reader missed | reader |
 //! | 272 | u64: 1 once the reader is gone | reader |
-//! | 384 | u32: the reader's [`Bell`]: 0 awake, 1 asleep, 2 called | both |
+//! | 384 | u32: the reader's [`Bell`]: 0 awake, 1 sleeping, 2 notified | both |
 //! | 512 | the data | writer |
 //!
 //! A message takes, from a multiple of 8 on: u32 its length; u32 its number, modulo 2^32; u64 a tag (a
-//! channel's deadline); its bytes, up to the next multiple of 8; u64 how many bytes all this takes.
+//! channel's deadline); its bytes, up to the next multiple of 8; u64 the total number of these bytes.
 
 use core::ptr::NonNull;
 
@@ -79,19 +79,19 @@ const _: () = {
 
 const HEADER: usize = 512;
 
-/// How large a mailbox is, and what happens when it is full.
+/// The size of a mailbox, and its behaviour when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxSpec {
     /// Bytes for messages, each with 24 beside its own; a power of two from 256 to 2^30.
     pub capacity: u64,
-    /// The most messages that wait, 1 to 65536.
+    /// The most waiting messages, 1 to 65536.
     pub bound: u64,
-    /// Whether the oldest messages make room when it is full. Otherwise the writer is told.
+    /// Whether the oldest messages make room when it is full. Otherwise the writer gets an error.
     pub overwrites: bool,
 }
 
 impl MailboxSpec {
-    /// The nearest that may be.
+    /// The nearest valid values.
     #[must_use]
     pub fn clamped(self) -> Self {
         let capacity = self.capacity.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();
@@ -127,24 +127,24 @@ pub(super) const fn stride(len: u64) -> u64 {
     len.next_multiple_of(8) + RECORD_OVERHEAD
 }
 
-/// A block of our own.
+/// A block of this process.
 struct Block {
     header: Header,
     words: alloc::vec::Vec<AtomicU64>,
 }
 
-/// What keeps the memory where it is.
+/// The owner that keeps the memory in place.
 enum Backing {
     Owned(#[expect(dead_code, reason = "keeps it")] Arc<Block>),
     #[cfg(not(loom))]
     Region(#[expect(dead_code, reason = "keeps it")] RegionSlice),
 }
 
-/// What both sides see.
+/// The part that both sides see.
 pub(super) struct Shared {
     header: NonNull<Header>,
     words: NonNull<AtomicU64>,
-    /// One less than there are words.
+    /// The number of words less one.
     mask: usize,
     pub(super) spec: MailboxSpec,
     _keep: Backing,
@@ -156,7 +156,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Memory of our own, for both sides.
+    /// Memory of this process, for both sides.
     pub(super) fn pair(spec: MailboxSpec) -> (Self, Self) {
         let word = |value| AtomicU64::new(value);
         let header = Header {
@@ -237,7 +237,7 @@ impl Shared {
 
     #[inline]
     pub(super) fn header(&self) -> &Header {
-        // SAFETY: kept where it is by `_keep`, and of atomics only.
+        // SAFETY: kept in place by `_keep`, and of atomics only.
         unsafe { self.header.as_ref() }
     }
 

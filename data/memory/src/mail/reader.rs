@@ -1,4 +1,4 @@
-//! The side of a mailbox that reads: copies messages out before it believes them, and sleeps.
+//! The reading side of a mailbox: it copies messages out before it uses them, and sleeps.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,20 +12,20 @@ use crate::region::{Region, RegionError};
 use crate::sync::Arc;
 use crate::sync::{Ordering, fence};
 
-/// A message, copied out: nobody can change it any more.
+/// A message, copied out: no other code can change it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxMessage<'a> {
-    /// What its writer gave with it.
+    /// The writer's tag.
     pub tag: u64,
     /// Its number, modulo 2^32.
     pub number: u32,
-    /// How many messages before it were never got.
+    /// How many messages directly before it were missed.
     pub missed: u32,
-    /// What it says.
+    /// Its content.
     pub bytes: &'a [u8],
 }
 
-/// The side that reads.
+/// The reading side.
 pub struct MailboxReader {
     shared: Shared,
     head: u64,
@@ -34,7 +34,7 @@ pub struct MailboxReader {
     number: u32,
     missed: u64,
     buffer: Vec<u8>,
-    /// Tag, number, missed and length of what was taken last.
+    /// Tag, number, missed and length of the last taken message.
     last: (u64, u32, u32, usize),
 }
 
@@ -44,7 +44,7 @@ impl MailboxReader {
         Self { shared, head: 0, tail_seen: 0, number: 0, missed: 0, buffer, last }
     }
 
-    /// Lays an empty mailbox out in a region; the reading side of it.
+    /// Lays out an empty mailbox in a region; returns its reading side.
     ///
     /// # Errors
     /// [`RegionError::Bounds`] if it does not fit there.
@@ -57,7 +57,7 @@ impl MailboxReader {
         Shared::create(region, at, spec).map(Self::of)
     }
 
-    /// How large it is.
+    /// Its size.
     #[must_use]
     pub const fn spec(&self) -> MailboxSpec {
         self.shared.spec
@@ -66,13 +66,13 @@ impl MailboxReader {
     /// Takes the oldest message; `None` if there is none now.
     ///
     /// # Errors
-    /// [`MailboxError::Corrupt`], from then on always, if what the writer wrote makes no sense.
+    /// [`MailboxError::Corrupt`], from then on always, if the writer wrote invalid values.
     #[inline]
     pub fn take(&mut self) -> Result<Option<MailboxMessage<'_>>, MailboxError> {
         self.take_from(false)
     }
 
-    /// The message that was taken last; one of no bytes before the first.
+    /// The last taken message; one of no bytes before the first.
     #[must_use]
     #[inline]
     pub fn last(&self) -> MailboxMessage<'_> {
@@ -94,7 +94,7 @@ impl MailboxReader {
             if (self.head == self.tail_seen || latest) && !self.look()? {
                 return Ok(None);
             }
-            // One that is overtaken again and again goes on with the newest.
+            // A reader that is overtaken again and again continues with the newest message.
             if (latest || attempt > 2) && !self.jump_to_last()? {
                 continue;
             }
@@ -127,7 +127,7 @@ impl MailboxReader {
         Ok(None)
     }
 
-    /// Copies a message's bytes into our own buffer, each word read once.
+    /// Copies a message's bytes into the reader's own buffer, each word read once.
     #[inline]
     fn copy_out(&mut self, from: u64, len: usize) {
         let room = len.next_multiple_of(8);
@@ -141,7 +141,7 @@ impl MailboxReader {
         }
     }
 
-    /// Looks how far the writer is; whether there is anything.
+    /// Reads the writer's position; returns whether a message waits.
     #[inline]
     fn look(&mut self) -> Result<bool, MailboxError> {
         let tail = self.shared.header().writer.0.tail.load(Ordering::Acquire);
@@ -156,15 +156,14 @@ impl MailboxReader {
         Ok(tail != self.head)
     }
 
-    /// Whether what was read at a position was overwritten, or may be; then we stand at the oldest
-    /// message that was not.
+    /// Whether the bytes read at a position were overwritten, or may have been; then the reader moves to the
+    /// oldest message that was not.
     #[inline]
     fn was_overwritten(&mut self, at: u64) -> Result<bool, MailboxError> {
         if !self.shared.spec.overwrites {
             return Ok(false);
         }
-        // If anything that was read before was of a later message, then this sees the `low` that
-        // was stored before it.
+        // If any earlier read was of a later message, then this sees the `low` that was stored before it.
         fence(Ordering::Acquire);
         let low = self.shared.header().writer.0.low.load(Ordering::Acquire);
         if low <= at {
@@ -178,7 +177,7 @@ impl MailboxReader {
         Ok(true)
     }
 
-    /// Goes to the newest message; false if that was overwritten at once.
+    /// Moves to the newest message; false if that was overwritten at once.
     fn jump_to_last(&mut self) -> Result<bool, MailboxError> {
         if self.head == self.tail_seen {
             return Ok(false);
@@ -195,38 +194,38 @@ impl MailboxReader {
         Ok(true)
     }
 
-    /// Whether there is something to take: no system call, and nothing is changed.
+    /// Whether a message waits: no system call, and nothing is changed.
     #[must_use]
     #[inline]
     pub fn has_message(&self) -> bool {
         self.shared.header().writer.0.tail.load(Ordering::Acquire) != self.head
     }
 
-    /// About to sleep, on [`bell`](Self::bell) as long as it is [`Bell::SLEEPING`]; false if there is
-    /// something to take, and nobody sleeps.
+    /// The reader is about to sleep, on [`bell`](Self::bell) as long as it is [`Bell::SLEEPING`]; false if a
+    /// message waits, and then it stays awake.
     #[must_use]
     pub fn prepare_sleep(&self) -> bool {
         self.bell().prepare_sleep_unless(|| self.has_message())
     }
 
-    /// Awake again.
+    /// Marks the reader as awake again.
     pub fn finish_sleep(&self) {
         self.bell().wake();
     }
 
-    /// What to sleep on.
+    /// The bell on which the reader sleeps.
     #[must_use]
     pub fn bell(&self) -> &Bell {
         &self.shared.header().bell.0
     }
 
-    /// Whether the writer is gone. What it wrote before can still be taken.
+    /// Whether the writer is gone. Messages that it wrote before can still be taken.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.shared.header().writer.0.gone.load(Ordering::Acquire) != 0
     }
 
-    /// Messages that were never got.
+    /// Messages that were missed.
     #[must_use]
     pub const fn missed(&self) -> u64 {
         self.missed

@@ -1,5 +1,5 @@
-//! The side of a mailbox that writes: finds room, puts messages in, shows them, and says whether the reader is
-//! to be called.
+//! The writing side of a mailbox: it finds room, writes messages, publishes them, and returns whether to wake
+//! the reader.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -13,16 +13,16 @@ use crate::region::{Region, RegionError};
 use crate::sync::Arc;
 use crate::sync::{Ordering, fence};
 
-/// The side that writes.
+/// The writing side.
 pub struct MailboxWriter {
     shared: Shared,
     /// Where the next message begins.
     tail: u64,
-    /// What the reader has been shown.
+    /// The position that was published to the reader.
     published: u64,
-    /// The oldest message that has its room.
+    /// The oldest message whose room is not reused.
     low: u64,
-    /// What each message from `low` to `tail` takes.
+    /// The bytes of each message from `low` to `tail`.
     sizes: VecDeque<u32>,
     number: u32,
 }
@@ -33,8 +33,8 @@ impl MailboxWriter {
         Self { shared, tail: 0, published: 0, low: 0, sizes, number: 0 }
     }
 
-    /// The writing side of a mailbox that a reader has laid out in a region, and nobody wrote into
-    /// yet.
+    /// The writing side of a mailbox that a reader has laid out in a region, and into which nothing was
+    /// written yet.
     ///
     /// # Errors
     /// [`RegionError`] if no such mailbox lies there.
@@ -43,14 +43,14 @@ impl MailboxWriter {
         Shared::open(region, at).map(Self::of)
     }
 
-    /// How large it is.
+    /// Its size.
     #[must_use]
     pub const fn spec(&self) -> MailboxSpec {
         self.shared.spec
     }
 
-    /// Writes a message behind those that wait; the reader sees it after [`flush`](Self::flush). Linear
-    /// in its length; never waits.
+    /// Writes a message behind those that wait; the reader sees it after [`flush`](Self::flush). Linear in
+    /// its length; never blocks.
     ///
     /// # Errors
     /// [`MailboxError`]; nothing is changed then.
@@ -81,7 +81,7 @@ impl MailboxWriter {
         Ok(())
     }
 
-    /// Whether a message of this length can be put in now; makes room where that overwrites.
+    /// Whether a message of this length can be written now; makes room in a mailbox that overwrites.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -90,12 +90,12 @@ impl MailboxWriter {
         self.make_room(stride(len as u64), len)
     }
 
-    /// A message that is not put in: the reader will know that it missed one.
+    /// Skips a message that is not written: the reader will count it as missed.
     pub fn skip(&mut self) {
         self.number = self.number.wrapping_add(1);
     }
 
-    /// Shows the reader what was written. True: it sleeps, and this caller owes it the call.
+    /// Publishes the written messages to the reader. True: it sleeps, and this caller must wake it.
     #[must_use = "the reader waits for the call"]
     #[inline]
     pub fn flush(&mut self) -> bool {
@@ -103,10 +103,10 @@ impl MailboxWriter {
         self.bell().notify_sleeper()
     }
 
-    /// Messages that wait, as far as the reader says.
+    /// Waiting messages, according to the reader.
     ///
     /// # Errors
-    /// [`MailboxError::Corrupt`] if what it says makes no sense.
+    /// [`MailboxError::Corrupt`] if the reader's counter is invalid.
     pub fn waiting(&mut self) -> Result<usize, MailboxError> {
         let head = self.head()?;
         let mut at = self.low;
@@ -117,26 +117,26 @@ impl MailboxWriter {
         Ok(self.sizes.len() - read.count())
     }
 
-    /// Messages that the reader says it never got.
+    /// Messages missed, according to the reader.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.shared.header().reader.0.missed.load(Ordering::Relaxed)
     }
 
-    /// Whether the reader says that it is gone.
+    /// Whether the reader has marked itself as gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.shared.header().reader.0.gone.load(Ordering::Acquire) != 0
     }
 
-    /// What the reader sleeps on.
+    /// The bell on which the reader sleeps.
     #[must_use]
     pub fn bell(&self) -> &Bell {
         &self.shared.header().bell.0
     }
 
-    /// Shows the reader what was written, and calls nobody: who sleeps goes on sleeping, and finds it
-    /// when it wakes for another reason.
+    /// Publishes the written messages without waking the reader: a sleeping reader finds them when it wakes
+    /// for another reason.
     #[inline]
     pub fn publish_silently(&mut self) {
         self.published = self.tail;
@@ -182,9 +182,9 @@ impl MailboxWriter {
             // A reader never sees `low` beyond `tail`.
             self.publish_silently();
         }
-        // Release: whoever sees it sees a `tail` that is no less.
+        // Release: a thread that sees it sees a `tail` that is no less.
         self.shared.header().writer.0.low.store(self.low, Ordering::Release);
-        // `low` is seen by whoever sees anything of what is written now; see `was_overwritten`.
+        // A thread that sees anything written from here on also sees `low`; see `was_overwritten`.
         fence(Ordering::Release);
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0 | `tail`: position behind the last committed record | writer |
 //! | 128 | `head`: position of the oldest record that is not freed | reader |
-//! | 256 | the bytes; the byte at position `p` is byte `p mod capacity` | as the counters say |
+//! | 256 | the bytes; the byte at position `p` is byte `p mod capacity` | as the counters state |
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -32,7 +32,7 @@ pub(super) const fn stride(len: u64) -> u64 {
     HEADER + len.next_multiple_of(HEADER)
 }
 
-/// What is known of the bytes behind a header.
+/// The state of the bytes behind a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Committed = 1,
@@ -52,9 +52,9 @@ pub(super) struct Record {
 
 #[repr(C)]
 struct Header {
-    /// Position behind the last committed record; the writer's.
+    /// Position behind the last committed record; the writer's counter.
     tail: CacheLine<AtomicU64>,
-    /// Position of the oldest record that is not freed; the reader's.
+    /// Position of the oldest record that is not freed; the reader's counter.
     head: CacheLine<AtomicU64>,
 }
 
@@ -64,7 +64,7 @@ const _: () = {
     assert!(size_of::<Header>() == 256);
 };
 
-/// What keeps the block where it is.
+/// The owner that keeps the block in place.
 enum Backing {
     Owned(Layout),
     #[cfg(not(loom))]
@@ -78,13 +78,13 @@ pub(super) struct Arena {
     base: NonNull<u8>,
     capacity: u64,
     keep: Backing,
-    /// Stand for the bytes, 16 by 16, so that loom sees who touches them.
+    /// Stand for the bytes, 16 by 16, so that loom sees every access.
     #[cfg(loom)]
     cells: alloc::vec::Vec<UnsafeCell<()>>,
 }
 
-// SAFETY: the bytes are reached through `put`, `get` and `bytes` only, whose callers see to it
-// that the counters give them those bytes.
+// SAFETY: the bytes are accessed through `put`, `get` and `bytes` only, whose callers make sure that they own
+// those bytes by the counters.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -120,7 +120,7 @@ impl Arena {
     #[cfg(not(loom))]
     pub(super) fn within(part: RegionSlice, capacity: u64) -> Self {
         let header = part.base().cast::<Header>();
-        // SAFETY: the part holds a header and the bytes behind it; the caller made it so long.
+        // SAFETY: the part holds a header and the bytes behind it; the caller made it long enough.
         let base = unsafe { part.base().add(size_of::<Header>()) };
         Self { header, base, capacity, keep: Backing::Region { part } }
     }
@@ -148,7 +148,7 @@ impl Arena {
         self.capacity - at % self.capacity
     }
 
-    /// Where these bytes lie, which must not cross the end. Making the pointer touches nothing.
+    /// A pointer to these bytes, which must not cross the end. Making the pointer touches nothing.
     pub(super) fn bytes(&self, at: u64, len: u64) -> *mut [u8] {
         let offset = at % self.capacity;
         assert!(offset + len <= self.capacity, "a payload lies in one piece");
@@ -167,7 +167,8 @@ impl Arena {
         header[..8].copy_from_slice(&record.start.to_le_bytes());
         header[8..12].copy_from_slice(&record.len.to_le_bytes());
         header[12..].copy_from_slice(&(record.state as u32).to_le_bytes());
-        // SAFETY: in bounds, and the caller's. No reference is made: in a region others may write here.
+        // SAFETY: in bounds, and the caller's. No reference is made: in a region other processes may write
+        // here.
         unsafe { self.bytes(at, HEADER).cast::<[u8; HEADER as usize]>().write(header) };
     }
 
@@ -183,7 +184,7 @@ impl Arena {
         let _ = (at, bytes);
     }
 
-    /// Reads what would be a record's header; `None` if its state is none.
+    /// Reads a record's header; `None` if its state is invalid.
     ///
     /// # Safety
     /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
@@ -204,7 +205,7 @@ impl Arena {
         Some(Record { start, len: word(8), state })
     }
 
-    /// Tells loom that these bytes are read.
+    /// Reports to loom that these bytes are read.
     #[cfg(loom)]
     pub(super) fn trace_read(&self, at: u64, len: u64) {
         for unit in self.units(at, len) {
@@ -212,7 +213,7 @@ impl Arena {
         }
     }
 
-    /// Tells loom that these bytes are written.
+    /// Reports to loom that these bytes are written.
     #[cfg(loom)]
     pub(super) fn trace_write(&self, at: u64, len: u64) {
         for unit in self.units(at, len) {
@@ -256,7 +257,7 @@ pub(super) const fn bytes_of(capacity: u64) -> usize {
     size_of::<Header>() + capacity as usize
 }
 
-/// Whether a pool in a region may be so large.
+/// Whether a pool in a region may have this capacity.
 #[cfg(not(loom))]
 pub(super) const fn is_capacity(capacity: u64) -> bool {
     capacity.is_multiple_of(HEADER) && capacity >= CAPACITY_MIN && capacity <= CAPACITY_MAX

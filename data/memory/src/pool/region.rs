@@ -1,10 +1,9 @@
-//! Pools in memory that processes share: the same layout and the same writer, and a reader that
-//! keeps its books where the writer can't reach them.
+//! Pools in memory that processes share: the same layout and the same writer, and a reader that keeps its
+//! state where the writer can't reach it.
 //!
-//! [`UntrustedPoolReader`] never looks at the headers of records, nor at the writer's counter: a span is checked
-//! against the pool's bounds and against those claimed before it, which it must follow. Room that
-//! was skipped, or committed by a producer that died before it could tell, is freed with what
-//! comes after it.
+//! [`UntrustedPoolReader`] never reads the headers of records, nor the writer's counter: a span is checked
+//! against the pool's bounds and against earlier claims, which it must follow. Room that was skipped, or
+//! committed by a producer that died before it could enqueue the descriptor, is freed with later payloads.
 
 use alloc::sync::Arc;
 
@@ -28,10 +27,10 @@ fn part(region: &Arc<dyn Region>, at: usize, capacity: u64) -> Result<RegionSlic
 }
 
 impl PoolWriter {
-    /// The writing half of a pool that lies in a region; goes on where the last one stopped.
+    /// The writing half of a pool that lies in a region; continues where the last writer stopped.
     ///
     /// # Errors
-    /// [`RegionError`] if it does not fit there, or its counters make no sense.
+    /// [`RegionError`] if it does not fit there, or its counters are invalid.
     pub fn within(region: &Arc<dyn Region>, at: usize, capacity: u64) -> Result<Self, RegionError> {
         let arena = sync::Arc::new(Arena::within(part(region, at, capacity)?, capacity));
         let tail = arena.tail().load(Ordering::Acquire);
@@ -47,7 +46,7 @@ impl PoolWriter {
 pub struct UntrustedPoolReader {
     arena: Arena,
     bytes: RegionSlice,
-    /// Everything before this position is free; what the writer sees.
+    /// Everything before this position is free; the writer sees it.
     head: u64,
     /// The next payload lies behind this position.
     next: u64,
@@ -68,7 +67,7 @@ impl UntrustedPoolReader {
     /// Takes over a pool that lies in a region already.
     ///
     /// # Errors
-    /// [`RegionError`] if it does not fit there, or its counter makes no sense.
+    /// [`RegionError`] if it does not fit there, or its counter is invalid.
     pub fn resume(region: &Arc<dyn Region>, at: usize, capacity: u64) -> Result<Self, RegionError> {
         let bytes = part(region, at, capacity)?;
         let arena = Arena::within(bytes.clone(), capacity);
@@ -79,8 +78,8 @@ impl UntrustedPoolReader {
         Ok(Self { arena, bytes, head, next: head })
     }
 
-    /// Claims the next payload; false, and nothing has changed, for a span that lies outside, in
-    /// two pieces, or not behind those before it.
+    /// Claims the next payload; returns false, and changes nothing, for a span that lies outside, in two
+    /// pieces, or not behind earlier ones.
     pub fn claim(&mut self, span: PayloadSpan) -> bool {
         let capacity = self.arena.capacity();
         let Some(record) = span.start.checked_sub(HEADER) else { return false };
@@ -96,7 +95,7 @@ impl UntrustedPoolReader {
         sound
     }
 
-    /// Everything up to the end of a payload that was claimed is free, this payload included.
+    /// Frees everything up to the end of a claimed payload, this payload included.
     pub fn free(&mut self, span: PayloadSpan) {
         let end = (span.start.saturating_sub(HEADER)).saturating_add(stride(span.len.into()));
         if end > self.head && end <= self.next {
@@ -105,13 +104,13 @@ impl UntrustedPoolReader {
         }
     }
 
-    /// Copies bytes out of a claimed payload, each read once; false if they are not all of it.
+    /// Copies bytes out of a claimed payload, each read once; false if the payload does not hold all of them.
     pub fn read(&self, span: PayloadSpan, at: usize, to: &mut [u8]) -> bool {
         let inside = self.offset(span, at, to.len());
         inside.inspect(|&from| self.bytes.copy_out(from, to)).is_some()
     }
 
-    /// Bytes of the region's part before those of a payload.
+    /// The offset in the region's part of bytes of a payload.
     fn offset(&self, span: PayloadSpan, at: usize, len: usize) -> Option<usize> {
         let record = span.start.checked_sub(HEADER)?;
         let end = record.checked_add(stride(span.len.into()))?;

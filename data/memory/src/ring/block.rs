@@ -24,7 +24,7 @@ use core::ptr::NonNull;
 use crate::region::{RegionError, RegionSlice};
 use crate::sync::{Arc, AtomicU32, CacheLine, Ordering, UnsafeCell};
 
-/// What one side publishes.
+/// The counters that one side publishes.
 #[repr(C)]
 pub(super) struct Side {
     /// Items pushed, or popped, since the beginning; wraps.
@@ -60,9 +60,9 @@ struct Memory<T> {
 
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
-        // SAFETY: both halves are gone, so nothing changes the counters, and the slots from `head`
-        // to `tail` hold items that nobody moved out. Loom's cells and atomics need a drop too. The
-        // block was allocated with this layout.
+        // SAFETY: both halves are gone, so nothing changes the counters, and the slots from `head` to `tail`
+        // hold items that were not moved out. Loom's cells and atomics need a drop too. The block was
+        // allocated with this layout.
         unsafe {
             let header = self.header.as_ref();
             let capacity = header.capacity as usize;
@@ -82,7 +82,7 @@ impl<T> Drop for Memory<T> {
     }
 }
 
-/// What both halves see: pointers into the block, kept at hand so that an operation follows one
+/// The part that both halves see: pointers into the block, kept at hand so that an operation follows one
 /// pointer and not three.
 pub(super) struct Shared<T> {
     header: NonNull<Header>,
@@ -91,7 +91,7 @@ pub(super) struct Shared<T> {
     memory: Backing<T>,
 }
 
-/// What keeps the block where it is.
+/// The owner that keeps the block in place.
 enum Backing<T> {
     Owned(Arc<Memory<T>>),
     #[cfg(not(loom))]
@@ -108,8 +108,8 @@ impl<T> Clone for Backing<T> {
     }
 }
 
-// SAFETY: the block is reached through atomics and through slots; the counters decide which half
-// may touch a slot, and the items may move between threads.
+// SAFETY: the block is accessed through atomics and through slots; the counters decide which half may access
+// a slot, and the items may move between threads.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -157,7 +157,7 @@ impl<T: Copy> Shared<T> {
     pub(super) fn within(part: RegionSlice, capacity: u32) -> Self {
         const { assert!(align_of::<T>() <= align_of::<Header>(), "slots follow the header") };
         let header = part.base().cast::<Header>();
-        // SAFETY: the part holds a header and the slots behind it; the caller made it so long.
+        // SAFETY: the part holds a header and the slots behind it; the caller made it long enough.
         let slots = unsafe { part.base().add(size_of::<Header>()) }.cast::<Slot<T>>();
         Self { header, slots, capacity, memory: Backing::Region(part) }
     }
@@ -165,7 +165,7 @@ impl<T: Copy> Shared<T> {
     /// Writes the header of an empty ring.
     pub(super) fn clear(&self) {
         let header = self.header.as_ptr();
-        // SAFETY: within the part; volatile, since others may look at it already.
+        // SAFETY: within the part; volatile, since other processes may read it already.
         unsafe {
             (&raw mut (*header).capacity).write_volatile(self.capacity);
             (&raw mut (*header).slot_size).write_volatile(size_of::<T>() as u32);
@@ -210,7 +210,7 @@ impl<T> Shared<T> {
         unsafe { &self.header.as_ref().consumer.0 }
     }
 
-    /// The slot of item `n`; a cell, so that holding it claims nothing about what is in it.
+    /// The slot of item `n`; a cell, so that holding it claims nothing about its content.
     #[inline]
     pub(super) fn slot(&self, n: u32) -> &Slot<T> {
         let at = (n & (self.capacity - 1)) as usize;

@@ -1,9 +1,9 @@
-//! Rings in memory that processes share: the same layout and the same producer, and a consumer
-//! that believes nothing.
+//! Rings in memory that processes share: the same layout and the same producer, and a consumer that trusts
+//! nothing.
 //!
-//! A [`UntrustedConsumer`] keeps its counter where nobody else can write it, copies each item out before it
-//! looks at it, and frees an item's slot only when told so. What it was not told of is found again
-//! by the next one, if this one dies.
+//! An [`UntrustedConsumer`] keeps its counter where no other process can write it, copies each item out
+//! before it looks at it, and frees an item's slot only on a call of `free`. If it dies, the next consumer
+//! finds the items that were not freed.
 
 use alloc::sync::Arc;
 
@@ -35,7 +35,7 @@ fn shared<T: Plain>(
 }
 
 impl<T: Plain> Producer<T> {
-    /// The producing half of a ring that lies in a region; goes on where the last one stopped.
+    /// The producing half of a ring that lies in a region; continues where the last producer stopped.
     ///
     /// # Errors
     /// [`RegionError`] if no such ring lies there.
@@ -53,7 +53,7 @@ impl<T: Plain> Producer<T> {
 /// their slots freed in the same order later.
 pub struct UntrustedConsumer<T> {
     shared: Shared<T>,
-    /// Items freed; what the producer sees.
+    /// Items freed; the producer sees this counter.
     head: u32,
     /// Items lent out.
     next: u32,
@@ -71,11 +71,10 @@ impl<T: Plain> UntrustedConsumer<T> {
         Ok(Self { shared, head: 0, next: 0, tail_seen: 0 })
     }
 
-    /// Takes over a ring that lies in a region already: it lends out from the oldest item that was
-    /// not freed.
+    /// Takes over a ring that lies in a region already: it lends out from the oldest item that was not freed.
     ///
     /// # Errors
-    /// [`RegionError`] if no such ring lies there, or its counters make no sense.
+    /// [`RegionError`] if no such ring lies there, or its counters are invalid.
     pub fn resume(region: &Arc<dyn Region>, at: usize, capacity: u32) -> Result<Self, RegionError> {
         let shared = shared(region, at, capacity)?;
         shared.check()?;
@@ -88,11 +87,11 @@ impl<T: Plain> UntrustedConsumer<T> {
         Ok(Self { shared, head, next: head, tail_seen })
     }
 
-    /// Lends out the next item: a copy, which nobody else can change. `None` when there is none.
+    /// Lends out the next item: a copy, which no other process can change. `None` when there is none.
     ///
     /// # Errors
-    /// [`RegionError::Header`] while the producer's counter claims more items than there are
-    /// slots: nothing can be believed then.
+    /// [`RegionError::Header`] while the producer's counter claims more items than there are slots: no item
+    /// can be trusted then.
     #[inline]
     pub fn pop_copy(&mut self) -> Result<Option<T>, RegionError> {
         if self.next == self.tail_seen {
@@ -140,7 +139,7 @@ impl<T: Plain> UntrustedConsumer<T> {
         self.shared.capacity
     }
 
-    /// Whether the producer says that it is gone.
+    /// Whether the producer has marked itself as gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.shared.producer().gone.load(Ordering::Acquire) != 0

@@ -4,9 +4,9 @@ use std::thread;
 
 use selvedge_data_memory::ring;
 
-/// Passes what `make` gives for 0, 1 ... `total - 1` through a ring of this capacity, and hands
-/// each to `take`, in another thread; neither waits but for the other. Whatever came twice, never,
-/// or in another order would show in the numbers that `take` is given beside.
+/// Passes the results of `make` for 0, 1 ... `total - 1` through a ring of this capacity, and hands each to
+/// `take`, in another thread; each waits only for the other. An item that arrived twice, never, or out of
+/// order would show in the numbers that `take` also gets.
 pub(crate) fn pass<T: Copy + Default + Send + 'static>(
     capacity: usize,
     total: u32,
@@ -26,7 +26,7 @@ pub(crate) fn pass<T: Copy + Default + Send + 'static>(
     let mut batch = [T::default(); 16];
     let mut next = 0;
     loop {
-        // Looked at first: what was pushed before is there by then.
+        // Read first: items that were pushed before are there by then.
         let ended = consumer.is_abandoned();
         let count = consumer.pop_into(&mut batch);
         for &item in &batch[..count] {

@@ -12,7 +12,7 @@ use crate::wiped::Wiped;
 pub const TAG: usize = 16;
 
 selvedge_units::named! {
-    /// Which cipher.
+    /// The cipher.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Cipher {
         /// ChaCha20-Poly1305.
@@ -22,7 +22,7 @@ selvedge_units::named! {
     }
 }
 
-/// A cipher with a key, for one direction. Nonces are counted by who uses it: none twice.
+/// A cipher with a key, for one direction. The user counts nonces: none is used twice.
 pub struct AeadKey(Wiped<LessSafeKey>);
 
 impl fmt::Debug for AeadKey {
@@ -43,8 +43,8 @@ impl AeadKey {
         Self(Wiped::new(LessSafeKey::new(key.expect("both ciphers have keys of 32 bytes"))))
     }
 
-    /// Encrypts in place, and authenticates what is `bound` as well. `None` if that can't be; then
-    /// nothing of the text is left, so that it can't be sent by mistake.
+    /// Encrypts in place, and authenticates `bound` as well. `None` if the cipher fails; then nothing of the
+    /// text is left, so that it can't be sent by mistake.
     #[must_use]
     pub fn seal(&self, nonce: [u8; 12], bound: &[u8], text: &mut [u8]) -> Option<[u8; TAG]> {
         let nonce = Nonce::assume_unique_for_key(nonce);
@@ -60,7 +60,7 @@ impl AeadKey {
         Some(bytes)
     }
 
-    /// Decrypts in place; whether it is what was sealed. If not, what is in `text` then is nothing.
+    /// Decrypts in place; returns whether the text is authentic. If not, the content of `text` is worthless.
     #[must_use]
     pub fn open(&self, nonce: [u8; 12], bound: &[u8], text: &mut [u8], tag: [u8; TAG]) -> bool {
         let nonce = Nonce::assume_unique_for_key(nonce);
@@ -68,7 +68,7 @@ impl AeadKey {
     }
 }
 
-/// For tests: an AEAD that fails, as `ring`'s does for texts above 64 GiB only.
+/// For tests: an AEAD that fails; that of `ring` fails only for texts above 64 GiB.
 #[cfg(test)]
 pub(crate) mod failing {
     use core::cell::Cell;
@@ -79,7 +79,7 @@ pub(crate) mod failing {
         ON.get()
     }
 
-    /// Has sealing fail on this thread while `run` runs.
+    /// Makes sealing fail on this thread while `run` runs.
     pub(crate) fn while_failing<R>(run: impl FnOnce() -> R) -> R {
         ON.set(true);
         let result = run();

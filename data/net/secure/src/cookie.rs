@@ -12,7 +12,7 @@ use crate::key::Key;
 
 /// Bytes of a cookie.
 pub(crate) const COOKIE: usize = 16;
-/// For how long new cookies are the same; those of the time before count as well.
+/// How long new cookies stay the same; those of the previous period are valid as well.
 const PERIOD: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Cookies {
     ) -> bool {
         let period = now.0 / PERIOD.0;
         let both = [period, period.wrapping_sub(1)];
-        // How long the comparison takes is no help: each probe gets a cookie.
+        // The comparison need not take constant time: each probe gets a cookie.
         both.into_iter().any(|period| self.at(from, connection, period) == cookie)
     }
 

@@ -1,12 +1,12 @@
 //! The handshakes of one endpoint, as initiator and as responder.
 //!
-//! The initiator sends probes until it knows the round-trip time; each echo brings a cookie. Then the
-//! initiator sends its hello until a welcome or a refusal comes, with a new cookie each time. The responder
-//! keeps a hello's state for 3 s, half open. A connection counts when a packet sealed with its keys has come,
-//! so a replayed hello opens none.
+//! The initiator sends probes until it knows the round-trip time; each echo carries a cookie. Then the
+//! initiator sends its hello until a welcome or a refusal arrives, with a new cookie each time. The responder
+//! keeps a hello's state for 3 s, half open. A connection is confirmed when a packet sealed with its keys
+//! arrives, so a replayed hello opens none.
 //!
-//! An end that gets a packet of a connection that it does not know answers with `unknown`: a process that was
-//! killed may have had the connection. Anybody can forge that answer, so it only makes the sender open another
+//! An end that receives a packet of an unknown connection answers with `unknown`: a process that was killed
+//! may have had the connection. Any host can forge that answer, so it only makes the sender open another
 //! connection.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,43 +21,44 @@ use crate::message::{FRONT, HELLO_MIN, Kind, LONGEST, Message, PAYLOAD_MAX, Prop
 use crate::noise::{self, Identity};
 use crate::packet::{Opener, Sealer};
 
-/// How often a probe or a hello is sent, and how long between.
+/// How often a probe or a hello is sent, and the time between.
 const ATTEMPTS_MAX: u32 = 30;
 const WAIT: Duration = Duration::from_millis(100);
-/// So many probes measure the round-trip time, of which the shortest counts; none is sent after this time.
+/// This number of probes measures the round-trip time, of which the shortest counts; none is sent after this
+/// time.
 const PROBES: u32 = 4;
 const PROBING: Duration = Duration::from_millis(2);
-/// While the initiator waits for a cookie it answers so many echoes: some may be forged.
+/// While the initiator waits for a cookie it answers this number of echoes: some may be forged.
 const ECHOES_MAX: u32 = 8;
-/// From so many half-open connections on a hello needs a cookie; there are at most so many,
+/// From this number of half-open connections on a hello needs a cookie; this is the most of them,
 const COOKIES_FROM: usize = 16;
 const HALF_OPEN_MAX: usize = 64;
-/// each for so long.
+/// and how long each is kept.
 const HALF_OPEN: Duration = Duration::from_secs(3);
 /// The shortest time between two `unknown` messages.
 const UNKNOWN: Duration = Duration::from_millis(5);
-/// Hellos that are remembered.
+/// The number of hellos that are remembered.
 const RECENT_MAX: usize = 1024;
 
 /// A datagram to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// The destination.
     pub to: SocketAddr,
-    /// What.
+    /// The datagram.
     pub bytes: Vec<u8>,
 }
 
 /// A connection's keys, at one end.
 #[derive(Debug)]
 pub struct Session {
-    /// Of what it sends.
+    /// For packets that it sends.
     pub sealer: Sealer,
-    /// Of what it receives.
+    /// For packets that it receives.
     pub opener: Opener,
-    /// For modules that encrypt by themselves.
+    /// For modules that do their own encryption.
     pub module_keys: Keys,
-    /// Whose static key the other end has.
+    /// The static key of the other end, if it has one.
     pub peer: Option<PublicKey>,
 }
 
@@ -98,35 +99,35 @@ impl std::fmt::Debug for Hello {
     }
 }
 
-/// What happened.
+/// An event for the caller.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// The round-trip time is known: time to [`propose`](Handshakes::propose).
+    /// The round-trip time is known: the caller may now [`propose`](Handshakes::propose).
     Reached {
         /// The connection.
         connection: u32,
-        /// The shortest time.
+        /// The shortest round-trip time.
         there_and_back: Duration,
     },
-    /// Time to [`answer`](Handshakes::answer) or [`refuse`](Handshakes::refuse).
+    /// The caller must now [`answer`](Handshakes::answer) or [`refuse`](Handshakes::refuse).
     Hello(Box<Hello>),
-    /// The other end agrees.
+    /// The other end accepts.
     Welcomed {
         /// The connection.
         connection: u32,
-        /// What it answers.
+        /// Its answer.
         payload: Vec<u8>,
         /// The keys.
         session: Box<Session>,
     },
-    /// The other end does not agree.
+    /// The other end refuses.
     Refused {
         /// The connection.
         connection: u32,
-        /// Why.
+        /// The reason.
         why: Vec<u8>,
     },
-    /// No answer comes.
+    /// No answer arrives.
     Silent {
         /// The connection.
         connection: u32,
@@ -142,32 +143,32 @@ pub enum Event<T> {
     Expired {
         /// The connection.
         connection: u32,
-        /// What was kept for it.
+        /// The caller's value for it.
         kept: T,
     },
 }
 
-/// A connection that counts from now on.
+/// A confirmed connection.
 #[derive(Debug)]
 pub struct Confirmed<T> {
     /// The other end.
     pub from: SocketAddr,
     /// The keys.
     pub session: Session,
-    /// What was kept for it.
+    /// The caller's value for it.
     pub kept: T,
 }
 
 /// Datagrams of handshakes that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// None of a handshake, of another version, or for no connection here.
+    /// Not of a handshake, of another version, or for an unknown connection.
     pub malformed: u64,
-    /// Of an end of another kind: it has no secret or key, or a key where this one has a secret.
+    /// From an end of another kind: it has no secret or key, or a key where this one has a secret.
     pub unsealed: u64,
-    /// Not made with the right secret or key, or changed on the way.
+    /// Not made with the right secret or key, or changed on the path.
     pub forged: u64,
-    /// Hellos that came before.
+    /// Hellos that arrived before.
     pub replayed: u64,
     /// Hellos without a cookie while many connections are half open.
     pub without_cookie: u64,
@@ -178,7 +179,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Those that happened, with their names.
+    /// The reasons with a count above zero, with their names.
     pub fn by_reason(self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self { malformed, unsealed, forged, replayed, without_cookie, crowded, unknown_peers } =
             self;
@@ -219,7 +220,7 @@ struct HalfOpen<T> {
     session: Option<(Session, T)>,
 }
 
-/// All handshakes of an endpoint. `T` is what is kept with a half-open connection.
+/// All handshakes of an endpoint. `T` is the caller's value for a half-open connection.
 pub struct Handshakes<T> {
     identity: Identity,
     allowed: Vec<PublicKey>,
@@ -241,7 +242,7 @@ impl<T> std::fmt::Debug for Handshakes<T> {
 }
 
 impl<T> Handshakes<T> {
-    /// None yet. The seed is random and used for nothing else.
+    /// An endpoint without handshakes. The seed is random and used for nothing else.
     #[must_use]
     pub fn new(identity: Identity, seed: &Key) -> Self {
         Self {
@@ -258,8 +259,8 @@ impl<T> Handshakes<T> {
         }
     }
 
-    /// With static keys: the peers that may connect from now on. Half-open connections of others are
-    /// forgotten; live connections are the caller's.
+    /// With static keys: sets the peers that may connect from now on. Half-open connections of others are
+    /// removed; live connections are up to the caller.
     pub fn allow(&mut self, peers: Vec<PublicKey>) {
         self.allowed = peers;
         let allowed = &self.allowed;
@@ -273,17 +274,17 @@ impl<T> Handshakes<T> {
         self.events.extend(expired);
     }
 
-    /// What was dropped.
+    /// The counts of dropped datagrams.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Begins to connect: probes are sent. `peer` is the other end's static key; where only one is allowed
+    /// Begins to connect by sending probes. `peer` is the other end's static key; where only one is allowed
     /// it is that one. The number is random and new, and so is the seed.
     ///
     /// # Errors
-    /// [`ProposeError::WhichPeer`]; [`ProposeError::Unknown`] if the number is another's.
+    /// [`ProposeError::WhichPeer`]; [`ProposeError::Unknown`] if the number is in use.
     pub fn connect(
         &mut self,
         connection: u32,
@@ -345,7 +346,7 @@ impl<T> Handshakes<T> {
         let ephemeral = hello.first_chunk().copied();
         attempt.hello = Some((state, hello));
         (attempt.sent, attempt.retry_at) = (1, now + WAIT);
-        // With a shared secret an end would take its own hello, sent back to it, for another's.
+        // With a shared secret an end would accept its own hello, reflected to it, as another's.
         ephemeral.into_iter().for_each(|ephemeral| self.remember(ephemeral));
         self.send_hello(connection);
         Ok(())
@@ -358,16 +359,16 @@ impl<T> Handshakes<T> {
         self.recent.push_back(ephemeral);
     }
 
-    /// Gives up connecting.
+    /// Stops connecting.
     pub fn abandon(&mut self, connection: u32) {
         self.attempts.remove(&connection);
     }
 
-    /// Takes what a hello proposes. The connection is half open, until
-    /// [`handle_packet`](Self::handle_packet) finds it confirmed or it is [expired](Event::Expired).
+    /// Accepts the proposal of a hello. The connection is half open, until
+    /// [`handle_packet`](Self::handle_packet) confirms it or it is [expired](Event::Expired).
     ///
     /// # Errors
-    /// [`ProposeError`], and what was to be kept.
+    /// [`ProposeError`], and the caller's value.
     pub fn answer(
         &mut self,
         hello: Hello,
@@ -383,7 +384,7 @@ impl<T> Handshakes<T> {
     pub fn refuse(&mut self, hello: Hello, why: &str, now: Instant) {
         let end = (0..=why.len().min(HELLO_MIN / 2)).rfind(|&end| why.is_char_boundary(end));
         let why = &why[..end.unwrap_or(0)];
-        // An initiator that gets no refusal gives up by itself.
+        // An initiator that receives no refusal gives up by itself.
         let _ = self.welcome(hello, 1, why.as_bytes(), None, now);
     }
 
@@ -414,7 +415,7 @@ impl<T> Handshakes<T> {
         Ok(())
     }
 
-    /// A datagram of connection 0 came. The seed is random and new each time.
+    /// Handles a datagram of connection 0. The seed is random and new each time.
     pub fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8], seed: &Key, now: Instant) {
         let Some(message) = Message::parse(bytes) else {
             self.counts.malformed += 1;
@@ -436,8 +437,8 @@ impl<T> Handshakes<T> {
         }
     }
 
-    /// A packet came for a connection that is not live: whether it confirms one that is half open.
-    /// The packet is then to be handled as any other.
+    /// Handles a packet for a connection that is not live; returns the connection if this confirms a
+    /// half-open one. The packet must then be handled like any other.
     pub fn handle_packet(
         &mut self,
         from: SocketAddr,
@@ -446,7 +447,7 @@ impl<T> Handshakes<T> {
         now: Instant,
     ) -> Option<Confirmed<T>> {
         let Some(half) = self.half_open.get(&connection) else {
-            // No answer is longer than what it answers.
+            // No answer is longer than the packet that it answers.
             if packet.len() >= FRONT && now >= self.unknown_at {
                 self.unknown_at = now + UNKNOWN;
                 self.send(from, Kind::Unknown, connection, &[]);
@@ -464,7 +465,7 @@ impl<T> Handshakes<T> {
         self.confirm(connection)
     }
 
-    /// The other end has shown that it has the keys in another way.
+    /// Confirms a connection whose other end has shown in another way that it has the keys.
     pub fn confirm(&mut self, connection: u32) -> Option<Confirmed<T>> {
         let HalfOpen { from, session, .. } = self.half_open.remove(&connection)?;
         let (session, kept) = session?;
@@ -477,24 +478,24 @@ impl<T> Handshakes<T> {
         self.half_open.is_empty()
     }
 
-    /// What is to be sent next.
+    /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// What happened next.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event<T>> {
         self.events.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called; later only delays what is due.
+    /// When to call [`handle_timeout`](Self::handle_timeout); a later call only delays actions.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let attempts = self.attempts.values().map(|attempt| attempt.retry_at);
         attempts.chain(self.half_open.values().map(|half| half.until)).min()
     }
 
-    /// Sends again what is due; forgets half-open connections that are over.
+    /// Retransmits due datagrams; removes half-open connections that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due = self.attempts.iter().filter(|(_, attempt)| now >= attempt.retry_at);
         for connection in due.map(|(&connection, _)| connection).collect::<Vec<_>>() {
@@ -596,7 +597,7 @@ impl<T> Handshakes<T> {
         };
         if let Some(half) = self.half_open.get(&connection) {
             if half.from == from && half.ephemeral == ephemeral {
-                // Sent again: our answer was lost.
+                // A retransmission: our answer was lost.
                 let bytes = half.welcome.clone();
                 self.transmits.push_back(Transmit { to: from, bytes });
             } else {
@@ -604,7 +605,7 @@ impl<T> Handshakes<T> {
             }
             return;
         }
-        // From the cheapest check to the dearest.
+        // From the cheapest check to the most expensive.
         if self.recent.contains(&ephemeral) {
             self.counts.replayed += 1;
             return;
@@ -632,7 +633,7 @@ impl<T> Handshakes<T> {
             self.counts.unknown_peers += 1;
             return;
         }
-        // Only what authenticates is remembered, so nobody else makes it forget.
+        // Only authentic hellos are remembered, so an attacker can't displace them.
         self.remember(ephemeral);
         payload.truncate(len);
         let hello = Hello { connection, from, payload, peer, state, ephemeral };

@@ -1,5 +1,5 @@
-//! Keys: 32 bytes that are not printed and are wiped when they are dropped; public keys as people write
-//! them; and what is derived from a key by HKDF-SHA256 (RFC 5869).
+//! Keys: 32 bytes that are not printed and are wiped when they are dropped; public keys as text; and keys
+//! derived by HKDF-SHA256 (RFC 5869).
 
 use core::fmt;
 use core::str::FromStr;
@@ -26,7 +26,7 @@ impl Drop for Key {
 }
 
 impl Key {
-    /// What others may know of a static key (X25519).
+    /// The public key of a static key (X25519).
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut public = [0; 32];
@@ -37,7 +37,7 @@ impl Key {
         PublicKey(public)
     }
 
-    /// Another key, for this use; from it nobody gets back to this one.
+    /// Another key, for this use; this key can't be computed from it.
     pub(crate) fn derived(&self, label: &'static str) -> Self {
         let mut key = Self([0; 32]);
         Prk::new_less_safe(HKDF_SHA256, &self.0)
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// Bytes that are no key, as text.
+/// Bytes that are not a key, as text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no key; a key is 64 hexadecimal digits")]
 pub struct KeyError(String);
@@ -63,7 +63,7 @@ impl FromStr for Key {
         let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
         for (byte, [high, low]) in key.0.iter_mut().zip(pairs) {
             let value = digit(*high).zip(digit(*low)).filter(|_| sound);
-            // A secret that was mistyped is a secret still.
+            // A mistyped secret must stay secret.
             let (high, low) = value.ok_or_else(|| KeyError("***".to_owned()))?;
             *byte = high * 16 + low;
         }
@@ -71,7 +71,7 @@ impl FromStr for Key {
     }
 }
 
-/// What others may know of a static key, and know its owner by.
+/// The public part of a static key, which identifies its owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 32]);
 
@@ -96,17 +96,17 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The keys of one end, as the key exchange gives them; a pair of keys serves one connection only.
+/// The keys of one end, as the key exchange returns them; a pair of keys serves one connection only.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// For what this end sends.
+    /// For packets that this end sends.
     pub send: Key,
-    /// For what it receives.
+    /// For packets that it receives.
     pub receive: Key,
 }
 
 impl Keys {
-    /// The other end's.
+    /// The keys of the other end.
     #[must_use]
     pub fn swapped(self) -> Self {
         Self { send: self.receive, receive: self.send }

@@ -1,12 +1,12 @@
 //! The secure datagram layer: it authenticates the other end, and seals packets so that no attacker on the
-//! way can read, change, replay or forge one.
+//! path can read, change, replay or forge one.
 //!
-//! [`Handshakes`] makes connections for one endpoint: datagrams of the handshake come in by
-//! `handle_datagram`, what is to be sent leaves by `poll_transmit`, what happened by `poll_event`, and
-//! `poll_timeout` gives the time of the next call of `handle_timeout`. The handshake is Noise (revision 34) by `snow`. It gives each
-//! connection a [`Session`]: a [`Sealer`] for what it sends, an [`Opener`] for what it receives, with
-//! AES-256-GCM by `ring`. Time and randomness are arguments; there is no I/O. `docs/security.md` has the
-//! wire format and the threat model.
+//! [`Handshakes`] makes connections for one endpoint: the caller passes datagrams of the handshake to
+//! `handle_datagram`, sends the datagrams of `poll_transmit`, reads events from `poll_event`, and calls
+//! `handle_timeout` at the time of `poll_timeout`. The handshake is Noise (revision 34) by `snow`. It gives
+//! each connection a [`Session`]: a [`Sealer`] for sent packets, an [`Opener`] for received ones, with
+//! AES-256-GCM by `ring`. Time and randomness are arguments; there is no I/O. `docs/security.md` has the wire
+//! format and the threat model.
 
 #![deny(unsafe_code)]
 

@@ -10,37 +10,37 @@
 //! | 11 | the body |
 //!
 //! A probe's body is a nonce of 8 bytes, the time of sending as `u64`, and 16 zeros; an echo's the same with
-//! a cookie in place of the zeros. A hello's is a cookie and a Noise message, a welcome's a Noise message. Of
-//! a connection that is unknown nothing more is said.
+//! a cookie in place of the zeros. A hello's is a cookie and a Noise message, a welcome's a Noise message.
+//! The message for an unknown connection has no body.
 
 use crate::cookie::COOKIE;
 
 /// Present in each datagram, and bound into each handshake.
 pub(crate) const VERSION: u8 = 1;
-/// A Noise message of a hello is at least so long, so that no answer is longer than what it answers;
+/// A hello's Noise message has at least this length, so that no answer is longer than the hello;
 pub(crate) const HELLO_MIN: usize = 512;
 /// no datagram of the handshake is longer than this.
 pub const LONGEST: usize = 1400;
-/// What a datagram of the handshake begins with.
+/// The first bytes of a datagram of the handshake.
 pub(crate) const FRONT: usize = 11;
-/// What Noise and the headers take of a hello with static keys, at most.
+/// The most bytes that Noise and the headers take of a hello with static keys.
 const AROUND: usize = FRONT + COOKIE + 96 + 1;
 /// The longest payload of either end's Noise message.
 pub(crate) const PAYLOAD_MAX: usize = LONGEST - AROUND;
 
-/// Why there is no proposal or answer.
+/// Why a proposal or answer is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// More than there is room for.
+    /// The payload is longer than the room.
     #[error("{0} bytes in a handshake; there is room for {PAYLOAD_MAX}")]
     TooLong(usize),
     /// No such attempt is under way.
     #[error("connection {0:08x} is not being made")]
     Unknown(u32),
-    /// Static keys, and the peer was not named.
+    /// With static keys, no peer was named.
     #[error("the other end's key is not known; add it to the peers, and name the peer")]
     WhichPeer,
-    /// The cipher refuses.
+    /// The cipher fails.
     #[error("the key exchange can't be made")]
     Noise,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Returns `None` for bytes that are no message of this version.
+    /// Returns `None` for bytes that are not a message of this version.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (front, body) = bytes.split_first_chunk::<FRONT>()?;
         let [0, 0, 0, 0, VERSION, kind, pattern, a, b, c, d] = *front else { return None };

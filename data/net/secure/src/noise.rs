@@ -1,14 +1,15 @@
 //! The Noise patterns, by `snow`, and how an end authenticates itself.
 //!
-//! | an end has | pattern | what it gives |
+//! | an end has | pattern | its guarantee |
 //! |---|---|---|
 //! | nothing | `NNpsk0`, with zeros for the secret | damaged hellos are noticed; an attacker who changes packets is not |
 //! | a secret | `NNpsk0` | the other end has the secret, too; ends that share it can pose as each other |
 //! | a static key | `IK` | which key the other end has; each can be revoked by itself |
 //!
-//! `IK` and not `XX`: both ends know each other's key before (they are paired), so its first message
-//! carries the proposal, encrypted to the right receiver, and one round trip is enough; the initiator's key is
-//! hidden from listeners. `XX` would take a message more, to learn a key that is looked up in a list anyway.
+//! `IK` rather than `XX`: both ends know each other's key before (they are paired), so its first message
+//! carries the proposal, encrypted to the right receiver, and one round trip is enough. The initiator's key
+//! is hidden from eavesdroppers. `XX` would take one more message, to learn a key that is looked up in a list
+//! anyway.
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -44,8 +45,8 @@ impl Identity {
         !matches!(self, Self::Open)
     }
 
-    /// One end of a handshake before its first message. The seed is its ephemeral key. An initiator
-    /// with a static key names the responder's.
+    /// One end of a handshake before its first message. The seed is its ephemeral key. An initiator with a
+    /// static key states the responder's.
     pub(crate) fn begin(
         &self,
         connection: u32,
@@ -81,7 +82,7 @@ pub(crate) fn keys(state: &mut HandshakeState, initiator: bool) -> Keys {
     if initiator { keys } else { keys.swapped() }
 }
 
-/// The same primitives, and randomness that the caller gives.
+/// The same primitives, with the caller's randomness.
 struct Seeded(Key);
 
 impl CryptoResolver for Seeded {
@@ -102,7 +103,7 @@ impl CryptoResolver for Seeded {
     }
 }
 
-/// Gives its bytes once: each end has one ephemeral key.
+/// Returns its bytes once: each end has one ephemeral key.
 struct Once(Option<Key>);
 
 impl Random for Once {

@@ -7,10 +7,10 @@
 //! | 12 | the text, encrypted; none in a keepalive |
 //! | end | the tag, 16 bytes, over all before it |
 //!
-//! The number's upper 42 bits are the *epoch*: each has a key of its own, derived from the one before
-//! (as TLS 1.3 and QUIC update keys), so what is learnt of one opens nothing older. An epoch ends after
-//! 2^22 packets, half of what RFC 9001 allows AES-GCM, or 120 s, from where the numbers go on with the
-//! next epoch's first.
+//! The number's upper 42 bits are the *epoch*. Each epoch has a key of its own, derived from the previous one
+//! (as TLS 1.3 and QUIC update keys), so a leaked key opens no older packet. An epoch ends after 2^22
+//! packets, half of what RFC 9001 allows AES-GCM, or 120 s; then the numbers continue with the next epoch's
+//! first.
 
 use selvedge_units::{Duration, Instant};
 use zeroize::Zeroize;
@@ -23,15 +23,15 @@ use crate::window::{SequenceStatus, Window};
 pub const HEADER: usize = 12;
 /// Bytes that sealing adds.
 pub const OVERHEAD: usize = HEADER + TAG;
-/// Packets of an epoch, and how long it lasts.
+/// Packets of an epoch, and its longest time.
 const PACKETS: u64 = 1 << 22;
 const LASTS: Duration = Duration::from_secs(120);
-/// So many epochs may begin without a packet of theirs arriving.
+/// The most epochs that may begin without an arriving packet of theirs.
 const SKIPPED_MAX: u64 = 4;
-/// So many packets may fail to authenticate: RFC 9001, 6.6, for AES-GCM.
+/// The most packets that may fail to authenticate: RFC 9001, 6.6, for AES-GCM.
 const FORGED_MAX: u64 = 1 << 52;
 
-/// A key's next, and what is derived from it for its epoch's packets.
+/// The key after this one, and the key derived from it for its epoch's packets.
 fn step(secret: &Key) -> Key {
     secret.derived("selvedge next secret")
 }
@@ -49,7 +49,7 @@ fn nonce(number: u64) -> [u8; 12] {
 /// Why a packet can't be sealed. It is not sent then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The cipher refuses.
+    /// The cipher fails.
     #[error("packet {0} can't be encrypted")]
     Cipher(u64),
     /// There are no more numbers.
@@ -57,27 +57,27 @@ pub enum SealError {
     Exhausted,
 }
 
-/// Why a packet is not taken.
+/// Why a packet is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// It is too short, or another connection's.
+    /// It is too short, or belongs to another connection.
     #[error("no packet of connection {0:08x}")]
     Malformed(u32),
     /// It was not sealed with this connection's key, or was changed.
     #[error("packet {0} is forged or damaged")]
     Forged(u64),
-    /// It came before.
+    /// It arrived before.
     #[error("packet {0} came before")]
     Replayed(u64),
-    /// It is so old that nobody knows whether it came before.
+    /// It is so old that a replay could not be detected.
     #[error("packet {0} is too old")]
     Late(u64),
-    /// So many were forged that the next might pass: the connection must end.
+    /// The limit of forged packets is reached: the connection must end.
     #[error("{FORGED_MAX} packets were forged; the connection ends")]
     Limit,
 }
 
-/// Seals what one end of a connection sends.
+/// Seals the packets that one end of a connection sends.
 #[derive(Debug)]
 pub struct Sealer {
     connection: u32,
@@ -94,7 +94,7 @@ impl Sealer {
         Self { connection, secret, key, epoch: 0, next: 0, since: now }
     }
 
-    /// Encrypts a text in place; the header that stands before it and the tag behind it.
+    /// Encrypts a text in place; returns the header before it and the tag behind it.
     ///
     /// # Errors
     /// [`SealError`]; nothing of the text is left then.
@@ -133,7 +133,7 @@ impl Sealer {
         Ok((header, tag))
     }
 
-    /// A whole packet of this text.
+    /// A whole packet with this text.
     ///
     /// # Errors
     /// [`SealError`].
@@ -159,7 +159,7 @@ impl Epoch {
         Self { number, key: packet_key(secret), window: Window::new() }
     }
 
-    /// Before any work: the past can't be forged into the present.
+    /// Checked before any work: older numbers are refused.
     fn check(&self, number: u64) -> Result<(), OpenError> {
         match self.window.standing(number % PACKETS) {
             SequenceStatus::Newest | SequenceStatus::Late => Ok(()),
@@ -175,14 +175,14 @@ impl Epoch {
     }
 }
 
-/// Opens what one end of a connection receives.
+/// Opens the packets that one end of a connection receives.
 #[derive(Debug)]
 pub struct Opener {
     connection: u32,
-    /// What the present epoch's key comes from.
+    /// The secret from which the present epoch's key is derived.
     secret: Key,
     present: Epoch,
-    /// What is on its way when the sender changes keys.
+    /// The previous epoch, for packets that were in flight when the sender changed keys.
     before: Option<Epoch>,
     forged: u64,
 }
@@ -193,10 +193,10 @@ impl Opener {
         Self { connection, secret, present, before: None, forged: 0 }
     }
 
-    /// Decrypts a datagram in place; its text.
+    /// Decrypts a datagram in place; returns its text.
     ///
     /// # Errors
-    /// [`OpenError`]; what is in the datagram then is nothing.
+    /// [`OpenError`]; the content of the datagram is then worthless.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<&'a mut [u8], OpenError> {
         if self.forged >= FORGED_MAX {
             return Err(OpenError::Limit);
@@ -215,7 +215,7 @@ impl Opener {
             epoch.check(number)?;
             let passed = epoch.opens(number, datagram);
             if passed {
-                // Only what authenticates moves the window.
+                // Only authentic packets move the window.
                 epoch.window.mark(number % PACKETS);
             }
             passed
@@ -230,7 +230,7 @@ impl Opener {
         Ok(&mut datagram[HEADER..end])
     }
 
-    /// Whether a datagram is the first of an epoch to come, which begins then.
+    /// Whether a datagram is the first of a later epoch, which begins then.
     fn begins(&mut self, epoch: u64, ahead: u64, number: u64, datagram: &mut [u8]) -> bool {
         let secret = (0..ahead).fold(self.secret.clone(), |secret, _| step(&secret));
         let mut next = Epoch::new(epoch, &secret);
@@ -244,7 +244,7 @@ impl Opener {
         passed
     }
 
-    /// Whether a datagram would open; it stays as it is, and so does what is remembered.
+    /// Whether a datagram would open; changes neither the datagram nor the state.
     #[must_use]
     pub(crate) fn would_open(&self, datagram: &[u8]) -> bool {
         self.number(datagram).is_some_and(|number| {

@@ -11,7 +11,7 @@ pub struct Window {
 const WORDS: usize = 16;
 const BITS: u64 = WORDS as u64 * 64;
 
-/// What a number is to a window.
+/// The status of a number in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceStatus {
     /// Above all seen.
@@ -20,7 +20,7 @@ pub enum SequenceStatus {
     Late,
     /// It was marked.
     Seen,
-    /// Too old to tell.
+    /// Too old to decide.
     Beyond,
 }
 
@@ -31,13 +31,13 @@ impl Default for Window {
 }
 
 impl Window {
-    /// None seen.
+    /// A window with no number seen.
     #[must_use]
     pub const fn new() -> Self {
         Self { seen: [0; WORDS], next: 0 }
     }
 
-    /// What a number is; nothing is marked.
+    /// The status of a number; nothing is marked.
     #[must_use]
     pub fn standing(&self, number: u64) -> SequenceStatus {
         if number >= self.next {
@@ -51,7 +51,7 @@ impl Window {
         }
     }
 
-    /// Marks a number; says what it was before. At most 1024 bits of work.
+    /// Marks a number; returns its status before. At most 1024 bits of work.
     pub fn mark(&mut self, number: u64) -> SequenceStatus {
         let standing = self.standing(number);
         if matches!(standing, SequenceStatus::Seen | SequenceStatus::Beyond) || number == u64::MAX {

@@ -1,5 +1,5 @@
-//! A value whose memory is overwritten with zeros when it is dropped: for keys of libraries that leave
-//! theirs behind.
+//! A value whose memory is overwritten with zeros when it is dropped: for keys of libraries that do not wipe
+//! theirs.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ pub(crate) struct Wiped<T>(Box<MaybeUninit<T>>);
 
 impl<T> Wiped<T> {
     pub(crate) fn new(value: T) -> Self {
-        // Nothing else would be freed.
+        // A value with a destructor would not be dropped.
         const { assert!(!needs_drop::<T>()) };
         Self(Box::new(MaybeUninit::new(value)))
     }
@@ -23,7 +23,7 @@ impl<T> Deref for Wiped<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `new` wrote a value, and only `drop` overwrites it, after which nobody has `self`.
+        // SAFETY: `new` wrote a value, and only `drop` overwrites it, after which `self` can't be used.
         unsafe { self.0.assume_init_ref() }
     }
 }
@@ -45,7 +45,7 @@ mod tests {
         let mut wiped = ManuallyDrop::new(Wiped::new([7_u64; 40]));
         assert_eq!(wiped[39], 7);
         wiped.0.zeroize();
-        // Zeros are numbers as well.
+        // Zeros are valid numbers as well.
         assert_eq!(**wiped, [0; 40]);
         drop(ManuallyDrop::into_inner(wiped));
     }

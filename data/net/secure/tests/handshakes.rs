@@ -1,4 +1,4 @@
-//! Two ends and a network that the test holds in its hands: handshakes made, lost, repeated, forged.
+//! Two ends and a network under the test's control: handshakes made, lost, repeated, forged.
 
 use std::net::SocketAddr;
 
@@ -92,7 +92,7 @@ fn hello(one: &mut End, other: &mut End, id: u32) -> Vec<u8> {
     panic!("never reached");
 }
 
-/// The responder takes a hello and agrees; its welcome.
+/// The responder accepts a hello; returns its welcome.
 fn welcome(other: &mut End, from: SocketAddr, hello: &[u8]) -> Vec<u8> {
     other.take(from, hello);
     let Some(Event::Hello(hello)) = other.handshakes.poll_event() else { panic!("no hello") };
@@ -130,7 +130,7 @@ fn a_connection_counts_once_the_initiator_has_shown_its_keys() {
     let welcome = welcome(&mut other, one.at, &hello);
     assert!(welcome.len() <= hello.len());
     let mut session = welcomed(&mut one, other.at, &welcome).expect("welcomed");
-    // It carries data, and nobody else can make it.
+    // It carries data, and no other end can make it.
     let packet = session.sealer.packet(b"first", one.now).expect("sealed");
     let mut forged = packet.clone();
     forged[14] ^= 1;
@@ -227,7 +227,7 @@ fn a_hello_said_again_opens_nothing_and_touches_nothing() {
     let (mut one, mut other) = pair();
     let recorded = hello(&mut one, &mut other, ID);
     let welcome = welcome(&mut other, one.at, &recorded);
-    // While it is half open its sender hears the same answer, others hear none.
+    // While it is half open its sender gets the same answer, other addresses get none.
     other.take(one.at, &recorded);
     assert_eq!(other.sent().pop().expect("again").bytes, welcome);
     other.take(at(9), &recorded);
@@ -291,7 +291,7 @@ fn from_sixteen_on_a_cookie_is_asked_for_and_there_are_sixty_four_at_most() {
             without[11..27].fill(0);
             other.take(*from, &without);
             assert_eq!(other.handshakes.counts().without_cookie, 1);
-            // Another's cookie is none.
+            // A cookie of another address is not valid.
             other.take(at(9), hello);
             assert_eq!(other.handshakes.counts().without_cookie, 2);
         }
@@ -322,7 +322,7 @@ fn forged_answers_end_no_attempt() {
     for len in 0..welcome.len() {
         assert!(welcomed(&mut one, other.at, &welcome[..len]).is_none(), "{len} bytes");
     }
-    // A false cookie costs a turn.
+    // A false cookie costs a round trip.
     one.wait(Duration::from_millis(100));
     let probe = one.sent().pop().expect("a probe").bytes;
     other.take(one.at, &probe);
@@ -396,7 +396,7 @@ fn a_static_key_is_known_allowed_and_revoked() {
     let mut ends = [0, 1].map(|n| End::new(Identity::Static(keys[n].clone()), 1 + n as u16));
     let [one, other] = &mut ends;
     one.handshakes.allow(vec![keys[1].public()]);
-    // Nobody may connect at first.
+    // No peer may connect at first.
     let refused = hello(one, other, 1);
     other.take(one.at, &refused);
     assert_eq!((other.handshakes.counts().unknown_peers, other.events().len()), (1, 0));
@@ -404,7 +404,7 @@ fn a_static_key_is_known_allowed_and_revoked() {
     let (session, confirmed) = made(one, other, 2);
     assert_eq!(confirmed.session.peer, Some(keys[0].public()));
     assert_eq!(session.peer, Some(keys[1].public()));
-    // Revoked, what is half open is forgotten at once.
+    // After revocation, half-open connections are removed at once.
     let third = hello(one, other, 3);
     let _ = welcome(other, one.at, &third);
     other.handshakes.allow(vec![]);

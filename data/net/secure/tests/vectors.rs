@@ -1,4 +1,4 @@
-//! Handshakes and packets are what another implementation of Noise makes: vectors/secure/noise.json.
+//! Handshakes and packets equal those of another implementation of Noise: vectors/secure/noise.json.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The boundary: null checks, and no panic beyond it.
+//! The boundary to C: null checks, and no panic beyond it.
 
 use core::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ fn code(done: Result<c_int, Error>) -> c_int {
     done.unwrap_or_else(|error| error as c_int)
 }
 
-/// Does something with a handle that may change.
+/// Calls a function with a handle that it may change.
 ///
 /// # Safety
 /// `sched` must be null or a live handle that no other thread uses now.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn answer(
     }
 }
 
-/// Does something with a handle that stays as it is.
+/// Calls a function with a handle that it does not change.
 ///
 /// # Safety
 /// `sched` must be null or a live handle that no other thread changes now.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn shared(
 }
 
 /// # Safety
-/// `from` must be null or point to a `T` of C's.
+/// `from` must be null or point to a `T` of the C caller.
 pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Result<T, Error> {
     // SAFETY: null is checked by as_ref; the rest is the caller's promise.
     unsafe { from.as_ref() }.copied().ok_or(Error::Null)
@@ -66,7 +66,7 @@ pub(crate) unsafe fn write<T>(to: *mut T, value: T) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes unless there is nowhere to.
+/// Writes the value unless `to` is null.
 ///
 /// # Safety
 /// `to` must be null or have room for a `T`.

@@ -1,10 +1,10 @@
-//! The scheduler for C: opaque handle, integers with their unit in the name, errors by return
-//! code. The header `include/selvedge_sched.h` is written by hand; the tests hold both together.
+//! The scheduler for C: an opaque handle, integers with their unit in the name, errors by return code. The
+//! header `include/selvedge_sched.h` is written by hand; the tests keep it and this file in agreement.
 //!
-//! Called by C, calls [`selvedge_sched`]. Pointers are checked for null and nothing else can be;
-//! streams and heads are checked before the call, so that no misuse panics. Should the library
-//! panic all the same, it stops here: the call returns [`Error::Panic`], and so do all later ones
-//! on that handle, whose state is not to be trusted.
+//! C calls this crate, which calls [`selvedge_sched`]. Pointers can only be checked for null. Streams and
+//! heads are checked before the call, so that no misuse panics. If the library panics all the same, the panic
+//! stops here: the call returns [`Error::Panic`], and so do all later ones on that handle, whose state is not
+//! to be trusted.
 
 mod call;
 mod make;
@@ -23,7 +23,7 @@ pub use types::{Contract, Counters, Error, Expiry, HeadFrame, NONE, Node, Served
 #[derive(Debug)]
 pub struct Handle {
     sched: Scheduler,
-    /// How many nodes its tree has.
+    /// The number of nodes in its tree.
     nodes: u32,
     /// Which indexes are streams.
     present: Vec<bool>,
@@ -39,14 +39,14 @@ impl Handle {
         }
     }
 
-    /// A stream that has a head.
+    /// The index of a stream that has a head.
     fn headed(&self, stream: u32) -> Result<StreamIndex, Error> {
         let s = self.stream(stream)?;
         if self.sched.head_deadline(s).is_some() { Ok(s) } else { Err(Error::Head) }
     }
 }
 
-/// A block holds at most so many streams.
+/// The most streams that one block holds.
 const BLOCK_MAX: usize = 64;
 
 fn frame(head: HeadFrame) -> Head {
@@ -60,7 +60,7 @@ fn frame(head: HeadFrame) -> Head {
 /// Adds a stream.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_add(
     sched: *mut Handle,
@@ -104,10 +104,10 @@ pub unsafe extern "C" fn selvedge_sched_remove(sched: *mut Handle, stream: u32) 
     }
 }
 
-/// Brings up a stream's next frame.
+/// Enqueues a stream's next head.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_push_head(
     sched: *mut Handle,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn selvedge_sched_push_head(
 /// The next frame whose deadline has come.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_poll_expired(
     sched: *mut Handle,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn selvedge_sched_poll_expired(
 /// The stream whose head goes first.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_choose(
     sched: *const Handle,
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn selvedge_sched_choose(
 /// Serves a stream's head.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_serve(
     sched: *mut Handle,
@@ -204,10 +204,10 @@ pub unsafe extern "C" fn selvedge_sched_serve(
     }
 }
 
-/// Serves a stream's head and brings up the next frame.
+/// Serves a stream's head and enqueues the next one.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_serve_and_push(
     sched: *mut Handle,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn selvedge_sched_serve_and_push(
 /// The streams whose heads go first, in order.
 ///
 /// # Safety
-/// Pointers must be null or as the header says; `streams` has room for `capacity`.
+/// Pointers must be null or as the header states; `streams` has room for `capacity`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_choose_block(
     sched: *mut Handle,
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn selvedge_sched_choose_block(
     }
 }
 
-/// Gives a stream's head up.
+/// Drops a stream's head.
 ///
 /// # Safety
 /// `sched` must be null or a scheduler.
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn selvedge_sched_forfeit(sched: *mut Handle, stream: u32)
 /// The deadline of a stream's head.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_head_deadline(
     sched: *const Handle,
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn selvedge_sched_head_deadline(
 /// A stream's counters.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_counters(
     sched: *const Handle,
@@ -308,10 +308,10 @@ pub unsafe extern "C" fn selvedge_sched_counters(
     }
 }
 
-/// The earliest moment at which something happens by itself.
+/// The earliest instant at which the state changes without a call.
 ///
 /// # Safety
-/// Pointers must be null or as the header says.
+/// Pointers must be null or as the header states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_next_event(
     sched: *const Handle,
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn selvedge_sched_next_event(
     }
 }
 
-/// What a return value means.
+/// The meaning of a return value.
 #[unsafe(no_mangle)]
 pub extern "C" fn selvedge_error_text(code: c_int) -> *const c_char {
     types::text(code).as_ptr()

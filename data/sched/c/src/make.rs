@@ -1,4 +1,4 @@
-//! Making and freeing a scheduler: of a discipline by its name, or of a tree of weights.
+//! Making and freeing a scheduler: from a discipline's name, or from a tree of weights.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn selvedge_sched_new(
         if discipline.is_null() {
             return Err(Error::Null);
         }
-        // SAFETY: not null, and the caller promises a string that ends.
+        // SAFETY: not null, and the caller promises a string that ends with a null byte.
         let name = unsafe { CStr::from_ptr(discipline) };
         let discipline = name.to_str().ok().and_then(Discipline::from_name);
         let sched = Scheduler::new(discipline.ok_or(Error::Discipline)?);
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn selvedge_sched_new_tree(
             (_, 0) => &[][..],
             (true, _) => return Err(Error::Null),
             (false, 1..=Tree::NODES_MAX) => {
-                // SAFETY: not null, and the caller promises so many nodes.
+                // SAFETY: not null, and the caller promises `count` nodes.
                 unsafe { core::slice::from_raw_parts(nodes, count) }
             }
             _ => return Err(Error::Tree),
@@ -88,7 +88,7 @@ unsafe fn hand_over(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_free(sched: *mut Handle) {
     if !sched.is_null() {
-        // SAFETY: it was made by Box::into_raw, and the caller gives it up.
+        // SAFETY: the handle was made by Box::into_raw, and the caller gives it up.
         let handle = unsafe { Box::from_raw(sched) };
         let _dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(handle)));
     }

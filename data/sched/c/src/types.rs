@@ -21,13 +21,13 @@ pub enum Error {
     Stream = -3,
     /// The stream has a head already, or has none.
     Head = -4,
-    /// A window loses more than it holds.
+    /// A window allows more losses than it has frames.
     Window = -5,
     /// A period, delay, weight or flag is out of range.
     Value = -6,
     /// The library panicked, now or before.
     Panic = -7,
-    /// A node is not below one before it, or a stream is below none of them.
+    /// A node is not below an earlier one, or a stream is below no node.
     Tree = -8,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn tree(nodes: &[Node], remap_ns: u64) -> Result<Tree, Error> {
 }
 
 impl Contract {
-    /// Of a scheduler whose tree has so many nodes.
+    /// The contract, checked for a scheduler whose tree has `nodes` nodes.
     pub(crate) fn checked(&self, nodes: u32) -> Result<selvedge_data_stream::Contract, Error> {
         let class = match self.class {
             0 => Class::Fair,
@@ -128,9 +128,9 @@ impl Contract {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct HeadFrame {
-    /// When it came into its queue.
+    /// When it was enqueued.
     pub arrival_ns: u64,
-    /// Its own, or [`NONE`].
+    /// Its own deadline, or [`NONE`].
     pub deadline_ns: u64,
     /// Its size, for the disciplines that share a link by bytes.
     pub size_bytes: u64,
@@ -140,13 +140,13 @@ pub struct HeadFrame {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Expiry {
-    /// The first deadline missed.
+    /// The first deadline that was missed.
     pub deadline_ns: u64,
-    /// The next, of a frame that is kept.
+    /// The next deadline of a frame that is kept.
     pub next_ns: u64,
-    /// How many this stands for.
+    /// How many missed deadlines this stands for.
     pub misses: u64,
-    /// Whose frame.
+    /// The stream of the frame.
     pub stream: u32,
     /// 0 or 1.
     pub dropped: u8,
@@ -158,7 +158,7 @@ pub struct Expiry {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Served {
-    /// The last one, of a frame that was kept.
+    /// The last missed deadline of a frame that was kept.
     pub deadline_ns: u64,
     /// 0 or 1.
     pub late: u8,
@@ -170,11 +170,11 @@ pub struct Served {
 pub struct Counters {
     /// Frames served.
     pub sent: u64,
-    /// Of those, after a missed deadline.
+    /// Of those, the frames served after a missed deadline.
     pub late: u64,
-    /// Deadlines.
+    /// Missed deadlines.
     pub missed: u64,
-    /// Frames.
+    /// Dropped frames.
     pub dropped: u64,
     /// Misses that the window did not allow.
     pub violations: u64,

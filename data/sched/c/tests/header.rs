@@ -1,5 +1,5 @@
-//! The header and the library are one: C programs compile against it with all warnings, link, run,
-//! and lay out its structures as Rust does. Needs `cc`; uses valgrind where it is installed.
+//! The header and the library agree: C programs compile against it with all warnings, link, run, and lay out
+//! its structures as Rust does. Needs `cc`; uses valgrind where it is installed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -37,7 +37,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Compiles a C file with these options more; the program.
+/// Compiles a C file with these additional options; returns the program.
 fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let strict = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];

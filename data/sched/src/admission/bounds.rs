@@ -1,7 +1,7 @@
-//! Delay bounds in closed form: `fifo`, and the fair disciplines by what their weights reserve.
+//! Delay bounds in closed form: `fifo`, and the fair disciplines by the rate that their weights reserve.
 //!
-//! `g = w / W` is a stream's reserved share of the link, `W` the sum of all weights; in a tree it is
-//! the product of that over the levels. The fair bounds hold for streams that need no more than `g`;
+//! `g = w / W` is a stream's reserved share of the link, `W` the sum of all weights; in a tree it is the
+//! product of these fractions over the levels. The fair bounds hold for streams that need no more than `g`;
 //! they are sufficient, not necessary.
 
 use alloc::vec::Vec;
@@ -12,10 +12,10 @@ use super::share::gcd;
 use super::{Load, Policy, Service, Unproved};
 use crate::Tree;
 
-/// `fifo`: one frame of every stream at once, the stream's own last (Cruz, IEEE Transactions on
-/// Information Theory 37, 1991). Where a stream has a higher index than this one, its frame must
-/// come a moment earlier to go first, and a moment of it is done by then. Exact for sporadic
-/// arrivals. `mild`: all come at the same moment, so only lower indexes go first. O(N).
+/// `fifo`: one frame of every stream at once, the stream's own last (Cruz, IEEE Transactions on Information
+/// Theory 37, 1991). A stream with a higher index must have its frame arrive one unit of time earlier to go
+/// first, and one unit of it is served by then. Exact for sporadic arrivals. `mild`: all arrive at the same
+/// instant, so only lower indexes go first. O(N).
 pub(super) fn fifo(set: &Set<'_>, mild: bool) -> Deadlines {
     let together = mild && set.pattern.together();
     let Some(all) = set.jobs().try_fold(0_u128, |sum, job| sum.checked_add(job.cost)) else {
@@ -34,7 +34,7 @@ pub(super) fn fifo(set: &Set<'_>, mild: bool) -> Deadlines {
     Deadlines::Kept
 }
 
-/// The first stream whose deadline is below its bound, or whose weight is too small. O(N).
+/// The first stream whose deadline is earlier than its bound, or whose weight is too small. O(N).
 pub(super) fn fair(set: &Set<'_>) -> Option<Unproved> {
     let reserve = Reserve::new(set);
     let Some(all) = set.jobs().try_fold(0_u128, |sum, job| sum.checked_add(job.cost)) else {
@@ -48,7 +48,7 @@ pub(super) fn fair(set: &Set<'_>) -> Option<Unproved> {
     let mut levels = None;
     for (stream, load) in set.loads().enumerate() {
         let job = set.job(load);
-        // The reserved rate suffices if a period is as long.
+        // The reserved rate suffices if a period is at least this long.
         let Some(alone) = reserve.alone(load, &job) else { return Some(Unproved::Effort) };
         if alone > job.period {
             return Some(Unproved::Weight(stream));
@@ -74,7 +74,7 @@ pub(super) fn fair(set: &Set<'_>) -> Option<Unproved> {
         match bound {
             None => return Some(Unproved::Effort),
             Some(_) if reserve.parent(load) > 0 => {
-                // Said only once every stream's rate has been looked at.
+                // Reported only after every stream's rate was checked.
                 levels = levels.or(Some(Unproved::Levels(stream)));
             }
             Some(bound) if bound > job.deadline => {
@@ -87,8 +87,8 @@ pub(super) fn fair(set: &Set<'_>) -> Option<Unproved> {
     levels.or_else(|| mapped.then_some(Unproved::Mapped))
 }
 
-/// What weights reserve, of a link or a tree: the sums of the weights that share each node, those
-/// of nodes without a stream left out. 0 is the link.
+/// The rates that weights reserve on a link or in a tree: for each node, the sum of the weights that share
+/// it, without nodes that have no stream. Node 0 is the link.
 struct Reserve<'a> {
     tree: Option<&'a Tree>,
     sums: Vec<u128>,
@@ -117,8 +117,8 @@ impl<'a> Reserve<'a> {
         self.tree.map_or(0, |tree| tree.place(load.contract.parent) as usize)
     }
 
-    /// `C / g`: what a frame takes at the reserved rate, rounded up once, or, where 128 bits do not
-    /// hold the fraction, at that level too. `None` if they do not hold the time. O(depth).
+    /// `C / g`: the time that a frame takes at the reserved rate, rounded up once. Where 128 bits do not hold
+    /// the fraction, it is rounded at that level too. `None` if they do not hold the time. O(depth).
     fn alone(&self, load: &Load, job: &Job) -> Option<u128> {
         let (mut weight, mut node) = (job.weight, self.parent(load));
         let (mut top, mut bottom) = (job.cost, 1_u128);

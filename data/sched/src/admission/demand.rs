@@ -1,12 +1,12 @@
 //! `edf`, and the class of that name under `mixed`: the processor demand of every interval, frames
 //! not being preempted.
 //!
-//! For every `t`: the frames that come and are due within `t`, and one frame with a later deadline
-//! that has just begun, must take at most `t`. Jeffay, Stanat and Martel (RTSS 1991) for deadlines
-//! equal to periods, George, Rivierre and Spuri (INRIA RR-2966, 1996) for others. Necessary and
-//! sufficient for sporadic arrivals; for periodic ones from a common start the blocking frame may
-//! never meet the worst moment, so without it the test still says what surely happens. Streams of
-//! later classes demand nothing, but a frame of theirs may have begun before any deadline.
+//! For every `t`: the frames that arrive and are due within `t`, and one frame with a later deadline that has
+//! just begun, must take at most `t`. Jeffay, Stanat and Martel (RTSS 1991) for deadlines equal to periods,
+//! George, Rivierre and Spuri (INRIA RR-2966, 1996) for others. The test is necessary and sufficient for
+//! sporadic arrivals. For periodic arrivals from a common start the blocking frame may never meet the worst
+//! instant, so the test without it still finds the certain misses. Streams of later classes demand nothing,
+//! but one of their frames may have begun before any deadline.
 
 use super::found::{Deadlines, StepBudget};
 use super::set::{Job, Set};
@@ -14,7 +14,7 @@ use super::share::{Ratio, Share};
 use core::cmp::Ordering;
 use selvedge_data_stream::Class;
 
-/// The load must be at most 1. `mild`: only what surely happens.
+/// The load must be at most 1. `mild`: only certain misses.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut StepBudget) -> Deadlines {
     let blocks = !(mild && set.pattern.together());
     examine(set, blocks, effort).unwrap_or(Deadlines::Unknown)
@@ -54,10 +54,10 @@ const fn by_deadline(job: &Job) -> bool {
     matches!(job.class, Class::Edf)
 }
 
-/// The last moment at which the demand may exceed the time.
+/// The last instant at which the demand may exceed the time.
 fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut StepBudget) -> Option<u128> {
-    // A frame of a stream whose deadline is shorter than its period is due early by one frame at
-    // most: the demand is at most `load * t`, those frames, and the one that blocks.
+    // Each stream whose deadline is shorter than its period has at most one frame that is due early. So the
+    // demand is at most `load * t`, those frames, and the one that blocks.
     let early = |job: Job| if job.deadline < job.period { job.cost } else { 0 };
     let extra =
         set.jobs().filter(by_deadline).try_fold(longest, |sum, job| sum.checked_add(early(job)))?;
@@ -75,7 +75,7 @@ fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut StepBudget) 
     }
 }
 
-/// What must be served by `t`, the blocking frame included.
+/// The service that is due by `t`, the blocking frame included.
 fn demand_until(set: &Set<'_>, t: u128, blocks: bool) -> Option<u128> {
     let mut demand = 0_u128;
     let mut blocking = 0;
@@ -90,7 +90,7 @@ fn demand_until(set: &Set<'_>, t: u128, blocks: bool) -> Option<u128> {
     if blocks { demand.checked_add(blocking) } else { Some(demand) }
 }
 
-/// Sufficient, in one pass: the shares over the shorter of period and deadline, and the longest
+/// A sufficient test in one pass: the shares over the shorter of period and deadline, and the longest
 /// blocking over the earliest deadline, are at most 1 together.
 fn dense_enough(set: &Set<'_>, longest: u128) -> bool {
     let density = |job: Job| Share::new(job.cost, job.period.min(job.deadline));
@@ -101,7 +101,7 @@ fn dense_enough(set: &Set<'_>, longest: u128) -> bool {
     matches!(all.compare_to_one(), Some(Ordering::Less | Ordering::Equal))
 }
 
-/// How long the link is busy at most if all come at once, after a blocking frame.
+/// The longest time that the link is busy if all frames arrive at once, after a blocking frame.
 fn busy_period(set: &Set<'_>, longest: u128, effort: &mut StepBudget) -> Option<u128> {
     let mut length = 1_u128;
     loop {

@@ -1,7 +1,7 @@
-//! The answer: the first stream that is too much, and what would fit in its place.
+//! The answer: the first stream that is too much, and the values that would fit in its place.
 //!
-//! What would fit is searched for with the test itself, so the two can't disagree: a value is
-//! given only if the test no longer refuses it and still refuses the one next to it.
+//! The values are searched for with the test itself, so the two can't disagree: a value is given only if the
+//! test no longer refuses it and still refuses the one next to it.
 
 use core::cmp::Ordering;
 
@@ -14,10 +14,10 @@ use super::share::Share;
 use super::verdict::assess;
 use super::{Breach, Cause, Fit, Load, Response, Service, Verdict};
 
-/// For all that is tried after a refusal.
+/// The steps for all tests after a refusal.
 const SEARCH: u64 = 1 << 24;
 const PERIOD_MAX: u64 = 1 << 63;
-/// The window that a stream without one, or with `0/1`, is offered is out of so many.
+/// The `y` of the window that is offered to a stream without one, or with `0/1`.
 const WINDOW_OF: u16 = 10;
 
 pub(super) fn answer(set: &Set<'_>) -> Response {
@@ -34,13 +34,13 @@ pub(super) fn answer(set: &Set<'_>) -> Response {
 
 fn breach(set: &Set<'_>, cause: Cause, excess: Share) -> Breach {
     let mut search = Search { effort: StepBudget { left: SEARCH } };
-    // Where the load alone decides, one pass finds it; else a deadline may break before that.
+    // Where the load alone decides, one pass finds the stream; otherwise a deadline may break earlier.
     let stream =
         if set.policy.counts_windows() { first_over(set) } else { search.first_broken(set) };
     let joined = set.first(stream + 1);
     let (cause, excess) = match assess(&joined, &mut search.allowance()) {
         TestResult::Broken(cause, excess) => (cause, excess),
-        // The search ran out of steps; then it is what the whole set broke by.
+        // The search ran out of steps; the cause is then that of the whole set.
         _ => (cause, excess),
     };
     let fit = Fit {
@@ -55,7 +55,7 @@ fn at_most_one(share: Share) -> bool {
     matches!(share.compare_to_one(), Some(Ordering::Less | Ordering::Equal))
 }
 
-/// The first stream whose joining takes the load beyond 1. O(N).
+/// The first stream that takes the load beyond 1. O(N).
 fn first_over(set: &Set<'_>) -> usize {
     let mut sum = Share::ZERO;
     let over = set.loads().position(|load| {
@@ -69,8 +69,8 @@ fn windowed(load: &Load, window: Window) -> Load {
     Load { contract: Contract { windows: Windows::Whole(window), ..load.contract }, ..*load }
 }
 
-/// The tightest window with which the stream joins those before it, where windows count: then the
-/// load alone decides. O(N).
+/// The tightest window with which the stream fits with those before it, where windows count: then the load
+/// alone decides. O(N).
 fn window(set: &Set<'_>, stream: usize) -> Option<Window> {
     let load = set.load(stream);
     let Windows::Whole(stated) = load.contract.windows else { return None };
@@ -85,12 +85,12 @@ fn window(set: &Set<'_>, stream: usize) -> Option<Window> {
     };
     let least = if stated.of < 2 { 0 } else { u64::from(stated.lose) };
     let lose = least_true(least, u64::from(of), |lose| Some(fits(lose)))?;
-    // To lose every frame is no service.
+    // A stream that may lose every frame is not served.
     (lose < u64::from(of)).then_some(Window { lose: lose as u16, of })
 }
 
-/// The least value above `fails` for which it holds, found by halving: it holds there and not one
-/// below. `None` if it does not hold at `most`, or if it does not always tell.
+/// The least value above `fails` for which `holds` returns true, found by halving: it holds there and not one
+/// below. `None` if it does not hold at `most`, or if `holds` returns `None`.
 fn least_true(fails: u64, most: u64, mut holds: impl FnMut(u64) -> Option<bool>) -> Option<u64> {
     if most <= fails || !holds(most)? {
         return None;
@@ -112,12 +112,12 @@ struct Search {
 }
 
 impl Search {
-    /// What the next test may take.
+    /// The steps that the next test may take.
     fn allowance(&self) -> StepBudget {
         StepBudget { left: self.effort.left.min(StepBudget::TEST) }
     }
 
-    /// Whether the set is not refused; `None` if the steps do not suffice to tell.
+    /// Whether the set is not refused; `None` if the steps do not suffice to decide.
     fn admits(&mut self, set: &Set<'_>) -> Option<bool> {
         self.effort.spend(set.len())?;
         let given = self.allowance();
@@ -130,8 +130,8 @@ impl Search {
         }
     }
 
-    /// The shortest part of a refused set, from the front, that is refused: its last stream.
-    /// Another stream never makes room, so halving finds it.
+    /// The last stream of the shortest refused part, from the front, of a refused set. Another stream never
+    /// makes room, so halving finds it.
     fn first_broken(&mut self, set: &Set<'_>) -> usize {
         let (mut sound, mut broken) = (0, set.len());
         while broken - sound > 1 {
@@ -145,7 +145,7 @@ impl Search {
         broken - 1
     }
 
-    /// The shortest period with which the stream joins those before it.
+    /// The shortest period with which the stream fits with those before it.
     fn period(&mut self, set: &Set<'_>, stream: usize) -> Option<Duration> {
         let load = *set.load(stream);
         let paced = |period: u64| Load {
@@ -155,7 +155,7 @@ impl Search {
         let before = set.first(stream).share_of_all();
         let bears = |period: u64| at_most_one(before.plus(set.share(&paced(period))));
         let stated = load.contract.period.0;
-        // By the load alone first, which is quick and needed whatever the discipline.
+        // The load alone first, which is quick and needed under every discipline.
         let bearable = if bears(stated) {
             stated
         } else {
@@ -188,8 +188,8 @@ impl Search {
     }
 }
 
-/// A rate that the load exceeds for sure (or 0), and one that it does not: the sum of
-/// `(y-x)/y size/T`, rounded down and up. `None` if a service is a time, which no rate changes. O(N).
+/// A rate that the load surely exceeds (or 0), and one that it does not: the sum of `(y-x)/y size/T`, rounded
+/// down and up. `None` if a service is a time, which no rate changes. O(N).
 fn rate_bounds(set: &Set<'_>) -> Option<(u64, u64)> {
     const POINT: u32 = 24;
     let mut sum = 0_u128;

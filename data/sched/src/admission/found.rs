@@ -1,4 +1,5 @@
-//! What a test finds, and how many steps it may take. Each test returns it to the verdict on the set.
+//! The result of a test, and the number of steps that it may take. Each test returns it to the verdict on the
+//! set.
 
 use selvedge_data_stream::Contract;
 
@@ -6,12 +7,12 @@ use super::set::Set;
 use super::share::Share;
 use super::{Cause, Load, Unproved};
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TestResult {
     /// The promise is kept.
     Kept,
-    /// Nothing speaks against it, but nothing proves it.
+    /// Nothing contradicts it, but nothing proves it.
     Unproved(Unproved),
     /// The promise breaks: why, and by how much.
     Broken(Cause, Share),
@@ -23,17 +24,17 @@ impl TestResult {
     }
 }
 
-/// What a test of deadlines found: it is asked twice where it is not exact.
+/// The result of a test of deadlines; a test that is not exact runs twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadlines {
     Kept,
-    /// The frame of this stream may end that much too late, in scaled time.
+    /// The frame of this stream may end this much too late, in scaled time.
     Late {
         stream: usize,
         by: u128,
         deadline: u128,
     },
-    /// It would take too long, or numbers are too large.
+    /// The test would take too long, or numbers are too large.
     Unknown,
 }
 
@@ -47,15 +48,15 @@ impl StepBudget {
     /// For one test of the whole set.
     pub(super) const TEST: u64 = 1 << 22;
 
-    /// Takes `n` steps; `None` if there are not so many left.
+    /// Takes `n` steps; `None` if fewer are left.
     pub(super) fn spend(&mut self, n: usize) -> Option<()> {
         self.left = self.left.checked_sub(n as u64)?;
         Some(())
     }
 }
 
-/// The test for the worst arrivals first; where it fails, the same test for what surely happens.
-/// What lies between is neither proved nor refused.
+/// Runs the test for the worst arrivals first and, where it fails, the same test for certain misses. A set
+/// between the two is neither proved nor refused.
 pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> TestResult {
     let worst = match test(false) {
         Deadlines::Kept => return TestResult::Kept,
@@ -63,7 +64,7 @@ pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> T
         Deadlines::Late { stream, .. } => stream,
     };
     match test(true) {
-        // Together is when frames come; who waits past its arrival competes at other moments.
+        // Only arrivals are together; a stream that waits past its arrival competes at other instants.
         Deadlines::Late { .. }
             if set.pattern.together()
                 && let Some(shifted) = set.loads().position(is_ready_after_arrival) =>
@@ -79,8 +80,8 @@ pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> T
     }
 }
 
-/// Whether its frames are not ready when they come: a stream that waits for its period, with a
-/// deadline further off than that.
+/// Whether the stream's frames are not ready on arrival: it waits for its period, and its delay exceeds one
+/// period.
 pub(super) fn is_ready_after_arrival(load: &Load) -> bool {
     let Contract { work_conserving, delay, period, .. } = load.contract;
     !work_conserving && delay.is_some_and(|delay| delay > period)

@@ -1,14 +1,14 @@
-//! `mixed`: three classes on one link, each by its own test, with what the others do to it.
+//! `mixed`: three classes on one link, each by its own test, including the interference of the others.
 //!
 //! `edf` streams: the demand of every interval; any frame of the later classes may have just begun.
-//! `priority` streams: response times, with all `edf` streams above and the fair ones below.
-//! `fair` streams: what the two leave is a server of rate `C = 1 - r` that may fall behind it by
-//! `s + L`: `r` the load of the first two classes, `s` one frame of each of their streams, `L` the
-//! longest fair frame. For since their queue was last empty they have been served without a pause
-//! but for one fair frame, and in no interval come frames for more than `s + r t`. On such a server a
-//! frame under `sfq` ends within (all fair frames + `s` + `L`) / `C` of its arrival, if its stream
-//! needs no more than its weight's part of `C` (Goyal, Vin and Cheng, SIGCOMM 1996, theorem 4).
-//! Sufficient, not necessary; the tests of the first two refuse what they refuse alone.
+//! `priority` streams: response times, with all `edf` streams above and the fair ones below. `fair` streams:
+//! the first two classes leave a server of rate `C = 1 - r` that may fall behind it by `s + L`. Here `r` is
+//! the load of the first two classes, `s` one frame of each of their streams, and `L` the longest fair frame.
+//! The reason: since their queue was last empty they have been served with no pause except for one fair
+//! frame, and in no interval do frames for more than `s + r t` arrive. On such a server a frame under `sfq`
+//! ends within (all fair frames + `s` + `L`) / `C` of its arrival, if its stream needs no more than its
+//! weight's part of `C`. This is theorem 4 of Goyal, Vin and Cheng (SIGCOMM 1996). It is sufficient, not
+//! necessary; the tests of the first two classes refuse the same sets as they do alone.
 
 use selvedge_data_stream::Class;
 
@@ -23,7 +23,7 @@ pub(super) fn assess(set: &Set<'_>, effort: &mut StepBudget) -> TestResult {
         if let Some(by) = starvation(set) {
             return TestResult::Broken(Cause::Starved(by), Share::ZERO);
         }
-        // A backlog by priority that does not wait for its periods competes ahead of time.
+        // A backlog of class `priority` that does not wait for its periods competes ahead of time.
         let pushes =
             |(class, greedy): (Class, bool)| class == Class::Priority && greedy && set.len() > 1;
         if set.loads().map(|load| (load.contract.class, load.contract.work_conserving)).any(pushes)
@@ -41,9 +41,9 @@ pub(super) fn assess(set: &Set<'_>, effort: &mut StepBudget) -> TestResult {
     }
 }
 
-/// A stream that always has a frame and never waits takes all that those before it leave: by
-/// deadline from the later classes, by priority also from those that come after it. All arrived
-/// at 0, so the lower index goes first among equals. O(N).
+/// A stream that always has a frame and never waits takes everything that earlier streams leave. By deadline
+/// it takes from the later classes, by priority also from lower-ranked streams. All frames arrived at 0, so
+/// the lower index goes first among equals. O(N).
 fn starvation(set: &Set<'_>) -> Option<usize> {
     let rank = |index: usize| {
         let contract = &set.load(index).contract;
@@ -58,7 +58,7 @@ fn starvation(set: &Set<'_>) -> Option<usize> {
     (0..set.len()).any(|index| rank(index) > rank(by)).then_some(by)
 }
 
-/// The first fair stream whose bound is beyond its deadline, or whose weight is too small. O(N).
+/// The first fair stream whose bound is later than its deadline, or whose weight is too small. O(N).
 fn fair(set: &Set<'_>) -> Option<Unproved> {
     let is_fair = |class: Class| class == Class::Fair;
     let jobs = || set.jobs().enumerate().filter(|(_, job)| is_fair(job.class));
@@ -67,7 +67,7 @@ fn fair(set: &Set<'_>) -> Option<Unproved> {
     let Some(Ratio { num, den }) = set.share_of(|class| !is_fair(class)).exact() else {
         return Some(Unproved::Effort);
     };
-    // Some is left, since the fair streams need some of a load of at most 1.
+    // Something is left, since the fair streams need part of a load of at most 1.
     let left = den - num;
     // One frame of each stream; the longest fair one may go before the other classes' as well.
     let others = if num > 0 { longest } else { 0 };

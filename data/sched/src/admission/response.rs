@@ -1,19 +1,19 @@
 //! `priority`, and the class of that name under `mixed`: response times of static priorities, frames
 //! not being preempted.
 //!
-//! For each stream the busy period of its level: a frame of lower priority has just begun, all
-//! others come at once. The response of every frame in it is the least fixed point of
-//! `w = B + q C + sum (floor(w / T_k) + 1) C_k` (Davis, Burns, Bril and Lukkien, Real-Time Systems
-//! 35, 2007, which corrects the analysis of one frame only). Equal priorities go by arrival; they
-//! count as higher, which is safe and not exact. All of class `edf` are higher, all of class `fair` lower.
+//! For each stream the busy period of its level: a frame of lower priority has just begun, all others arrive
+//! at once. The response of every frame in it is the least fixed point of `w = B + q C + sum (floor(w / T_k)
+//! + 1) C_k` (Davis, Burns, Bril and Lukkien, Real-Time Systems 35, 2007, which corrects the analysis of one
+//! frame only). Equal priorities go by arrival; they count as higher, which is safe and not exact. All
+//! streams of class `edf` are higher, all of class `fair` lower.
 
 use selvedge_data_stream::Class;
 
 use super::found::{Deadlines, StepBudget};
 use super::set::{Job, Set};
 
-/// The load must be at most 1. `mild`: only what surely happens: no frame has just begun where all
-/// start together, and frames of the same priority do not stand in the way.
+/// The load must be at most 1. `mild`: only certain misses: no frame has just begun where all start together,
+/// and frames of the same priority do not interfere.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut StepBudget) -> Deadlines {
     for index in 0..set.len() {
         if set.job(set.load(index)).class != Class::Priority {
@@ -31,7 +31,7 @@ pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut StepBudget) -> Deadli
     Deadlines::Kept
 }
 
-/// By how much the stream's frames may be late, if they may. `None`: it takes too long to tell.
+/// By how much the stream's frames may be late, if they may. `None`: the test takes too long.
 fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut StepBudget) -> Option<Option<u128>> {
     let own = set.job(set.load(index));
     let above = |other: usize, job: &Job| {
@@ -64,7 +64,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut StepBudget) -> Op
     let mut start = blocking;
     let mut frame = 0_u128;
     loop {
-        // Frame `frame` of the busy period comes at `frame * T`, and starts at the fixed point.
+        // Frame `frame` of the busy period arrives at `frame * T`, and starts at the fixed point.
         let ahead = blocking.checked_add(frame.checked_mul(own.cost)?)?;
         start = start.max(ahead);
         loop {
@@ -81,7 +81,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut StepBudget) -> Op
             return Some(Some(end - due));
         }
         frame += 1;
-        // The busy period of the level has ended if all that came before `end` is done by then.
+        // The busy period of the level has ended if all frames that arrived before `end` are served by then.
         if end <= frame.checked_mul(own.period)? {
             let mut pending = false;
             effort.spend(set.len())?;

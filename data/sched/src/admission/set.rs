@@ -1,8 +1,8 @@
-//! The set under test in scaled integers: one unit of time is a nanosecond divided by the link's
-//! rate in bit/s, so that periods and service times are whole numbers both.
+//! The set under test in scaled integers. One unit of time is a nanosecond divided by the link's rate in
+//! bit/s, so that both periods and service times are whole numbers.
 //!
-//! Made by [`check`](super::check) from the question; read by every test. A part of the set, or
-//! one stream changed, is another view on the same loads: nothing is copied.
+//! [`check`](super::check) makes it from the request; every test reads it. A part of the set, or the set with
+//! one stream changed, is another view of the same loads: nothing is copied.
 
 use selvedge_data_stream::{Class, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
@@ -12,13 +12,13 @@ use crate::Tree;
 use super::share::Share;
 use super::{Load, Pattern, Policy, Request, RequestError, Service};
 
-/// Bits of a byte in nanoseconds a second: what a byte takes in scaled time.
+/// Bits per byte times nanoseconds per second: the service time of one byte in scaled time.
 pub(super) const BYTE: u128 = 8 * 1_000_000_000;
 const TIME_MAX: u64 = 1 << 63;
 pub(super) const RATE_MAX: u64 = (1 << 48) - 1;
 const SIZE_MAX: u64 = (1 << 48) - 1;
 
-/// The loads seen from one side.
+/// A view of the loads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set<'a> {
     pub(super) policy: Policy,
@@ -28,7 +28,7 @@ pub(super) struct Set<'a> {
     pub(super) quantum: Bytes,
     pub(super) tree: Option<&'a Tree>,
     loads: &'a [Load],
-    /// A stream in place of the one at that index.
+    /// A stream that replaces the one at that index.
     patch: Option<(usize, Load)>,
 }
 
@@ -38,9 +38,10 @@ pub(super) struct Job {
     /// Service time of its largest frame.
     pub(super) cost: u128,
     pub(super) period: u128,
-    /// From the moment that the frame may go to its deadline.
+    /// From the instant at which the frame may go to its deadline.
     pub(super) deadline: u128,
-    /// How it competes: what it states under `mixed`, else what all do under the policy.
+    /// The class in which it competes: the stated one under `mixed`, otherwise the one that the policy gives
+    /// all streams.
     pub(super) class: Class,
     pub(super) priority: i32,
     pub(super) weight: u128,
@@ -99,7 +100,7 @@ impl<'a> Set<'a> {
         Self { patch: Some((index, load)), ..self }
     }
 
-    /// The same on another link.
+    /// The same set on a link of another rate.
     pub(super) fn at_rate(self, rate: u64) -> Self {
         Self { rate, ..self }
     }
@@ -143,7 +144,7 @@ impl<'a> Set<'a> {
         self.loads().map(|load| self.job(load))
     }
 
-    /// What a stream must be served, as a share of the link.
+    /// The service that a stream needs, as a share of the link.
     pub(super) fn share(&self, load: &Load) -> Share {
         let (serve, of) = self.required_frames(load);
         let period = u128::from(load.contract.period.0);
@@ -157,17 +158,17 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// How many frames must be served, out of how many.
+    /// The number of frames that must be served, and out of how many.
     pub(super) fn required_frames(&self, load: &Load) -> (u128, u128) {
         if self.policy.counts_windows() { required_frames(load) } else { (1, 1) }
     }
 
-    /// What all must be served. O(N).
+    /// The service that all streams need. O(N).
     pub(super) fn share_of_all(&self) -> Share {
         self.share_of(|_| true)
     }
 
-    /// What those of some classes must be served. O(N).
+    /// The service that the streams of some classes need. O(N).
     pub(super) fn share_of(&self, classes: impl Fn(Class) -> bool) -> Share {
         let those = self.loads().filter(|load| classes(self.job(load).class));
         those.fold(Share::ZERO, |sum, load| sum.plus(self.share(load)))
@@ -179,8 +180,8 @@ impl<'a> Set<'a> {
     }
 }
 
-/// `y - x` of `y`, of all where there is no window. Of windows for each kind the one that asks for
-/// least: how many frames there are of a kind is not known, and this much is needed of any.
+/// `y - x` of `y`, or all frames where there is no window. With a window for each kind, the one that requires
+/// least counts: the number of frames of a kind is not known, and every kind needs this much.
 fn required_frames(load: &Load) -> (u128, u128) {
     let of = |window: Window| match window {
         Window { of: 0, .. } => (1, 1),

@@ -1,9 +1,9 @@
-//! Exact shares of a link: fractions that add up without rounding, or say how far they may be off.
+//! Exact shares of a link: fractions that add up without rounding, or that state how far they may be off.
 //!
-//! Every term of a sum is a fraction of 128-bit integers. The sum is kept twice: as one reduced
-//! fraction while that fits into 128 bits, and as a lower bound in units of 2^-96 with the number
-//! of terms that were rounded down. So a comparison with 1 is never wrong: it is exact, or decided
-//! by the bounds, or undecided, which only sums within 2^-64 of 1 can be.
+//! Every term of a sum is a fraction of 128-bit integers. The sum is kept twice: as one reduced fraction
+//! while that fits into 128 bits, and as a lower bound in units of 2^-96 with the number of terms that were
+//! rounded down. So a comparison with 1 is never wrong: it is exact, or decided by the bounds, or undecided.
+//! Only sums within 2^-64 of 1 can be undecided.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -11,9 +11,9 @@ use core::fmt;
 /// A fraction in its lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ratio {
-    /// Above the stroke.
+    /// The numerator.
     pub num: u128,
-    /// Below the stroke, not 0.
+    /// The denominator, not 0.
     pub den: u128,
 }
 
@@ -64,7 +64,7 @@ pub struct Share {
     exact: Option<Ratio>,
     /// In units of 2^-96, rounded down; saturated means at least 2^32.
     floor: u128,
-    /// How many roundings there were, each by less than 2^-96.
+    /// The number of roundings, each by less than 2^-96.
     rounded: u64,
 }
 
@@ -101,7 +101,7 @@ impl Share {
         }
     }
 
-    /// What exceeds 1; nothing if that is not more.
+    /// The excess over 1; nothing if the sum is not more.
     pub(super) fn beyond_one(self) -> Self {
         let beyond = |r: Ratio| Ratio { num: r.num.saturating_sub(r.den), den: r.den };
         Self {
@@ -111,7 +111,7 @@ impl Share {
         }
     }
 
-    /// How it compares with 1, never wrongly; `None` if 128 bits do not tell.
+    /// How the sum compares with 1, never wrongly; `None` if 128 bits do not decide it.
     #[must_use]
     pub fn compare_to_one(&self) -> Option<Ordering> {
         if let Some(Ratio { num, den }) = self.exact {

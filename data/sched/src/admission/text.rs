@@ -1,5 +1,4 @@
-//! The answer in words, for people: one sentence, with the names and the unit of time that the
-//! caller uses.
+//! The answer in words, for people: one sentence, with the caller's names and unit of time.
 
 use core::fmt;
 
@@ -7,10 +6,10 @@ use selvedge_units::{Bitrate, Duration};
 
 use super::{Breach, Cause, Policy, Response, Unproved, Verdict};
 
-/// The unit that spans are meant in.
+/// The unit in which spans are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Nanoseconds, as everywhere but in traces.
+    /// Nanoseconds, as everywhere except in traces.
     Nanoseconds,
     /// The slots of a trace.
     Slots,
@@ -24,7 +23,7 @@ pub struct Explanation<'a, N> {
 }
 
 impl Response {
-    /// The answer as a sentence, streams called by `name`.
+    /// The answer as a sentence in which `name` names the streams.
     pub const fn explain<'a, N, S>(&'a self, clock: Clock, name: N) -> Explanation<'a, N>
     where
         N: Fn(usize) -> S,
@@ -34,8 +33,8 @@ impl Response {
     }
 }
 
-/// The next number with at most three digits before its zeros, as people read it: a longer period, a
-/// faster link fit as well.
+/// The next number with at most three digits before its zeros, which people read more easily: a longer period
+/// and a faster link fit as well.
 fn three_digits(n: u64) -> u64 {
     let mut unit = 1;
     while n / unit >= 1000 {

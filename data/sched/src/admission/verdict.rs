@@ -1,4 +1,4 @@
-//! The verdict on a whole set: the load first, which every discipline needs, then its own test.
+//! The verdict on a whole set: first the load, which every discipline needs, then the discipline's own test.
 
 use core::cmp::Ordering;
 
@@ -52,8 +52,8 @@ pub(super) fn assess(set: &Set<'_>, effort: &mut StepBudget) -> TestResult {
     }
 }
 
-/// The first condition of the window-constrained disciplines' proofs that the set does not meet.
-/// In the order of the theorem: unit service, equal periods, of one slot, deadlines in phase.
+/// The first condition in the proofs of the window-constrained disciplines that the set does not meet. In the
+/// order of the theorem: unit service, equal periods, of one slot, deadlines in phase.
 fn unmet(set: &Set<'_>) -> Option<Unproved> {
     let first = set.job(set.loads().next()?);
     for (index, load) in set.loads().enumerate() {
@@ -87,16 +87,16 @@ fn unmet(set: &Set<'_>) -> Option<Unproved> {
     (!set.pattern.together()).then_some(Unproved::Arrivals)
 }
 
-/// Whether frames may be there before their period begins, and compete: those of a backlog that
-/// does not wait; under `fifo` all of a backlog, because they are of the same age.
+/// Whether frames may be ready before their period begins, and compete. These are the frames of a backlog
+/// that does not wait; under `fifo` all frames of a backlog, because they have the same arrival.
 fn pushes(set: &Set<'_>) -> bool {
     set.len() > 1
         && set.pattern == Pattern::Backlogged
         && (set.policy == Policy::Fifo || set.loads().any(|load| load.contract.work_conserving))
 }
 
-/// Under `priority` and `fifo`, a stream that always has a frame and never waits for its period
-/// takes all that those before it leave. O(N).
+/// Under `priority` and `fifo`, a stream that always has a frame and never waits for its period takes
+/// everything that the streams before it leave. O(N).
 fn starvation(set: &Set<'_>) -> Option<Cause> {
     if !pushes(set) {
         return None;

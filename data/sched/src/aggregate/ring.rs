@@ -1,5 +1,5 @@
-//! Rings of streamlets: each set links those of its streamlets that have frames, so that whatever
-//! is idle is never visited, and one may leave from anywhere in constant time.
+//! Rings of streamlets: each set links those of its streamlets that have frames. Idle streamlets are never
+//! visited, and a streamlet may leave from anywhere in constant time.
 
 use alloc::vec::Vec;
 
@@ -67,7 +67,7 @@ impl Rings {
         self.entries[index as usize] = entry;
     }
 
-    /// The place is free from now on.
+    /// Frees the index.
     pub(super) fn clear(&mut self, index: u32) {
         self.entries[index as usize].present = false;
     }
@@ -112,7 +112,7 @@ impl Rings {
         }
     }
 
-    /// The streamlets of a ring, from the next on.
+    /// The streamlets of a ring, beginning with the next.
     #[cfg(test)]
     pub(super) fn linked(&self, ring: &Ring) -> impl Iterator<Item = u32> {
         let some = |index: u32| (index != NONE).then_some(index);

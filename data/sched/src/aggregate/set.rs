@@ -11,7 +11,7 @@ pub const SETS_MAX: usize = 16;
 /// The largest least common multiple of the weights of an aggregate's sets.
 pub const MEASURE_MAX: u64 = 1 << 48;
 
-/// A set's place in an aggregate: the lowest that was free when it was added.
+/// A set's index in an aggregate: the lowest that was free when it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetIndex(pub u8);
 
@@ -20,7 +20,7 @@ pub struct SetIndex(pub u8);
 pub enum SetError {
     /// There are [`SETS_MAX`] already.
     TooMany,
-    /// A weight of 0 is no share.
+    /// A weight of 0 gives no share.
     Weightless,
     /// With this weight the least common multiple of all is above [`MEASURE_MAX`], and shares
     /// could not be kept exactly.
@@ -50,8 +50,8 @@ pub(super) struct Set {
     pub(super) weight: u16,
     /// Streamlets that have frames waiting, the next first.
     pub(super) ring: Ring,
-    /// When its next frame starts in virtual time, in units of a byte by the common measure; when
-    /// its last one ended, while it has none.
+    /// The start of its next frame in virtual time, in units of a byte by the common measure; while it has no
+    /// frame, the end of its last one.
     pub(super) tag: u128,
     pub(super) streamlets: u32,
     pub(super) tally: StreamletCounts,

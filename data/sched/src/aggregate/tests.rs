@@ -158,7 +158,8 @@ fn virtual_time_moves_back_before_it_overflows() {
     assert!((sent[0] * 65_521).abs_diff(sent[1]) <= 65_522, "{sent:?}");
 }
 
-/// What the aggregate should do, by looking at everything. Tags in units of 1/840: weights 1 to 8.
+/// The expected behaviour of the aggregate, found by examining everything. Tags in units of 1/840: weights 1
+/// to 8.
 #[derive(Default)]
 struct Model {
     /// Weight, tag, order of turns.

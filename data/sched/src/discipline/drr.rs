@@ -1,23 +1,22 @@
 //! `drr`: deficit round robin (Shreedhar and Varghese, IEEE/ACM Transactions on Networking 4(3),
 //! 1996), byte by byte, a stream's weight being its quantum in bytes.
 //!
-//! In each round the streams that wait have a turn each, in the order in which they began to wait.
-//! In its turn a stream may send its weight in bytes, and what it has left from before; if its next
-//! frame is larger it keeps what is left, if it has none that is forfeit and it leaves the round. A
-//! stream that begins to wait has a turn at the end of the present round. (The paper's list puts it
-//! before the stream whose turn it is; the order of turns is another, their number the same.)
+//! In each round every stream that waits has one turn, in the order in which the streams began to wait. In
+//! its turn a stream may send its weight in bytes, and the remainder from earlier turns. If its next frame is
+//! larger, it keeps the remainder; if it has no frame, it loses the remainder and leaves the round. A stream
+//! that begins to wait has its turn at the end of the present round. The paper's list puts it before the
+//! stream whose turn it is; the order of turns differs, their number does not.
 //!
-//! No list is walked. A head's rank is the round in which its stream's quanta will cover it, found
-//! by division, and the stream's place in the round, a number that grows. So quanta may be smaller
-//! than frames at no cost: a decision is O(log N) with any weights, where the list takes
-//! `size / quantum` rounds.
+//! No list is walked. A head's rank is the round in which its stream's quanta will cover it, found by
+//! division, then the stream's place in the round, an increasing number. So quanta may be smaller than frames
+//! at no cost: a decision is O(log N) with any weights, where the list takes `size / quantum` rounds.
 //!
-//! Guarantee: what two streams that wait all the time are sent, each divided by its weight, differs
-//! by at most `1 + size1 / weight1 + size2 / weight2` over every interval, `size` being the largest
-//! frame (the paper states `3 Max` for equal quanta of `Max`). Not given: any bound on delay
-//! better than one round, the sum of all quanta; a new stream waits for one (Stiliadis and Varma,
-//! IEEE/ACM Transactions on Networking 6(5), 1998). Places wrap after 2^48 begun waits, which
-//! misplaces one stream once, by less than a round.
+//! Guarantee: for two streams that wait all the time, the bytes sent, each divided by its weight, differ by
+//! at most `1 + size1 / weight1 + size2 / weight2` over every interval. Here `size` is the largest frame (the
+//! paper states `3 Max` for equal quanta of `Max`). Not guaranteed: any bound on delay better than one round,
+//! the sum of all quanta; a new stream waits for one (Stiliadis and Varma, IEEE/ACM Transactions on
+//! Networking 6(5), 1998). Places wrap after 2^48 begun waits, which misplaces one stream once, by less than
+//! a round.
 
 use alloc::vec::Vec;
 
@@ -32,9 +31,9 @@ const PLACE: u64 = (1 << 48) - 1;
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     quantum: u64,
-    /// What is left, after the last turn in which it sent.
+    /// The remainder after the last turn in which it sent.
     deficit: u64,
-    /// That turn's round; before it sent, the one before the round in which it began to wait.
+    /// The round of that turn; before the first send, the round before the one in which it began to wait.
     round: u64,
     /// Its place in each round.
     place: u64,
@@ -52,11 +51,11 @@ pub(crate) struct Drr {
     streams: Vec<Stream>,
     /// The turn in which the last frame went: round and place.
     turn: (u64, u64),
-    /// Whether that turn is over, its stream's next frame being too large.
+    /// Whether that turn is over because its stream's next frame is too large.
     over: bool,
-    /// The last place given.
+    /// The last place that was given.
     places: u64,
-    /// The stream that sent last or lost its head, until it is known whether it has another.
+    /// The stream that sent last or lost its head, until its next head is known or it has none.
     pending: Option<u32>,
 }
 
@@ -68,7 +67,7 @@ impl Default for Drr {
 }
 
 impl Drr {
-    /// The stream of the last frame has no other: it has no more turns.
+    /// Ends the turns of the stream of the last frame, which has no other frame.
     fn charge_last(&mut self) {
         if let Some(stream) = self.pending.take() {
             let stream = &mut self.streams[stream as usize];
@@ -78,12 +77,12 @@ impl Drr {
 }
 
 impl Stream {
-    /// In how many more turns its quanta cover the head.
+    /// The number of further turns in which its quanta cover the head.
     fn turns(&self) -> u64 {
         self.size.saturating_sub(self.deficit).div_ceil(self.quantum)
     }
 
-    /// How many turns it had after the last in which it sent, up to `turn`.
+    /// The number of its turns after the last in which it sent, up to `turn`.
     fn turns_before(&self, turn: (u64, u64)) -> u64 {
         turn.0.saturating_sub(self.round).saturating_sub(u64::from(self.place > turn.1))
     }
@@ -118,13 +117,12 @@ impl Rule for Drr {
             stream = Stream { listed: true, deficit: 0, round, place, ..stream };
             stream.due = round.saturating_add(stream.turns().max(1));
         } else if (stream.round, stream.place) == turn && !self.over {
-            // It is its turn still, unless the head is too large.
+            // It is still its turn, unless the head is too large.
             let turns = stream.turns();
             self.over = turns > 0;
             stream.due = turn.0.saturating_add(turns);
         } else {
-            // Its last head was lost while others had their turns; it keeps what its own turns
-            // gave it.
+            // Its last head was lost during other turns; it keeps the quanta of its own turns.
             let had = stream.turns_before(turn);
             let more = stream.turns().max(had.saturating_add(1));
             stream.due = stream.round.saturating_add(more);
@@ -137,7 +135,7 @@ impl Rule for Drr {
         u128::from(stream.due) << 48 | u128::from(stream.place)
     }
 
-    /// The turn in 31 bits and the place in 32, as long as they have room.
+    /// The turn in 31 bits and the place in 32, as long as they fit.
     fn key(&self, head: &HeadState, _: Instant) -> u64 {
         const TURNS: u64 = (1 << 31) - 1;
         let stream = &self.streams[head.stream as usize];

@@ -21,7 +21,7 @@ impl Rule for Dwcs {
     fn key(&self, head: &HeadState, epoch: Instant) -> u64 {
         const FAR: u64 = (1 << (64 - CLASS_BITS)) - 1;
         let since = head.deadline.0.wrapping_sub(epoch.0);
-        // What lies before the epoch wraps to what is far: the epoch is no higher than `EPOCH_MAX`.
+        // Deadlines before the epoch wrap to distant ones: the epoch is no higher than `EPOCH_MAX`.
         if since < FAR {
             since << CLASS_BITS | tightness_class(head.window)
         } else if head.deadline < epoch {

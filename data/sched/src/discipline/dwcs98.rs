@@ -5,10 +5,10 @@ use selvedge_units::Instant;
 use super::{HeadState, Rule, coarse};
 use crate::window::tightness;
 
-/// Rank: the fraction, which holds `y'` where `x' = 0`; the deadline; `x'`. "Both 0 with `y' = 0`
-/// for both: lower `D`; otherwise higher `y'`": so between streams with a window and `x' = 0` the
-/// deadline does not count, and its place holds the arrival, which is next in order. Key: the
-/// fraction, 32 bits, and that time as far as the others can tell it.
+/// Rank: the fraction, which holds `y'` where `x' = 0`; the deadline; `x'`. "Both 0 with `y' = 0` for both:
+/// lower `D`; otherwise higher `y'`". So between streams with a window and `x' = 0` the deadline does not
+/// count. Its place holds the arrival, which is next in order. Key: the fraction, 32 bits, and that time as
+/// far as the remaining bits can hold it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dwcs98;
 

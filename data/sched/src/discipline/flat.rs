@@ -1,15 +1,15 @@
-//! The flat approximation of `hwfq`: one `wfq` of all streams, each with the weight that the tree
-//! maps to it, mapped anew now and then (Ndiaye's algorithm as the Aurora final report tells it,
-//! section 2, "3.4 QoS").
+//! The flat approximation of `hwfq`: one `wfq` of all streams, each with the weight that the tree maps to it,
+//! mapped anew periodically. It is Ndiaye's algorithm as described in the Aurora final report, section 2,
+//! "3.4 QoS".
 //!
-//! A mapping has two passes: children before parents, it finds which nodes have a stream that
-//! waits; parents before children, it gives each of those its share of its parent's rate, by
-//! weight among those that are active. A stream that does not wait is given what it owns, its share
-//! with everybody active, so that it finds that at least when it comes back. The first moment at or
-//! after each multiple of the period maps; a mapped weight holds from a stream's next frame on.
+//! A mapping has two passes. Children before parents, it finds the nodes that have a waiting stream. Parents
+//! before children, it gives each of those its share of its parent's rate, by weight among the active ones. A
+//! stream that does not wait gets the share that it owns with all streams active, so that it has at least
+//! that when it returns. The first instant at or after each multiple of the period maps; a mapped weight
+//! holds from a stream's next frame on.
 //!
-//! Rates are fractions of 2^62 rounded down, and a weight the upper 32 bits of one, at least 1: so
-//! shares are exact to 2^-32 of the link.
+//! Rates are fractions of 2^62 rounded down, and a weight is the upper 32 bits of one, at least 1, so shares
+//! are exact to 2^-32 of the link.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -26,10 +26,10 @@ const WHOLE: u64 = 1 << 62;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Sum of its children's weights: all of them, and the active ones.
+    /// The sums of its children's weights: all of them, and the active ones.
     all: u64,
     active: u64,
-    /// Its rate with everybody active, and as it is now.
+    /// Its rate with all streams active, and its present rate.
     owned: u64,
     rate: u64,
 }
@@ -37,7 +37,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     parent: u32,
-    /// As the contract says; 0: no stream.
+    /// As in the contract; 0: no stream.
     weight: u32,
     mapped: u32,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Flat {
     streams: Vec<Stream>,
     /// When the next mapping is due.
     due: Instant,
-    /// Whether there is a stream, or a weight, that was not there at the last mapping.
+    /// Whether a stream or weight was added since the last mapping.
     changed: bool,
 }
 

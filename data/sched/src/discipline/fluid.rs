@@ -1,46 +1,44 @@
 //! The fluid reference of weighted fair queueing (GPS), tracked from head frames alone.
 //!
-//! Every backlogged member is served at once, each in proportion to its weight, and all of them
-//! together as fast as frames leave here: the virtual time `V` moves by `work / sum of weights`.
-//! A member is backlogged if a frame of it waits, or if what it was sent lies ahead of `V`. So the
-//! reference has always given out exactly the work that was sent, and `V` is the mean of the
-//! members' tags by weight. A member whose last frame went out later than in the reference gives
-//! back what the reference gave it beyond that frame; one that takes another weight stays as many
-//! bytes ahead or behind.
+//! Every backlogged member is served at once, each in proportion to its weight, and all of them together as
+//! fast as frames leave here: the virtual time `V` advances by `work / sum of weights`. A member is
+//! backlogged if a frame of it waits, or if its sent frames lie ahead of `V`. So the reference has always
+//! given out exactly the work that was sent, and `V` is the mean of the members' tags by weight. A member
+//! whose last frame was sent later than in the reference returns the work that the reference gave it beyond
+//! that frame. A member that takes another weight stays the same number of bytes ahead or behind.
 //!
-//! `V` moves in whole units of a tag; work short of a unit is carried over.
+//! `V` advances in whole units of a tag; work short of a unit is carried over.
 
 use super::heap::{NONE, PairingHeaps};
 use super::tag::{LAST, Tag};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Neither waits nor lies ahead.
+    /// No frame waits, and the member is not ahead.
     #[default]
     Out,
-    /// A frame of it waits.
+    /// A frame of the member waits.
     Waiting,
-    /// Its frame has just gone; whether another follows is not known yet.
+    /// The member's frame has just gone; whether another follows is not known yet.
     Pending,
-    /// Nothing waits, and it was sent more than the reference gave it.
+    /// Nothing waits, and the member was sent more than the reference gave it.
     Ahead,
 }
 
 /// A member's tags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
-    /// Where its next frame starts.
+    /// Where the member's next frame starts.
     pub(crate) start: Tag,
-    /// Where it ends, if one waits.
+    /// Where that frame ends, if one waits.
     pub(crate) finish: Tag,
     pub(crate) weight: u32,
     pub(crate) phase: Phase,
 }
 
 impl Share {
-    /// The frame that waits has been sent, or is lost: the next starts where it ends, or where
-    /// it would have started. Returns its work as the tags count it: what rounding left out is
-    /// not to be given out either.
+    /// Settles the waiting frame as sent or lost: the next starts where it ends, or where it would have
+    /// started. Returns its work as the tags count it, so that work lost in rounding is not given out either.
     pub(crate) fn charge(&mut self, span: Tag) -> u128 {
         let end = super::tag::after(self.start, span);
         let work = (end - self.start).saturating_mul(u128::from(self.weight));
@@ -48,8 +46,8 @@ impl Share {
         work
     }
 
-    /// Takes another weight: how far it is ahead or behind in bytes stays the same, rounded up.
-    /// Returns the work that the rounding made.
+    /// Takes another weight: the distance ahead or behind in bytes stays the same, rounded up. Returns the
+    /// work that the rounding made.
     fn set_weight(&mut self, now: Tag, weight: u32) -> u128 {
         let [old, new] = [self.weight, weight].map(u128::from);
         let bytes = self.start.abs_diff(now).saturating_mul(old);
@@ -67,13 +65,13 @@ impl Share {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fluid {
     now: Tag,
-    /// Work, in bytes and units, that has not moved `now` yet.
+    /// Work, in bytes and units, that has not advanced `now` yet.
     carry: u128,
-    /// Work that was given out to members since taken out.
+    /// Work that was given out to members removed since.
     debt: u128,
-    /// Of those that are backlogged.
+    /// The sum of the backlogged members' weights.
     weights: u64,
-    /// The heap of those ahead, by where they lie.
+    /// The heap of the members that are ahead, by their position.
     ahead: u32,
 }
 
@@ -83,14 +81,14 @@ impl Default for Fluid {
     }
 }
 
-/// Where members lie, and then their numbers.
+/// Orders members by position, then by number.
 fn nearer(shares: &[Share]) -> impl Fn(u32, u32) -> bool + '_ {
     |a, b| (shares[a as usize].start, a) < (shares[b as usize].start, b)
 }
 
 impl Fluid {
-    /// A member begins to wait, or waits on with its next frame: it starts at `V`, or where its
-    /// last frame ended, if it was backlogged all along.
+    /// Adds a member that begins to wait, or waits on with its next frame: it starts at `V`, or where its
+    /// last frame ended if it was backlogged all along.
     pub(crate) fn join(
         &mut self,
         shares: &mut [Share],
@@ -116,7 +114,7 @@ impl Fluid {
         share.phase = Phase::Waiting;
     }
 
-    /// A member whose frame has gone has no other.
+    /// Notes that a member whose frame has gone has no other frame.
     pub(crate) fn part(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps, id: u32) {
         let share = &mut shares[id as usize];
         if share.start > self.now {
@@ -131,7 +129,7 @@ impl Fluid {
         }
     }
 
-    /// A member is taken out, whatever its phase. What it was sent ahead is not given out again.
+    /// Removes a member in any phase. Work that it was sent ahead is not given out again.
     pub(crate) fn forget(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps, id: u32) {
         let Share { phase, weight, start, .. } = shares[id as usize];
         if phase == Phase::Ahead {
@@ -144,21 +142,21 @@ impl Fluid {
         shares[id as usize] = Share::default();
     }
 
-    /// Work was done, in bytes and units; it is given out by the next `advance`.
+    /// Adds work that was done, in bytes and units; the next `advance` gives it out.
     pub(crate) fn give(&mut self, work: u128) {
         let owed = self.debt.min(work);
         self.debt -= owed;
         self.carry = self.carry.saturating_add(work - owed);
     }
 
-    /// Gives out what work was done: O(1), and O(log N) for each member that it catches up with.
+    /// Gives out the work that was done: O(1), and O(log N) for each member that it catches up with.
     pub(crate) fn advance(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps) {
         while self.weights > 0 {
             let weights = u128::from(self.weights);
             let nearest = self.ahead;
             if nearest != NONE {
                 let until = shares[nearest as usize].start - self.now;
-                // What does not fit is more than there is.
+                // If the product does not fit, it exceeds the work that there is.
                 if let Some(rest) =
                     until.checked_mul(weights).and_then(|need| self.carry.checked_sub(need))
                 {

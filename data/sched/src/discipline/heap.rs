@@ -1,5 +1,5 @@
-//! A pairing heap whose links lie in one array, by member: any number of heaps over one set of
-//! members, each in at most one of them; no allocation but for a new member.
+//! A pairing heap whose links lie in one array, by member: any number of heaps over one set of members, each
+//! member in at most one of them; only a new member allocates.
 //!
 //! Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1986: insertion O(1), removal of the first
 //! or any other O(log n) amortised. The order is the caller's, and must be strict and total.
@@ -15,7 +15,7 @@ struct Links {
     child: u32,
     /// The sibling to the right.
     next: u32,
-    /// The sibling to the left; of a first child, its parent.
+    /// The sibling to the left; for a first child, its parent.
     back: u32,
 }
 
@@ -23,7 +23,7 @@ impl Links {
     const ALONE: Self = Self { child: NONE, next: NONE, back: NONE };
 }
 
-/// The links of all members. A heap is its root, which the caller keeps.
+/// The links of all members. A heap is represented by its root, which the caller keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PairingHeaps {
     links: Vec<Links>,
@@ -73,7 +73,7 @@ impl PairingHeaps {
         self.meld(root, below, before)
     }
 
-    /// Makes one heap of two roots.
+    /// Melds two heaps, given by their roots, into one.
     fn meld(&mut self, a: u32, b: u32, before: &impl Fn(u32, u32) -> bool) -> u32 {
         if a == NONE || b == NONE {
             return if a == NONE { b } else { a };
@@ -89,7 +89,7 @@ impl PairingHeaps {
         first
     }
 
-    /// Makes one heap of siblings: pairs from the left, then all of them from the right.
+    /// Melds siblings into one heap: pairs from the left, then all of them from the right.
     fn merge_pairs(&mut self, mut left: u32, before: &impl Fn(u32, u32) -> bool) -> u32 {
         let mut pairs = NONE;
         while left != NONE {
@@ -107,7 +107,7 @@ impl PairingHeaps {
         all
     }
 
-    /// Takes the first off a list of siblings.
+    /// Removes the first of a list of siblings.
     fn pop_sibling(&mut self, list: &mut u32) -> u32 {
         let first = *list;
         let links = &mut self.links[first as usize];

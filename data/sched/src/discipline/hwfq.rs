@@ -1,22 +1,22 @@
-//! `hwfq`: hierarchical weighted fair queueing, a WFQ of WFQs, after the Aurora final report,
-//! section 2, "3.4 QoS" (Ndiaye, MIT LCS TM 509, 1994), exact; or, with an update period, its
-//! approximation by one flat queue (`flat`).
+//! `hwfq`: hierarchical weighted fair queueing, a WFQ of WFQs, after the Aurora final report, section 2, "3.4
+//! QoS" (Ndiaye, MIT LCS TM 509, 1994). It is exact or, with an update period, approximated by one flat queue
+//! (`flat`).
 //!
-//! Each node of the tree shares what it is sent among its children, by weight, as `wfq` does: a
-//! child's frame is the one that it would send next itself, its finish tag is the node's start tag
-//! for that child plus `size / weight`, and the lowest goes first; of equal tags the earlier
-//! arrival, then the lower index. A decision goes from the root down to a stream.
+//! Each node of the tree shares its service among its children, by weight, as `wfq` does. A child's frame is
+//! the one that the child would send next itself. Its finish tag is the node's start tag for that child plus
+//! `size / weight`, and the lowest goes first; of equal tags the earlier arrival, then the lower index. A
+//! decision goes from the root down to a stream.
 //!
-//! Guarantee, below each node, for children that wait from the beginning, `l` being the largest
-//! frame: Ndiaye's two properties. A child of weight `w` among siblings whose weights sum to `W` is sent
-//! at least `w / W` of what its node is sent, less `l (1 + w / W)`; and what siblings leave goes to
-//! those that wait by weight, two of them coming at most `l / w1 + l / w2` apart. Not given: `wfq`'s
-//! delay. A node's WFQ may run many frames ahead of the fluid system, and delays add up over the
-//! levels (Bennett and Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs
-//! O(depth log children) amortised; the flat queue O(log N), and O(N) each period.
+//! Guarantee, below each node, for children that wait from the beginning, `l` being the largest frame:
+//! Ndiaye's two properties. A child of weight `w` among siblings whose weights sum to `W` is sent at least `w
+//! / W` of its node's service, less `l (1 + w / W)`. The service that siblings leave goes to the waiting
+//! children by weight, and two of them differ by at most `l / w1 + l / w2`. Not guaranteed: `wfq`'s delay. A
+//! node's WFQ may run many frames ahead of the fluid system, and delays add up over the levels (Bennett and
+//! Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs O(depth log children)
+//! amortised; the flat queue O(log N), and O(N) each period.
 //!
-//! Only the first stream of all has a rank of its own; a block is what single decisions would send one
-//! after the other if no other frame came (`drain`).
+//! Only the first of all streams has a rank of its own; a block holds the frames that single decisions would
+//! send one after the other if no other frame arrived (`drain`).
 
 mod drain;
 
@@ -44,21 +44,21 @@ pub(crate) enum Hwfq {
 #[derive(Clone, Debug)]
 pub(crate) struct Exact {
     tree: Tree,
-    /// How many are not streams.
+    /// The number of nodes that are not streams.
     inner: u32,
     parents: Vec<u32>,
     shares: Vec<Share>,
     /// The stream whose frame a node would send next.
     first: Vec<u32>,
     heaps: PairingHeaps,
-    /// Of inner nodes: the fluid reference, and the heap of the children that wait.
+    /// For inner nodes: the fluid reference, and the heap of the children that wait.
     fluids: Vec<Fluid>,
     waiting: Vec<u32>,
-    /// Of streams: the head's size and arrival.
+    /// For streams: the head's size and arrival.
     heads: Vec<(Bytes, Instant)>,
-    /// The stream whose frame has just gone, until it is known whether it has another.
+    /// The stream whose frame has just gone, until its next head is known or it has none.
     pending: Option<u32>,
-    /// The stream that was last said to be first.
+    /// The stream that was last reported as first.
     reported_first: u32,
     undo: drain::UndoLog,
 }
@@ -84,7 +84,7 @@ impl Exact {
         }
     }
 
-    /// Puts a child that waits among its siblings, or takes it out.
+    /// Adds a waiting child to the heap of its siblings, or removes it.
     fn update_child(&mut self, child: u32, waits: bool) {
         let Self { shares, first, heads, inner, heaps, .. } = self;
         let place = |child: u32| {
@@ -102,14 +102,14 @@ impl Exact {
         };
     }
 
-    /// Takes a child out of the line, if it is in.
+    /// Removes a child from the heap, if it is in.
     fn remove_child(&mut self, child: u32) {
         if self.shares[child as usize].phase == Phase::Waiting {
             self.update_child(child, false);
         }
     }
 
-    /// Puts a child with a frame into the line, with that frame's finish tag.
+    /// Adds a child with a frame to the heap, with that frame's finish tag.
     fn insert_child(&mut self, child: u32, weight: u32) {
         let parent = self.parents[child as usize] as usize;
         self.fluids[parent].join(&mut self.shares, &mut self.heaps, child, weight);
@@ -119,7 +119,7 @@ impl Exact {
         self.update_child(child, true);
     }
 
-    /// Which stream a node would serve, now that its line has changed.
+    /// Chooses the stream that a node would serve, after its heap has changed.
     fn select_child(&mut self, node: u32) {
         let child = self.waiting[node as usize];
         let stream = if child == NONE { NONE } else { self.first[child as usize] };
@@ -130,7 +130,7 @@ impl Exact {
         self.tree.nodes()[node as usize - 1].weight
     }
 
-    /// A stream has a head: it steps in at each node up to the link.
+    /// Adds a stream's head, which competes at each node up to the link.
     fn add_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         let stream = head.stream;
         if fresh || self.pending != Some(stream) {
@@ -144,7 +144,7 @@ impl Exact {
             self.insert_child(node, weight);
             node = self.parents[node as usize];
             if node != 0 {
-                // Before what it would send changes, which is part of its place in line.
+                // Removed before its next frame changes, which is part of its place in the heap.
                 self.remove_child(node);
             }
             self.select_child(node);
@@ -156,8 +156,8 @@ impl Exact {
         self.charge_last();
     }
 
-    /// A stream's head has gone: it is charged at each node up to the link, if it was sent, and
-    /// steps out where it was the only one.
+    /// Removes a stream's head: if it was sent, it is charged at each node up to the link; where it was the
+    /// only one, the node stops waiting.
     fn remove_head(&mut self, stream: u32, sent: bool) {
         self.charge_last();
         let (size, _) = self.heads[stream as usize];
@@ -186,7 +186,7 @@ impl Exact {
         self.pending = Some(stream);
     }
 
-    /// What became of the last frame's stream is known: the references on its way up move.
+    /// The fate of the last frame's stream is known: the references on its path advance.
     fn charge_last(&mut self) {
         let Some(stream) = self.pending.take() else { return };
         let Self { fluids, shares, heaps, .. } = self;
@@ -219,7 +219,7 @@ impl Exact {
         self.parents[leaf as usize] = self.tree.place(contract.parent);
     }
 
-    /// First the stream that was first and is no more, then the one that is.
+    /// First the stream that was first and no longer is, then the one that is now.
     fn next_stale(&mut self) -> Option<u32> {
         let first = self.first[0];
         if self.reported_first == first {

@@ -1,14 +1,14 @@
 //! `mixed`: streams of three classes in one scheduler, as ShareStreams promises (section 4.3):
-//! deadlines first, then priorities, then fair shares of what is left.
+//! deadlines first, then priorities, then fair shares of the rest.
 //!
-//! Of streams of class `edf` the earliest deadline goes first; of class `priority` the highest
-//! priority; those of class `fair` share by weight under `sfq`, whose bound holds on a link
-//! of any rate, and so on what the classes before leave.
+//! Among streams of class `edf` the earliest deadline goes first, among class `priority` the highest
+//! priority. Those of class `fair` share by weight under `sfq`, whose bound holds on a link of any rate, and
+//! so on the rest that the other classes leave.
 //!
-//! Guarantee: the `edf` streams are served as under `edf` alone, so with one frame a slot and
-//! `sum(1 / T) <= 1` over them none is late; the `fair` ones keep the bound of `sfq` over every
-//! interval. Not given: anything to a class if those before it ask for the whole link; pace
-//! them (`work_conserving = false`). O(log N), as the three are.
+//! Guarantee: the `edf` streams are served as under `edf` alone, so with one frame a slot and `sum(1 / T) <=
+//! 1` over them none is late. The `fair` ones keep the bound of `sfq` over every interval. Not guaranteed:
+//! anything to a class if the classes before it need the whole link; pace them (`work_conserving = false`).
+//! O(log N), as the three are.
 
 use alloc::vec::Vec;
 

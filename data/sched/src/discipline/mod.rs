@@ -1,8 +1,8 @@
-//! The disciplines: each is a key, made when a head frame comes up or its standing changes, so
-//! that a decision is a comparison of integers and nothing else.
+//! The disciplines: each is a key, made when a frame becomes head or its standing changes, so that a decision
+//! only compares integers.
 //!
-//! One file each, one line in the table below. A discipline says only its own rank; what all have
-//! in common (expiry, rules a and b, earlier arrival first, then the lower index) is elsewhere.
+//! One file each, one line in the table below. A discipline defines only its own rank; the common rules
+//! (expiry, rules a and b, earlier arrival first, then the lower index) are elsewhere.
 
 mod drr;
 mod dwcs;
@@ -33,7 +33,7 @@ use crate::record::StreamIndex;
 use crate::tournament::LAST_KEY;
 pub use tree::{Tree, TreeError, TreeNode};
 
-/// What a discipline may look at when it ranks a stream's head frame.
+/// The state that a discipline may read when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "each discipline looks at some of it")]
 pub(crate) struct HeadState {
@@ -47,28 +47,27 @@ pub(crate) struct HeadState {
     pub(crate) weight: u32,
 }
 
-/// A discipline. Whatever it must remember between decisions (a virtual time, a tag for each
-/// stream) lives in `self`.
+/// A discipline. The state that it keeps between decisions (a virtual time, a tag for each stream) lives in
+/// `self`.
 pub(crate) trait Rule {
-    /// Whether of two heads the one with the earlier deadline always goes first: then the next
-    /// to expire is the next to go, and no other order need be kept.
+    /// Whether, of two heads, the one with the earlier deadline always goes first. Then the next to expire is
+    /// the next to go, and no other order need be kept.
     const DEADLINE_FIRST: bool = false;
 
-    /// Whether the methods that tell the rule something do anything, from `head` on: they are not
-    /// called otherwise.
+    /// Whether the methods that notify the rule, from `observe_head` on, do anything: they are not called
+    /// otherwise.
     const OBSERVES: bool = false;
     /// Whether equal ranks go by index alone.
     const TIES_BY_INDEX: bool = false;
 
-    /// All that the discipline compares, at most 112 bits; the lower goes first. Equal ranks go
-    /// by arrival, then by index. The same as long as neither the standing changes nor another
-    /// method is called for this stream.
+    /// All values that the discipline compares, at most 112 bits; the lower rank goes first. Equal ranks go
+    /// by arrival, then by index. The rank stays the same until the standing changes or another method is
+    /// called for this stream.
     fn rank(&self, head: &HeadState) -> u128;
 
-    /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
-    /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
-    /// longer. At most [`LAST_KEY`]. Times may be counted from `epoch`, not far behind the
-    /// present and at most [`EPOCH_MAX`].
+    /// Rank and arrival as far as 64 bits hold them: of two heads, the one that goes first never has the
+    /// higher key. Where keys are equal, ranks and arrivals decide, which takes longer. At most [`LAST_KEY`].
+    /// Times may be counted from `epoch`, which is a little before the present and at most [`EPOCH_MAX`].
     #[inline]
     fn key(&self, head: &HeadState, _epoch: Instant) -> u64 {
         significant(self.rank(head))
@@ -83,12 +82,12 @@ pub(crate) trait Rule {
     /// A stream's windows have changed.
     fn windows(&mut self, _stream: u32, _contract: &Contract) {}
 
-    /// A head may go: when it comes up or, if its stream is not work-conserving, when it is ready.
-    /// Called before it is ranked. `fresh`: it was not there when the last frame went, so its
-    /// stream's queue was empty in between.
+    /// A head may go: when it becomes head or, if its stream is not work-conserving, when it is ready. Called
+    /// before it is ranked. `fresh`: it was not queued when the last frame went, so its stream's queue was
+    /// empty in between.
     fn observe_head(&mut self, _head: &HeadState, _size: Bytes, _fresh: bool) {}
 
-    /// The head goes out.
+    /// The head is sent.
     fn observe_dequeued(&mut self, _head: &HeadState) {}
 
     /// The head is lost.
@@ -99,44 +98,44 @@ pub(crate) trait Rule {
         false
     }
 
-    /// Fills `block` with the streams in the order in which their heads would be sent if no other
-    /// came; how many there are. `None`: that is the order of their ranks.
+    /// Fills `block` with the streams in the order in which their heads would be sent if no other arrived;
+    /// returns their number. `None`: the order of ranks applies.
     fn block(&mut self, _block: &mut [StreamIndex]) -> Option<usize> {
         None
     }
 
-    /// It is `now`; time does not go back.
+    /// Advances the time to `now`; time does not go back.
     fn advance(&mut self, _now: Instant) {}
 
-    /// A stream whose rank, or leave to go, has changed otherwise than by a call for its own head.
-    /// Asked after each call above, until there is none.
+    /// A stream whose rank, or permission to go, has changed other than by a call for its own head. The
+    /// scheduler calls this after each method above, until it returns `None`.
     fn next_stale(&mut self) -> Option<u32> {
         None
     }
 
-    /// The next moment after `now` at which there will be such a stream.
+    /// The next instant after `now` at which there will be such a stream.
     fn next_event(&self, _now: Instant) -> Option<Instant> {
         None
     }
 }
 
-/// A rank of at most 112 bits as far as its 57 most significant ones tell it, in 62 bits.
+/// A rank of at most 112 bits, reduced to its 57 most significant ones, in 62 bits.
 #[inline(always)]
 fn significant(rank: u128) -> u64 {
     let excess = (128 - rank.leading_zeros()).saturating_sub(57);
     (u64::from(excess) << 56) + (rank >> excess) as u64
 }
 
-/// The last moment from which keys count the time.
+/// The last instant from which keys count the time.
 pub(crate) const EPOCH_MAX: Instant = Instant(u64::MAX - (1 << 45));
 
-/// A moment in 64 bits of a key; the last moments come out equal.
+/// An instant in 64 bits of a key; the last instants come out equal.
 #[inline(always)]
 fn fine(time: Instant) -> u64 {
     time.0.min(LAST_KEY)
 }
 
-/// A moment as far as 31 bits can tell it: exact below 2^26, then to 26 significant bits.
+/// An instant as far as 31 bits hold it: exact below 2^26, then to 26 significant bits.
 #[inline(always)]
 fn coarse(time: Instant) -> u64 {
     let excess = (64 - time.0.leading_zeros()).saturating_sub(26);
@@ -171,7 +170,7 @@ macro_rules! disciplines {
                 }
             }
 
-            /// Whether the discipline wants to hear what becomes of heads, and of time.
+            /// Whether the discipline must be notified of heads, services and losses, and of time.
             pub(crate) const fn is_observer(self) -> bool {
                 match self {
                     $(Self::$name => <$rule>::OBSERVES,)*
@@ -185,16 +184,15 @@ macro_rules! disciplines {
             }
         }
 
-        /// Any one of the disciplines, without a call through a pointer. Which one stands in a
-        /// byte of its own, that need not be reckoned out of a rule's fields.
+        /// Any one of the disciplines, without a call through a pointer. The variant stands in a byte of its
+        /// own, so that it need not be computed from a rule's fields.
         #[derive(Clone, Debug)]
         #[repr(u8)]
         pub(crate) enum AnyRule {
             $($name($rule),)*
         }
 
-        /// Does something with the rule that is in an [`AnyRule`], whichever it is; compiled for
-        /// each of them.
+        /// Uses the rule in an [`AnyRule`]; the expression is compiled for each of them.
         macro_rules! with_rule {
             ($d any:expr, $d rule:ident => $d body:expr) => {
                 match $d any {

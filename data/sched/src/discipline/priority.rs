@@ -4,8 +4,8 @@ use selvedge_units::Instant;
 
 use super::{HeadState, Rule, coarse};
 
-/// Rank: how far the priority lies below the highest that there is. Key: that, and the arrival,
-/// next in order, as far as the other 32 bits can tell it.
+/// Rank: how far the priority lies below the highest possible one. Key: that, and the arrival, next in order,
+/// as far as the other 32 bits hold it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Priority;
 

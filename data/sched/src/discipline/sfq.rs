@@ -1,15 +1,15 @@
 //! `sfq`: start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Transactions on Networking
 //! 5(5), 1997).
 //!
-//! A frame that comes up is given the start tag `S = max(V, F)`, `F` being the finish tag of the
-//! last frame that its stream sent, and the finish tag `S + size / weight`; the lowest start tag
-//! goes first. `V` is the start tag of the frame last sent; once nothing waits, the highest finish
-//! tag of all sent. A lost frame is not charged.
+//! A frame that becomes head gets the start tag `S = max(V, F)` and the finish tag `S + size / weight`. `F`
+//! is the finish tag of the last frame that its stream sent; the lowest start tag goes first. `V` is the
+//! start tag of the frame last sent; once nothing waits, the highest finish tag of all sent. A lost frame is
+//! not charged.
 //!
-//! Guarantee: over every interval in which two streams wait, what they are sent, each divided by
-//! its weight, differs by at most `size1 / weight1 + size2 / weight2` (the largest of each),
-//! whatever the link's rate does. Not given: the delay of `wfq`; a frame may wait for one of every
-//! other stream. A decision costs what the tree costs, O(log N); a tag O(1).
+//! Guarantee: over every interval in which two streams wait, their sent bytes, each divided by its weight,
+//! differ by at most `size1 / weight1 + size2 / weight2` (the largest of each), whatever the link's rate
+//! does. Not guaranteed: the delay of `wfq`; a frame may wait for one of every other stream. A decision costs
+//! as much as the tree, O(log N); a tag O(1).
 
 use alloc::vec::Vec;
 
@@ -21,10 +21,10 @@ use super::{HeadState, Rule};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// The head's.
+    /// The start tag of the head.
     start: Tag,
     end: Tag,
-    /// Of the last frame sent.
+    /// The finish tag of the last frame sent.
     finish: Tag,
 }
 
@@ -73,7 +73,7 @@ impl Rule for Sfq {
         self.waiting -= 1;
         let stream = &mut self.streams[head.stream as usize];
         stream.finish = stream.end;
-        // A caller may serve another than was chosen; time does not go back for it.
+        // A caller may serve another stream than the chosen one; that does not move time back.
         self.now = self.now.max(stream.start);
         self.last = self.last.max(stream.end);
     }

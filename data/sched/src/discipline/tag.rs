@@ -1,10 +1,9 @@
 //! Tags of the fair disciplines: bytes for each unit of weight, in fixed point.
 //!
-//! A tag is a whole number of [`UNIT`]s, 2^-48 byte for each unit of weight. A frame of `L` bytes
-//! in a stream of weight `w` is `L / w` long, rounded down: off by less than one unit, so the sum
-//! over a million frames by less than 2^-28 byte for each unit of weight. A frame counts as at most
-//! 2^40 bytes (1 TiB), so that 2^24 of the largest still fit the 112 bits of a rank; beyond that
-//! tags saturate.
+//! A tag is a whole number of [`UNIT`]s, 2^-48 byte for each unit of weight. A frame of `L` bytes in a stream
+//! of weight `w` is `L / w` long, rounded down. That is off by less than one unit, so the sum over a million
+//! frames is off by less than 2^-28 byte for each unit of weight. A frame counts as at most 2^40 bytes (1
+//! TiB), so that 2^24 of the largest still fit the 112 bits of a rank; beyond that tags saturate.
 
 use selvedge_units::Bytes;
 
@@ -32,7 +31,7 @@ pub(crate) fn span(size: Bytes, weight: u32) -> Tag {
     work(size) / u128::from(weight.max(1))
 }
 
-/// `start` and `span` later, at most [`LAST`].
+/// The tag `span` after `start`, at most [`LAST`].
 pub(crate) fn after(start: Tag, span: Tag) -> Tag {
     start.saturating_add(span).min(LAST)
 }

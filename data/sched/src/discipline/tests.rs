@@ -1,4 +1,4 @@
-//! One suite for every discipline, and the order that each adds.
+//! One suite for every discipline, and the order that each defines.
 
 use core::cmp::Ordering;
 
@@ -19,7 +19,7 @@ const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> HeadState {
     }
 }
 
-/// A discipline that knows of this head.
+/// A discipline that was notified of this head.
 fn observer(discipline: Discipline, standing: &HeadState) -> AnyRule {
     let mut rule = discipline.rule();
     with_rule!(&mut rule, rule => {

@@ -1,5 +1,5 @@
-//! The tree of weights that `hwfq` shares a link by: its inner nodes. Streams hang below them or
-//! below the link itself, as their contracts say. From a trace or a node file to the scheduler.
+//! The tree of weights by which `hwfq` shares a link: its inner nodes. Streams hang below them or below the
+//! link itself, as their contracts state. A trace or a node file gives it to the scheduler.
 //!
 //! Aurora final report, section 2, "3.4 QoS": service classes are the inner nodes, real services
 //! the leaves.
@@ -12,7 +12,7 @@ use selvedge_units::Duration;
 /// An inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeNode {
-    /// What it hangs below: 0 for the link itself, `n` for the `n`-th node of the list.
+    /// The parent: 0 for the link itself, `n` for the `n`-th node of the list.
     pub parent: u32,
     /// Its share against its siblings, streams and nodes alike; at least 1.
     pub weight: u32,
@@ -25,19 +25,19 @@ pub struct Tree {
     update: Option<Duration>,
 }
 
-/// Why a list of nodes is no tree.
+/// Why a list of nodes is not a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeError {
-    /// The `n`-th node, from 1, does not hang below one that stands before it.
+    /// The `n`-th node, from 1, does not hang below an earlier one.
     Parent {
-        /// Which.
+        /// The node.
         node: usize,
-        /// What it should hang below.
+        /// The stated parent.
         parent: u32,
     },
     /// The `n`-th node, from 1, has the weight 0.
     Weight {
-        /// Which.
+        /// The node.
         node: usize,
     },
     /// An update period of zero.
@@ -72,7 +72,7 @@ impl Tree {
     /// the flat approximation, its weights mapped anew with this period.
     ///
     /// # Errors
-    /// [`TreeError`] for the first node that makes no sense.
+    /// [`TreeError`] for the first invalid node.
     pub fn new(nodes: Vec<TreeNode>, update: Option<Duration>) -> Result<Self, TreeError> {
         if nodes.len() > Self::NODES_MAX {
             return Err(TreeError::TooMany(nodes.len()));
@@ -103,7 +103,7 @@ impl Tree {
         self.update
     }
 
-    /// The node that a contract's `parent` means; one that is not there means the link.
+    /// The node that a contract's `parent` names; a node that does not exist means the link.
     pub(crate) fn place(&self, parent: u32) -> u32 {
         if parent as usize <= self.nodes.len() { parent } else { 0 }
     }

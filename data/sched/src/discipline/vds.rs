@@ -1,28 +1,27 @@
 //! `vds`: virtual deadlines (Zhang, West and Qi, "A Virtual Deadline Scheduler for
 //! Window-Constrained Service Guarantees", RTSS 2004).
 //!
-//! A stream owes `m = y - x` frames in each window of `k = y` of its periods. Its periods follow
-//! one another without a gap, the first from its first frame's ready time (deadline minus `T`). If
-//! a frame comes up within a period in which nothing was sent, ready only after the period
-//! began, the period begins at that ready time. With `m'` frames still owed and `k'` periods left, the
-//! current one included, which began at `s`, the virtual deadline is `s + k' T / m'`. The lowest goes
-//! first, of equal ones the lower index. A stream that was served in this period, or owes nothing,
-//! waits; if it is work-conserving, it takes what slots the others leave, in the order of `D`.
-//! Each frame sent lowers `m'`; at the window's end both are restored. Counters and `x'/y'` are
-//! kept as under every discipline. A stream without a window owes nothing; with windows by kind
-//! it owes what the strictest asks.
+//! A stream must send `m = y - x` frames in each window of `k = y` of its periods. Its periods follow one
+//! another without a gap, the first from its first frame's ready time (deadline minus `T`). If a frame
+//! becomes head within a period in which nothing was sent, and is ready only after the period began, the
+//! period begins at that ready time. With `m'` frames still to send and `k'` periods left, the current one
+//! included, which began at `s`, the virtual deadline is `s + k' T / m'`. The lowest goes first, of equal
+//! ones the lower index. A stream that was served in this period, or has nothing left to send, waits; if it
+//! is work-conserving, it takes the slots that the others leave, in the order of `D`. Each frame sent lowers
+//! `m'`; at the window's end both are restored. Counters and `x'/y'` are kept as under every discipline. A
+//! stream without a window has no frames that it must send; with windows by kind the strictest applies.
 //!
-//! Guarantee: none that is absolute. With one frame a slot, frames always queued and
-//! `sum(m / (k T)) <= 1`, a schedule always exists. Measured on 10,000 random sets each of unequal
-//! periods (to 24 slots, windows to 10): all were kept at up to 90 % of the link, all but 2 at 90 to
-//! 99 %, all but 16 at exactly 100 %; `dwcs` broke 7,384, 9,960 and 3,184 of the same. The paper's claim
-//! of full utilisation with equal periods has exceptions as well (`tests/guarantee.rs` has one): with `T`
-//! slots in each period that is scheduling on `T` processors, where no order by deadlines is
-//! optimal and proportional progress is needed (Baruah, Cohen, Plaxton and Varvel, Algorithmica
-//! 1996). With frames of unequal length deciding feasibility is NP-hard (Mok and Wang, RTSS 2001).
+//! No absolute guarantee. With one frame a slot, frames always queued and `sum(m / (k T)) <= 1`, a schedule
+//! always exists. It was measured on 10,000 random sets each of unequal periods (to 24 slots, windows to 10).
+//! All were kept at up to 90 % of the link, all but 2 at 90 to 99 %, all but 16 at exactly 100 %; `dwcs`
+//! broke 7,384, 9,960 and 3,184 of the same. The paper's claim of full utilisation with equal periods has
+//! exceptions as well (`tests/guarantee.rs` has one). With `T` slots in each period that is scheduling on `T`
+//! processors, where no order by deadlines is optimal and proportional progress is needed (Baruah, Cohen,
+//! Plaxton and Varvel, Algorithmica 1996). With frames of unequal length deciding feasibility is NP-hard (Mok
+//! and Wang, RTSS 2001).
 //!
-//! Virtual deadlines saturate at the end of time, where ties go by index. A period's end costs
-//! O(log N), a decision too.
+//! Virtual deadlines saturate at the end of time, where ties go by index. A period's end and a decision cost
+//! O(log N) each.
 
 use alloc::vec::Vec;
 
@@ -37,7 +36,7 @@ struct Stream {
     /// Whether there was a first frame.
     known: bool,
     work_conserving: bool,
-    /// Where the current period began, or the first will.
+    /// The beginning of the current period, or of the first one to come.
     start: Instant,
     period: Duration,
     /// `m` and `k`.
@@ -46,11 +45,11 @@ struct Stream {
     /// `m'` and `k'`.
     mandatory_left: u16,
     left: u16,
-    /// In the current period.
+    /// Whether the stream was served in the current period.
     served: bool,
 }
 
-/// Rank: 1 bit, whether nothing is owed; time 64: the virtual deadline or `D`; its fraction 32.
+/// Rank: 1 bit, whether no frame must be sent; time 64: the virtual deadline or `D`; its fraction 32.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vds {
     now: Instant,
@@ -59,7 +58,7 @@ pub(crate) struct Vds {
     ends: Tournament,
 }
 
-/// Which of two that end together ends first does not matter.
+/// The order of two periods that end together does not matter.
 const fn lower(a: u32, b: u32) -> bool {
     a < b
 }
@@ -112,7 +111,7 @@ impl Stream {
     }
 }
 
-/// The window that asks for the most; of equal ones the shortest.
+/// The window that requires the most frames; of equal ones the shortest.
 fn strictest(windows: &Windows) -> Window {
     let of_one = |window: &Window| Window { lose: window.lose.min(window.of), of: window.of };
     let asks_more = |a: &Window, b: &Window| {
@@ -175,7 +174,7 @@ impl Rule for Vds {
         }
     }
 
-    /// What is owed before what is not; then 62 bits of the deadline.
+    /// Streams with frames that they must send come first; then 62 bits of the deadline.
     fn key(&self, head: &HeadState, _: Instant) -> u64 {
         let rank = self.rank(head);
         ((rank >> 96) as u64) << 62 | significant(rank & ((1 << 96) - 1))

@@ -1,19 +1,17 @@
 //! `wfq`: weighted fair queueing (Demers, Keshav and Shenker, SIGCOMM 1989; as PGPS, Parekh and
 //! Gallager, IEEE/ACM Transactions on Networking 1(3), 1993).
 //!
-//! A frame starts where its stream's last one finished in the fluid reference, or at the virtual
-//! time `V` if the stream was not backlogged, and finishes `size / weight` later; the lowest finish
-//! tag goes first. `V` is that of the fluid system itself (GPS, in `fluid`), not of one of its
-//! approximations. The scheduler sees heads only: so, where the reference is done with a frame
-//! that still waits here, its stream counts as backlogged on.
+//! A frame starts where its stream's last one finished in the fluid reference, or at the virtual time `V` if
+//! the stream was not backlogged, and finishes `size / weight` later; the lowest finish tag goes first. `V`
+//! is that of the fluid system itself (GPS, in `fluid`), not of one of its approximations. The scheduler sees
+//! heads only. So a stream still counts as backlogged if the reference has finished a frame that waits here.
 //!
-//! Guarantee: with frames of one size that come at whole frame times, `V` is that of GPS, the order
-//! that of the textbook, and each frame leaves at most one frame's time after it would have left GPS.
-//! With other sizes none was more than one largest frame later in 4,000 random traces, which is no
-//! proof. Two streams that wait from the beginning are sent shares that differ by at most
-//! `size1 / weight1 + size2 / weight2` over every interval. Not given: that bound for streams that
-//! come later, since a stream may be many frames *ahead* of GPS (Bennett and Zhang, INFOCOM 1996);
-//! use `sfq` for that. A frame costs O(log N) amortised.
+//! Guarantee for frames of one size that arrive at whole frame times: `V` is that of GPS, the order is that
+//! of the textbook, and each frame leaves at most one frame's time after it would have left GPS. With other
+//! sizes none was more than one largest frame later in 4,000 random traces, which is no proof. Two streams
+//! that wait from the beginning get shares that differ by at most `size1 / weight1 + size2 / weight2` over
+//! every interval. Not guaranteed: that bound for streams that begin later, since a stream may be many frames
+//! *ahead* of GPS (Bennett and Zhang, INFOCOM 1996); use `sfq` for that. A frame costs O(log N) amortised.
 
 use alloc::vec::Vec;
 
@@ -30,12 +28,12 @@ pub(crate) struct Wfq {
     fluid: Fluid,
     shares: Vec<Share>,
     heaps: PairingHeaps,
-    /// The stream whose frame has just gone, until it is known whether it has another.
+    /// The stream whose frame has just gone, until its next head is known or it has none.
     pending: Option<u32>,
 }
 
 impl Wfq {
-    /// What became of the last frame's stream is known: the reference moves.
+    /// The fate of the last frame's stream is known: the reference advances.
     fn charge_last(&mut self) {
         let Some(stream) = self.pending.take() else { return };
         if self.shares[stream as usize].phase == Phase::Pending {

@@ -1,5 +1,5 @@
-//! What can be seen of a scheduler's streams and turned on them while it runs, and when it has
-//! something to do next.
+//! The readable state of a scheduler's streams, the knobs that may be changed while it runs, and the time of
+//! its next event.
 
 use ::core::ops::Range;
 
@@ -24,10 +24,9 @@ impl Scheduler {
         slot.flags.has(Flags::HEAD).then_some(slot.deadline)
     }
 
-    /// A moment before which no head is due, of all that there are: the earliest deadline, if the
-    /// discipline goes by deadline and no head waits to become ready; else something earlier may
-    /// be said. `None` if there is no head, or the discipline does not go by deadline. O(1) after
-    /// `poll_expired`.
+    /// An instant before which no head is due. It is the earliest deadline if the discipline goes by deadline
+    /// and no head waits to become ready; otherwise it may be earlier. `None` if there is no head, or the
+    /// discipline does not go by deadline. O(1) after `poll_expired`.
     #[must_use]
     #[inline]
     pub fn first_deadline(&self, now: Instant) -> Option<Instant> {
@@ -41,10 +40,10 @@ impl Scheduler {
         Some(if quiet { deadline } else { now.min(deadline) })
     }
 
-    /// The earliest moment after `now` at which a head expires or becomes ready; `None` if there
-    /// is none, as of work-conserving streams whose queues are all empty. To come back later than
-    /// that delays misses and frames; to come back earlier does no harm. O(1) after
-    /// `poll_expired(now)` returned `None`; else O(log N) for each moment already past.
+    /// The earliest instant after `now` at which a head expires or becomes ready; `None` if there is none,
+    /// for example with work-conserving streams whose queues are all empty. Polling later than that delays
+    /// misses and frames; polling earlier does no harm. O(1) after `poll_expired(now)` returned `None`; else
+    /// O(log N) for each instant already past.
     #[must_use]
     pub fn next_event(&self, now: Instant) -> Option<Instant> {
         let now = self.core.clock.max(now);
@@ -73,26 +72,26 @@ impl Scheduler {
         (next < Instant::MAX).then_some(next)
     }
 
-    /// Where the large parts of its state lie, for an owner who cares what memory that is.
+    /// Where the large parts of its state lie, for a caller that chooses its kind of memory.
     pub fn memory(&self) -> impl Iterator<Item = Range<*const u8>> {
         let Core { slots, cold, selection, deadlines, waiting, .. } = &self.core;
         let trees = [selection, deadlines, waiting].into_iter().flat_map(Tournament::memory);
         trees.chain([lies(slots), lies(cold)])
     }
 
-    /// What has become of a stream's frames. O(1).
+    /// The counters of a stream's frames. O(1).
     #[must_use]
     pub fn counters(&self, s: StreamIndex) -> Counters {
         self.slot(s).counters(&self.core.cold[s.0 as usize])
     }
 
-    /// The current window `x'/y'` that frames of this kind are counted in. O(1).
+    /// The current window `x'/y'` in which frames of this kind are counted. O(1).
     #[must_use]
     pub fn window(&self, s: StreamIndex, kind: Kind) -> Window {
         self.windows(s).current(kind)
     }
 
-    /// All windows of a stream, to be run ahead. O(1).
+    /// All windows of a stream, for a caller that computes ahead. O(1).
     #[must_use]
     pub fn windows(&self, s: StreamIndex) -> WindowSet {
         self.slot(s).windows(&self.core.cold[s.0 as usize])
@@ -105,8 +104,8 @@ impl Scheduler {
         &self.core.cold[s.0 as usize].contract
     }
 
-    /// Changes a stream's windows from its next frame on. A window that differs from the one
-    /// before starts anew at `x/y`; one that does not goes on where it stands. O(1).
+    /// Changes a stream's windows from its next frame on. A window that differs from the one before starts
+    /// anew at `x/y`; an unchanged one continues. O(1).
     pub fn set_windows(&mut self, s: StreamIndex, windows: Windows) {
         self.change(s, true, |contract| contract.windows = within_bounds(&windows));
         let contract = &self.core.cold[s.0 as usize].contract;

@@ -1,12 +1,11 @@
-//! The canonical architecture: stream slots, and the trees that make a decision cheap, under
-//! whatever rule.
+//! The canonical architecture: stream slots, and the trees that make a decision cheap, under any rule.
 //!
-//! Heads come from [`Scheduler`](super::Scheduler), which knows the rule; each operation is
-//! compiled once for every rule. Streams that may send compete in a [`Tournament`] under their
-//! discipline's key; a second one holds the deadlines of all heads, unless the discipline goes by
-//! deadline anyway; a third the ready times of those that are not yet eligible. This is
-//! ShareStreams' section 4.3: slots hold the state, one comparison decides, an update follows, and
-//! where a discipline's tags do not change the update does nothing.
+//! Heads come from [`Scheduler`](super::Scheduler), which knows the rule; each operation is compiled once for
+//! every rule. Streams that may send compete in a [`Tournament`] under their discipline's key. A second one
+//! holds the deadlines of all heads, unless the discipline goes by deadline anyway; a third holds the ready
+//! times of those that are not yet eligible. This is ShareStreams' section 4.3: slots hold the state, one
+//! comparison decides, an update follows, and where a discipline's tags do not change the update does
+//! nothing.
 
 use alloc::vec::Vec;
 
@@ -21,13 +20,13 @@ use crate::record::{Decision, Expiry, Head, StreamIndex, Verdict};
 use crate::slot::{Cold, Count, Flags, Slot};
 use crate::tournament::{LAST_KEY, Tournament};
 
-/// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
-/// deadlines saturate) is never missed.
+/// The latest instant at which anything expires: a deadline of [`Instant::MAX`] (at which deadlines saturate)
+/// is never missed.
 const LAST: Instant = Instant(u64::MAX - 1);
-/// How far a frame's arrival may lie after the epoch: it leaves as much for deadlines.
+/// How far a frame's arrival may lie after the epoch: it leaves the same range for deadlines.
 const EPOCH_AHEAD: u64 = 1 << 43;
 
-/// What one look at the trees' winners can tell.
+/// The result of one look at the trees' winners.
 #[derive(Clone, Copy)]
 pub(super) enum Look {
     /// The head of this stream goes.
@@ -36,19 +35,19 @@ pub(super) enum Look {
     Expired(StreamIndex),
 }
 
-/// Everything that there is of a scheduler but its rule.
+/// The whole of a scheduler except its rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     pub(super) slots: Vec<Slot>,
     pub(super) cold: Vec<Cold>,
     /// Eligible heads.
     pub(super) selection: Tournament,
-    /// Deadlines of all heads; empty if the selection is in the order of deadlines. Those that
-    /// are not in it are due only after they are ready.
+    /// Deadlines of all heads; empty if the selection is in the order of deadlines. Heads that are not in it
+    /// are due only after they are ready.
     pub(super) deadlines: Tournament,
     /// Ready times of the heads that are not in the selection.
     pub(super) waiting: Tournament,
-    /// The latest moment polled.
+    /// The latest instant polled.
     pub(super) clock: Instant,
     /// Keys count time from here.
     pub(super) epoch: Instant,
@@ -72,7 +71,7 @@ impl Default for Core {
 }
 
 impl Core {
-    /// Puts a stream at an index, the next one or one that is vacant.
+    /// Puts a stream at an index, either the next one or a vacant one.
     pub(super) fn put<R: Rule>(&mut self, rule: &mut R, index: u32, slot: Slot, cold: Cold) {
         let at = index as usize;
         if at < self.slots.len() {
@@ -132,7 +131,7 @@ impl Core {
         if head.arrival > self.epoch_ends {
             self.move_epoch(rule, head.arrival);
         } else if R::DEADLINE_FIRST && slot.flags.has(Flags::WORK_CONSERVING) {
-            // What `place` does for such a stream, from what is at hand.
+            // The same as `place` does for such a stream, from values at hand.
             let key = rule.key(&head_state(s, slot), self.epoch);
             self.enter(rule, s, key);
             return deadline;
@@ -141,7 +140,7 @@ impl Core {
         deadline
     }
 
-    /// What is to be done at `now`, if a look is enough to tell. Moves the clock on.
+    /// What to do at `now`, if the trees' winners are enough to decide. Advances the clock.
     #[inline(always)]
     pub(super) fn quick_decision(&mut self, deadline_first: bool, now: Instant) -> Option<Look> {
         self.clock = self.clock.max(now);
@@ -180,8 +179,8 @@ impl Core {
         Some(self.expire(rule, s))
     }
 
-    /// [`expire`](Self::expire) as a decision: made where the caller wants it, since to copy what
-    /// was just written in parts would be to wait for it.
+    /// [`expire`](Self::expire) as a decision. It is made where the caller wants it, since copying parts that
+    /// were just written would wait for those writes.
     #[inline(never)]
     pub(super) fn decide_expired<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Decision {
         Decision::Expired(self.expire(rule, s))
@@ -209,7 +208,7 @@ impl Core {
         Expiry { stream: s, deadline: missed, misses, verdict, violation }
     }
 
-    /// The choice, if a look is enough.
+    /// The choice, if the trees' winners are enough to decide.
     #[inline(always)]
     pub(super) fn quick_choice(&self, now: Instant) -> Option<StreamIndex> {
         let winner = self.selection.settled_winner()?;
@@ -255,7 +254,7 @@ impl Core {
         len
     }
 
-    /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
+    /// Counts the loss of a head and removes it. Returns its deadline, and whether the loss is a violation.
     #[inline]
     pub(super) fn drop_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> (Instant, bool) {
         let tagged = self.is_observed::<R>(s);
@@ -276,7 +275,7 @@ impl Core {
         (deadline, violation)
     }
 
-    /// Takes a stream's head, which there is, out of everything.
+    /// Removes a stream's head, which must exist, from all trees.
     #[inline]
     pub(super) fn remove_head<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
         let slot = slot_mut(&mut self.slots, s);
@@ -305,7 +304,7 @@ impl Core {
         self.slots[s.0 as usize] = Slot::VACANT;
     }
 
-    /// Moves the clock on, and into the selection whatever has become ready.
+    /// Advances the clock, and puts heads that have become ready into the selection.
     #[inline]
     fn advance<R: Rule>(&mut self, rule: &mut R, now: Instant) {
         self.clock = self.clock.max(now);
@@ -325,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Ranks a stream's head and puts it where it belongs, after any change to it.
+    /// Ranks a stream's head and puts it into the right tree, after any change to it.
     #[inline(always)]
     pub(super) fn place<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
         let slot = &self.slots[s.0 as usize];
@@ -349,7 +348,7 @@ impl Core {
         }
     }
 
-    /// Puts a head that may go where its key says.
+    /// Puts a head that may go into the selection by its key.
     #[inline(always)]
     pub(super) fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
         if R::OBSERVES && rule.withholds(s.0) {
@@ -366,7 +365,7 @@ impl Core {
         self.look_ahead::<R>(s);
     }
 
-    /// Fetches what will be needed when the stream wins that a change to this one has brought up.
+    /// Prefetches the data of the stream that a change to this one has brought close to winning.
     #[inline(always)]
     pub(super) fn look_ahead<R: Rule>(&mut self, s: StreamIndex) {
         let soon = self.selection.fetch_ahead(s.0);
@@ -380,8 +379,8 @@ impl Core {
         }
     }
 
-    /// Counts the time in keys from nearer to now; in nanoseconds that happens once in an hour
-    /// or two. Keys that lie far from the epoch are right, but slow to compare. O(N).
+    /// Moves the epoch, from which keys count time, nearer to now; in nanoseconds that happens once in an
+    /// hour or two. Keys that lie far from the epoch are right, but slow to compare. O(N).
     #[cold]
     #[inline(never)]
     pub(super) fn move_epoch<R: Rule>(&mut self, rule: &R, arrival: Instant) {

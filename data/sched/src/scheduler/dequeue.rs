@@ -1,5 +1,5 @@
-//! Heads that go: one, one with the next behind it, a run of them; and heads passed on, gone or
-//! lost.
+//! Heads that go: one, one with the next behind it, a run of them; and heads that are dequeued or expired in
+//! one step.
 
 use selvedge_units::Instant;
 
@@ -9,9 +9,9 @@ use crate::discipline::Rule;
 use crate::record::{Dequeued, Head, StreamIndex};
 use crate::slot::{Count, Flags, Slot};
 
-/// Of a head that was passed on: it has missed its deadline.
+/// For a dequeued or expired head: it has missed its deadline.
 pub(super) const EXPIRED: u64 = 1;
-/// Of a head that was passed on: its loss violates the window-constraint.
+/// For a dequeued or expired head: its loss violates the window-constraint.
 pub(super) const VIOLATION: u64 = 2;
 
 impl Core {
@@ -43,7 +43,7 @@ impl Core {
         let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
             return self.serve_and_push_any(rule, s, next);
         };
-        // The same as below for a stream that nothing special is true of.
+        // The same as below for a stream without special properties.
         slot.window.apply_rule_a();
         slot.count_sent(1);
         let served = Dequeued { deadline: slot.deadline, late: false };
@@ -51,8 +51,8 @@ impl Core {
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
         } else if R::DEADLINE_FIRST {
-            // What `place` does for such a stream, from what is at hand: to read it back from
-            // the slot would take longer.
+            // The same as `place` does for such a stream, from values at hand: reading them back from the
+            // slot would take longer.
             let key = rule.key(&head_state(s, slot), self.epoch);
             self.enter(rule, s, key);
             return served;
@@ -88,8 +88,9 @@ impl Core {
         true
     }
 
-    /// The stream that goes or whose head expires at `now`, if a look is enough to tell and
-    /// [`pass`](Self::dequeue_or_expire) can do it, under a discipline that goes by deadline. Moves the clock on.
+    /// The stream that goes or whose head expires at `now`, under a discipline that goes by deadline. `None`
+    /// unless the trees' winners are enough to decide and [`dequeue_or_expire`](Self::dequeue_or_expire) can
+    /// do it. Advances the clock.
     #[inline(always)]
     pub(super) fn quick_next(&mut self, now: Instant) -> Option<StreamIndex> {
         self.clock = self.clock.max(now);
@@ -99,10 +100,10 @@ impl Core {
             .then_some(StreamIndex(first.leaf))
     }
 
-    /// Passes on the head of a stream that [`quick_next`](Self::quick_next) named, and makes
-    /// `next` its head: the deadline of the one that is gone, and its [fate](EXPIRED). Whether it
-    /// has expired is hard to foretell: nothing here branches on that, and the answer comes as
-    /// bits in registers, which the compiler makes no branch of either.
+    /// Dequeues or expires the head of the stream that [`quick_next`](Self::quick_next) returned, and makes
+    /// `next` its head. Returns the deadline of the old head, and its [fate](EXPIRED). Whether it has expired
+    /// is hard to predict. So nothing here branches on that, and the result is returned as bits in registers,
+    /// which the compiler does not turn into a branch either.
     #[inline(never)]
     pub(super) fn dequeue_or_expire<R: Rule>(
         &mut self,

@@ -1,7 +1,7 @@
 //! The scheduler: which stream's head frame goes next, and what each loses.
 //!
-//! Head frames come from the caller's queues, decisions go back to it. This is the surface, where
-//! the discipline is looked up; the work is done in `core`.
+//! Head frames come from the caller's queues, decisions go back to it. This is the interface, which looks the
+//! discipline up; the work is done in `core`.
 
 mod accessors;
 mod core;
@@ -23,9 +23,9 @@ use crate::slot::Cold;
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
 ///
-/// A decision at a moment is: [`decide`](Self::decide) until nothing has expired any more, giving
-/// each stream whose frame was dropped its next head before deciding again;
-/// [`serve`](Self::dequeue) of the stream that is to send, and that stream's next head.
+/// To decide at an instant, call [`decide`](Self::decide) until nothing more has expired, and enqueue the
+/// next head of each stream whose frame was dropped before calling it again. Then call
+/// [`dequeue`](Self::dequeue) for the stream that is to send, and enqueue that stream's next head.
 ///
 /// Time never goes back: a `now` before the latest one seen by `poll_expired` counts as that one.
 /// `N` below is the largest number of streams that there were at once.
@@ -37,9 +37,9 @@ use crate::slot::Cold;
 pub struct Scheduler {
     discipline: Discipline,
     rule: AnyRule,
-    /// Of the discipline.
+    /// A property of the discipline.
     deadline_first: bool,
-    /// Of the discipline.
+    /// A property of the discipline.
     observes: bool,
     core: Core,
     free: BinaryHeap<Reverse<u32>>,
@@ -57,8 +57,8 @@ impl Scheduler {
         Self::with_rule(discipline, discipline.rule())
     }
 
-    /// A scheduler of discipline [`Discipline::Hwfq`] whose streams hang below the nodes of a
-    /// tree: [`Contract::parent`] says which.
+    /// A scheduler of discipline [`Discipline::Hwfq`] whose streams hang below the nodes of a tree, as
+    /// [`Contract::parent`] states.
     #[must_use]
     pub fn with_tree(tree: &Tree) -> Self {
         Self::with_rule(Discipline::Hwfq, AnyRule::with_tree(tree))
@@ -82,9 +82,9 @@ impl Scheduler {
         self.discipline
     }
 
-    /// Adds a stream at the lowest free index, with full windows and counters at zero.
-    /// A period of zero counts as 1 ns, a window's `x` above its `y` as `y`. O(log N) amortised;
-    /// the only method that allocates.
+    /// Adds a stream at the lowest free index, with full windows and counters at zero. A period of zero
+    /// counts as 1 ns, a window's `x` above its `y` as `y`. O(log N) amortised; the only method that
+    /// allocates.
     ///
     /// # Panics
     /// If there are [`Self::STREAMS_MAX`] streams already.
@@ -111,8 +111,8 @@ impl Scheduler {
         self.free.push(Reverse(s.0));
     }
 
-    /// Brings up the next frame of a stream's queue; returns its deadline. What was changed by
-    /// the `set_` methods since the last frame takes effect now. O(log N).
+    /// Makes the next frame of a stream's queue its head; returns its deadline. Changes that the `set_`
+    /// methods made since the last frame take effect now. O(log N).
     ///
     /// # Panics
     /// If the stream has a head already.
@@ -120,8 +120,8 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.enqueue_head(rule, s, &head))
     }
 
-    /// What is to be done at `now`: a [`poll_expired`](Self::poll_expired), and if nothing has
-    /// expired, a [`choose`](Self::choose). Where nothing expires one look does both. O(log N).
+    /// What to do at `now`: a [`poll_expired`](Self::poll_expired), and if nothing has expired, a
+    /// [`choose`](Self::choose). Where nothing expires, both take one look at the trees. O(log N).
     #[inline]
     pub fn decide(&mut self, now: Instant) -> Decision {
         if !self.observes
@@ -135,16 +135,16 @@ impl Scheduler {
         self.decide_slow(now)
     }
 
-    /// [`decide`](Self::decide) and what follows it in one, which is quicker, most of all where
-    /// many frames miss their deadlines: the head that goes is served, or the one that has expired
-    /// is dropped, and the next frame of its stream is brought up. Nothing here branches on which
-    /// of the two it was: that is hard to foretell, and a caller may leave it at that. `next` is
-    /// the frame behind the head, if there is one; it is asked at most once.
+    /// [`decide`](Self::decide) and its consequence in one call. It serves the head that goes, or drops the
+    /// one that has expired, and makes the next frame of its stream the head. It is faster, most of all where
+    /// many frames miss their deadlines: which of the two happens is hard to predict, and nothing here
+    /// branches on it, nor need a caller. `next` returns the frame behind the head, if there is one; it is
+    /// called at most once.
     ///
-    /// `None`, and nothing is done, where there is more to it: then ask `decide`. So it is if
-    /// `next` says that there is no frame, if the discipline does not go by deadline first, if the
-    /// head is late already or that of a stream that keeps late frames, has windows per kind or a
-    /// delay, or may not send before its time, and where a head waits that may now. O(log N).
+    /// Returns `None` and does nothing in all other cases; then call `decide`. These are: `next` returns no
+    /// frame, or the discipline does not go by deadline first. The head is late already, or a waiting head
+    /// has become ready. The stream keeps late frames, has windows per kind or a delay, or may not send
+    /// before its time. O(log N).
     #[must_use]
     #[inline]
     pub fn dequeue_or_expire(
@@ -176,15 +176,14 @@ impl Scheduler {
         self.choose(now).map_or(Decision::Idle, Decision::Send)
     }
 
-    /// The next frame whose deadline has come (`D <= now`), the earliest first; `None` when there
-    /// is no more. Counts the miss and applies rule b. After [`Verdict::Dropped`] the next frame
-    /// of that stream may be pushed before polling again, and expires in its turn if it is late
-    /// as well.
+    /// The next frame whose deadline has come (`D <= now`), the earliest first; `None` when there is no more.
+    /// Counts the miss and applies rule b. After [`Verdict::Dropped`] the caller may enqueue the next frame
+    /// of that stream before polling again; it expires in its turn if it is late as well.
     ///
-    /// A frame that is kept (`late = send`) comes up once in a poll, however many periods have
-    /// elapsed: [`Expiry::misses`] says how many deadlines it missed, and all are accounted for as
-    /// if they had been polled one by one. So the work is bounded by the number of frames, not by
-    /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
+    /// A frame that is kept (`late = send`) is returned once in a poll, however many periods have elapsed.
+    /// [`Expiry::misses`] is the number of deadlines that it missed, and all are counted as if they had been
+    /// polled one by one. So the work is bounded by the number of frames, not by the length of the gap. A
+    /// deadline of [`Instant::MAX`] is never missed. O(log N).
     #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
         if !self.observes
@@ -195,16 +194,16 @@ impl Scheduler {
         self.poll_expired_slow(now)
     }
 
-    /// Apart, so that a poll that finds nothing is a few comparisons in its caller.
+    /// Separate, so that a poll that finds nothing is a few comparisons in its caller.
     #[inline(never)]
     fn poll_expired_slow(&mut self, now: Instant) -> Option<Expiry> {
         with_rule!(&mut self.rule, rule => self.core.poll_expired(rule, now))
     }
 
-    /// The stream whose head frame goes first at `now`, of those that are eligible: every head,
-    /// if its stream is work-conserving, else those whose ready time (deadline minus period) has
-    /// come. Changes nothing. O(1) after `poll_expired(now)`; else O(log N) for each stream that
-    /// has become ready since the last poll.
+    /// The stream whose head frame goes first at `now`, of those that are eligible: every head, if its stream
+    /// is work-conserving, else those whose ready time (deadline minus period) has come. Changes nothing.
+    /// O(1) after `poll_expired(now)`; else O(log N) for each stream that has become ready since the last
+    /// poll.
     #[must_use]
     #[inline]
     pub fn choose(&self, now: Instant) -> Option<StreamIndex> {
@@ -212,18 +211,17 @@ impl Scheduler {
         quick_decision.or_else(|| with_rule!(&self.rule, rule => self.core.choose(rule, now)))
     }
 
-    /// Fills `block` with the streams whose heads go first at `now`, best first, of those that
-    /// have been eligible since the last poll; how many there are. One decision orders them all:
-    /// a ShareStreams block (section 4.3), sent from its front (max-first) or its back
-    /// (min-first). It is the order in which single decisions would send them if no other frame
-    /// came. Changes nothing that can be seen. O(K (log N + K)) for a block of K; under `hwfq`
-    /// O(K depth log N), and a block larger than any before allocates.
+    /// Fills `block` with the streams whose heads go first at `now`, best first, of those that have been
+    /// eligible since the last poll; returns their number. One decision orders them all: a ShareStreams block
+    /// (section 4.3), sent from its front (max-first) or its back (min-first). It is the order in which
+    /// single decisions would send them if no other frame arrived. Changes no visible state. O(K (log N + K))
+    /// for a block of K; under `hwfq` O(K depth log N), and a block larger than any before allocates.
     pub fn choose_block(&mut self, block: &mut [StreamIndex]) -> usize {
         with_rule!(&mut self.rule, rule => self.core.choose_block(rule, block))
     }
 
-    /// Serves a stream's head: applies rule a, counts it as sent, removes it. It need not be the
-    /// one that was chosen. O(log N).
+    /// Serves a stream's head: applies rule a, counts it as sent, removes it. The stream need not be the
+    /// chosen one. O(log N).
     ///
     /// # Panics
     /// If the stream has no head.
@@ -231,8 +229,8 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.dequeue(rule, s))
     }
 
-    /// [`serve`](Self::dequeue) and [`enqueue_head`](Self::enqueue_head) in one, which is quicker: for a
-    /// stream whose queue holds another frame. O(log N).
+    /// [`dequeue`](Self::dequeue) and [`enqueue_head`](Self::enqueue_head) in one call, which is faster: for
+    /// a stream whose queue holds another frame. O(log N).
     ///
     /// # Panics
     /// If the stream has no head.
@@ -240,13 +238,12 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.dequeue_and_enqueue(rule, s, &next))
     }
 
-    /// Serves a stream's head and the frames behind it, `frames` in all, of which the last was due
-    /// at `last` and each stated its deadline; `next`, if there is one, comes up behind them. The
-    /// same as to [`serve`](Self::dequeue) each and push the one behind it, but the stream is ranked
-    /// once: for a run of frames that goes in one piece. False, and nothing is done, where
-    /// each has to be looked at: windows per kind, a head that has missed a deadline or that
-    /// had to wait for its time, a contract with a delay or one that has changed, a discipline that
-    /// shares by bytes. O(log N).
+    /// Serves a stream's head and the frames behind it, `frames` in all, of which the last was due at `last`
+    /// and each stated its deadline; `next`, if there is one, becomes the head. The effect is that of a
+    /// [`dequeue`](Self::dequeue) and an enqueue for each, but the stream is ranked once: for a run of frames
+    /// that is sent in one piece. Returns false, and does nothing, where each frame must be examined. The
+    /// reasons are windows per kind, a head that has missed a deadline or had to wait for its time, a
+    /// contract with a delay or a changed one, and a discipline that shares by bytes. O(log N).
     ///
     /// # Panics
     /// If there is no such stream.
@@ -262,8 +259,8 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.dequeue_many(rule, s, run, next.as_ref()))
     }
 
-    /// Gives a stream's head up before its deadline (or after): counts a miss and a drop, applies
-    /// rule b, removes it. True if that violates the window-constraint. O(log N).
+    /// Drops a stream's head before its deadline (or after): counts a miss and a drop, applies rule b,
+    /// removes it. True if that violates the window-constraint. O(log N).
     ///
     /// # Panics
     /// If the stream has no head.
@@ -271,9 +268,8 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.drop_head(rule, s)).1
     }
 
-    /// A stream that is likely to be chosen within the next decisions: a caller with much state
-    /// for each stream may fetch what it will need. `None` where there are so few streams that
-    /// it does not matter. O(1).
+    /// A stream that is likely to be chosen within the next decisions: a caller with much state for each
+    /// stream may prefetch it. `None` where there are so few streams that it does not matter. O(1).
     #[must_use]
     #[inline]
     pub fn likely_next(&self) -> Option<StreamIndex> {

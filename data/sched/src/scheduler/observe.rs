@@ -1,6 +1,6 @@
-//! What a discipline is told that remembers what it has sent (a virtual time, a tag, a deficit):
-//! heads once they may go, and back from it, whose rank has changed. Nothing here runs for a
-//! discipline that looks at heads alone.
+//! Notifying a discipline that remembers what it has sent (a virtual time, a tag, a deficit): of heads once
+//! they may go. The discipline returns the streams whose rank has changed. Nothing here runs for a discipline
+//! that looks at heads alone.
 
 use selvedge_units::Instant;
 
@@ -11,7 +11,7 @@ use crate::record::{Head, StreamIndex};
 use crate::slot::{Flags, Slot};
 
 impl Core {
-    /// Whether the discipline has been told of a stream's head: it is, once the head may go.
+    /// Whether the discipline was notified of a stream's head: it is, once the head may go.
     #[inline]
     pub(super) fn is_observed<R: Rule>(&self, s: StreamIndex) -> bool {
         R::OBSERVES && self.slots.get(s.0 as usize).is_some_and(|slot| self.is_ready(slot))
@@ -21,7 +21,7 @@ impl Core {
         slot.flags.has(Flags::WORK_CONSERVING) || slot.ready() <= self.clock
     }
 
-    /// Tells the discipline of a new head, if it may go; else it is told when it may.
+    /// Notifies the discipline of a new head, if it may go; otherwise the notification follows when it may.
     #[inline(never)]
     pub(super) fn notify_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) {
         let slot = &self.slots[s.0 as usize];
@@ -34,7 +34,7 @@ impl Core {
         }
     }
 
-    /// Tells the discipline that a head which waited may go.
+    /// Notifies the discipline that a waiting head may go.
     #[inline(never)]
     pub(super) fn notify_ready<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
         let at = s.0 as usize;
@@ -43,8 +43,8 @@ impl Core {
         self.rerank_stale(rule);
     }
 
-    /// Tells the discipline that a head has gone, and of the head itself if it went before it
-    /// might.
+    /// Notifies the discipline that a head has gone, and of the head itself if it went before it was allowed
+    /// to.
     #[inline(never)]
     pub(super) fn notify_dequeued<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, tagged: bool) {
         let at = s.0 as usize;
@@ -56,21 +56,21 @@ impl Core {
         self.rerank_stale(rule);
     }
 
-    /// Tells the discipline that a head is lost.
+    /// Notifies the discipline that a head is lost.
     #[inline(never)]
     pub(super) fn notify_dropped<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
         rule.observe_dropped(&head_state(s, &self.slots[s.0 as usize]));
         self.rerank_stale(rule);
     }
 
-    /// Tells the discipline what time it is.
+    /// Notifies the discipline of the time.
     #[inline(never)]
     pub(super) fn notify_time<R: Rule>(&mut self, rule: &mut R) {
         rule.advance(self.clock);
         self.rerank_stale(rule);
     }
 
-    /// Ranks anew whatever the discipline says has changed.
+    /// Ranks anew all streams that the discipline reports as changed.
     fn rerank_stale<R: Rule>(&mut self, rule: &mut R) {
         while let Some(stale) = rule.next_stale() {
             let s = StreamIndex(stale);
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// The next moment at which the discipline will have something to say.
+    /// The next instant at which the discipline will report a change.
     pub(super) fn next_discipline_event<R: Rule>(rule: &R, now: Instant) -> Option<Instant> {
         if R::OBSERVES { rule.next_event(now) } else { None }
     }

@@ -1,5 +1,5 @@
-//! Which of two streams goes, expires or becomes ready first, by all that counts: what trees ask
-//! where keys are equal. And what is said of a caller's mistakes.
+//! Which of two streams goes, expires or becomes ready first, by the full comparison: trees use it where keys
+//! are equal. Also the texts for a caller's mistakes.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ pub(super) fn head_state(s: StreamIndex, slot: &Slot) -> HeadState {
     }
 }
 
-/// Whether the head of one stream goes before that of another, by all that counts.
+/// Whether the head of one stream goes before that of another, by the full comparison.
 #[inline(always)]
 #[allow(clippy::ptr_arg, reason = "two words in registers, where a slice would take three")]
 pub(super) fn before<R: Rule>(slots: &Vec<Slot>, rule: &R) -> impl Fn(u32, u32) -> bool + Copy {

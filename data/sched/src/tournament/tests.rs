@@ -1,4 +1,4 @@
-//! The tournament beside looking at all leaves.
+//! The tournament against a search of all leaves.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ proptest! {
     fn agrees_with_looking_at_all(
         steps in prop::collection::vec((0..80_u32, prop::option::of(0..6_u64)), 1..300),
     ) {
-        // Ties by the higher leaf, to see that it is asked.
+        // Ties by the higher leaf, to check that `before` is called.
         let before = |a: u32, b: u32| a > b;
         let mut tree = Tournament::default();
         let mut leaves = 1_usize;

@@ -1,4 +1,4 @@
-//! What may be wrong with a trace, and what to do about it.
+//! The faults of a trace, and how to correct them.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,9 +17,9 @@ pub struct TraceError {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// The field, as in `streams[0].window`; empty if the text is no JSON at all.
+    /// The field, as in `streams[0].window`; empty if the text is not JSON at all.
     pub field: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: Box<Fault>,
 }
 
@@ -31,54 +31,54 @@ impl core::fmt::Display for FieldPrefix<'_> {
     }
 }
 
-/// What is wrong with a field. Texts of the trace are shortened to 40 characters.
+/// The fault of a field. Texts of the trace are shortened to 40 characters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The text is no JSON.
+    /// The text is not JSON.
     #[error("not JSON: {0}")]
     Syntax(String),
     /// There is no such field.
     #[error("unknown field; {}the fields here are {known}", DidYouMean(.suggestion))]
     UnknownField {
-        /// The nearest that there is.
+        /// The nearest known field.
         suggestion: Option<String>,
-        /// All that there are.
+        /// All known fields.
         known: &'static str,
     },
-    /// The field stands twice.
+    /// The field appears twice.
     #[error("stated twice; remove one")]
     Repeated,
-    /// A field that is required is not there.
+    /// A required field is missing.
     #[error("missing; write {example}")]
     Missing {
         /// A correct example.
         example: &'static str,
     },
-    /// The value is of another type.
+    /// The value has the wrong type.
     #[error("{found} where {expected} is needed")]
     Type {
-        /// What should be there.
+        /// The expected type.
         expected: &'static str,
-        /// What is there.
+        /// The type found.
         found: &'static str,
     },
-    /// The number is out of range or no whole number.
+    /// The number is out of range or not a whole number.
     #[error("{value} is out of range; write a whole number from {min} to {max}")]
     Range {
         /// The number.
         value: String,
-        /// The lowest that would do.
+        /// The lowest allowed number.
         min: i64,
-        /// The highest that would do.
+        /// The highest allowed number.
         max: u64,
     },
     /// A list with too few or too many elements.
     #[error("{found} elements where {expected} are needed; write {example}")]
     Length {
-        /// How many there are.
+        /// The number of elements.
         found: usize,
-        /// How many there should be.
+        /// The required number.
         expected: &'static str,
         /// A correct example.
         example: &'static str,
@@ -91,14 +91,14 @@ pub enum Fault {
         /// Out of how many.
         y: u16,
     },
-    /// A name that is none of those that would do.
+    /// An unknown name.
     #[error("unknown name \"{name}\"; {}use one of {known}", DidYouMean(.suggestion))]
     UnknownName {
         /// The name.
         name: String,
-        /// The nearest that there is.
+        /// The nearest known name.
         suggestion: Option<String>,
-        /// All that there are.
+        /// All known names.
         known: String,
     },
     /// A stream without a name.
@@ -110,7 +110,7 @@ pub enum Fault {
     /// Two nodes of the same name.
     #[error("there is a node \"{0}\" already; give each its own name")]
     DuplicateNode(String),
-    /// A parent that is no node, or one that comes later.
+    /// A parent that is not a node, or one that comes later.
     #[error(
         "there is no node \"{id}\" before this; {}use the id of one in \"tree\", \
          where each stands before what hangs below it",
@@ -119,7 +119,7 @@ pub enum Fault {
     UnknownNode {
         /// The name.
         id: String,
-        /// The nearest that there is.
+        /// The nearest known name.
         suggestion: Option<String>,
     },
     /// More nodes than a tree may have.
@@ -127,21 +127,21 @@ pub enum Fault {
     Nodes {
         /// How many there are.
         found: usize,
-        /// How many there may be.
+        /// The largest allowed number.
         max: usize,
     },
     /// Two streams of the same name.
     #[error("there is a stream \"{0}\" already; give each its own name")]
     DuplicateId(String),
-    /// A frame of no stream.
+    /// A frame of an unknown stream.
     #[error("there is no stream \"{id}\"; {}use the id of one in \"streams\"", DidYouMean(.suggestion))]
     UnknownStream {
         /// The name.
         id: String,
-        /// The nearest that there is.
+        /// The nearest known name.
         suggestion: Option<String>,
     },
-    /// A frame that arrives before the one that stands before it in the same stream.
+    /// A frame that arrives before the previous frame of the same stream.
     #[error(
         "{at} is before {previous}, the arrival of the previous frame of \"{id}\"; \
          list the frames of a stream in order of arrival"
@@ -151,7 +151,7 @@ pub enum Fault {
         id: String,
         /// When this one arrives.
         at: u64,
-        /// When the one before it arrived.
+        /// When the previous one arrived.
         previous: u64,
     },
     /// Arrivals of streams that are always backlogged.

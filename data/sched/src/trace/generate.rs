@@ -1,7 +1,7 @@
 //! Traces from seeds: for the committed vectors, for tests, and for `selvedge trace gen`.
 //!
-//! The same seed and wishes give the same trace, on every machine. What comes out is a [`Trace`],
-//! to be replayed as it is or printed by [`Trace::json`].
+//! The same seed and options give the same trace, on every machine. The result is a [`Trace`], to be replayed
+//! as it is or printed by [`Trace::json`].
 
 mod kind;
 mod random;
@@ -26,42 +26,42 @@ use crate::{Discipline, StreamIndex, Tree};
 const BY_HEAD: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
 
-/// Each of the disciplines by head gets the first 14 kinds, each of those that share the first
-/// eight, so that it meets every feature.
+/// Each of the disciplines by head gets the first 14 kinds. Each of those that share gets the first eight, so
+/// that it meets every feature.
 const KINDS_BY_HEAD: u64 = 14;
 const KINDS_SHARING: u64 = 8;
 const VECTORS_BY_HEAD: u64 = BY_HEAD.len() as u64 * KINDS_BY_HEAD;
 
-/// How many vectors there are; their seeds are 1 to this.
+/// The number of vectors; their seeds are 1 to this.
 pub const VECTORS: u64 = VECTORS_FRIENDLY + HARD.len() as u64 * HARD_EACH;
 
 const VECTORS_FRIENDLY: u64 = VECTORS_BY_HEAD + SHARING.len() as u64 * KINDS_SHARING;
-/// Disciplines with vectors of sets whose windows fail at little load; so many for each.
+/// Disciplines with vectors of sets whose windows fail at little load, [`HARD_EACH`] for each.
 const HARD: [Discipline; 4] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Vds];
 const HARD_EACH: u64 = 3;
 
-/// What is wanted; `None`: as the seed has it.
+/// The requested properties; `None`: the seed decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GenerateOptions {
-    /// What all random choices are made from.
+    /// The source of all random choices.
     pub seed: u64,
     /// The order in which streams are served.
     pub discipline: Option<Discipline>,
-    /// What the trace is to show.
+    /// The feature that the trace is to show.
     pub kind: Option<Kind>,
-    /// How many streams; at least 1.
+    /// The number of streams; at least 1.
     pub streams: Option<u32>,
-    /// How many slots.
+    /// The number of slots.
     pub ticks: Option<u64>,
-    /// Weights, of streams and of nodes asked for, are from 1 to this.
+    /// The requested weights, of streams and of nodes, are from 1 to this.
     pub weight_max: Option<u32>,
-    /// Each stream is of one of these classes; of a class named twice there are twice as many.
-    /// None named: as the seed has it.
+    /// Each stream is of one of these classes; a class that is listed twice gets twice as many. None listed:
+    /// the seed decides.
     pub classes: Vec<Class>,
-    /// How many inner nodes the tree has, at most [`Tree::NODES_MAX`].
+    /// The number of inner nodes in the tree, at most [`Tree::NODES_MAX`].
     pub nodes: Option<u32>,
-    /// How many slots lie between two mappings of the flat approximation; 0: exact sharing.
+    /// The number of slots between two mappings of the flat approximation; 0: exact sharing.
     pub remap: Option<u64>,
 }
 
@@ -90,18 +90,18 @@ pub fn vector(seed: u64) -> (String, Trace) {
 }
 
 impl GenerateOptions {
-    /// Whatever the seed has.
+    /// The options of this seed, without requests.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 }
 
-/// The trace that is wanted. Same seed and wishes, same trace.
-/// O(streams x ticks), or O(streams) for those without a list of arrivals.
+/// The trace with these options. The same seed and options give the same trace. O(streams x ticks), or
+/// O(streams) for those without a list of arrivals.
 #[must_use]
 pub fn trace(wanted: &GenerateOptions) -> Trace {
-    // What is left to the seed is drawn from numbers of its own: a wish does not change the rest.
+    // Choices left to the seed are drawn from numbers of their own: a request does not change the rest.
     let mut choice = Random::new(!wanted.seed);
     let (discipline, kind) = (choice.pick(&Discipline::ALL), choice.pick(&Kind::ALL));
     let discipline = wanted.discipline.unwrap_or(discipline);
@@ -197,10 +197,10 @@ fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> TraceStream
     TraceStream { id: id(n), contract, first_deadline: first_deadline.map(Instant) }
 }
 
-/// Streams that need less than a quarter of the link between them, one of which takes all that
-/// there is: under the orders that look at deadlines first, one that is due in every slot though
-/// it may lose nearly all; under the one that looks at windows first, one that may lose nothing
-/// though it is hardly ever due. The others then miss what they were promised.
+/// Streams that need less than a quarter of the link together, one of which takes the whole link. Under the
+/// disciplines by deadline first, that stream is due in every slot though it may lose nearly all frames.
+/// Under the one by window first, it may lose nothing though it is hardly ever due. The others then miss
+/// their promised service.
 fn adversarial(random: &mut Random, discipline: Discipline, count: u64) -> Vec<TraceStream> {
     let others = count.saturating_sub(1).max(1);
     let greedy_place = random.within(0, count - 1);
@@ -221,7 +221,7 @@ fn adversarial(random: &mut Random, discipline: Discipline, count: u64) -> Vec<T
     streams.collect()
 }
 
-/// Bursts and gaps: enough frames that queues build up, and now and then run dry.
+/// Bursts and gaps: enough frames that queues build up, and sometimes run dry.
 fn arrivals(
     random: &mut Random,
     theme: &Theme,

@@ -1,7 +1,7 @@
-//! JSON values that know where in the text they stand, so that every message names its line.
+//! JSON values with their position in the text, so that every message names its line.
 //!
-//! serde_json cuts the text into raw values, which borrow from it: a value's line is that of its
-//! first byte. Nothing here knows what a trace is.
+//! serde_json cuts the text into raw values, which borrow from it: a value's line is that of its first byte.
+//! This file knows nothing of traces.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -43,7 +43,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A value, where it stands, and how it is reached.
+/// A value, its position in the text, and its path.
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a, 'p> {
     source: &'p Source<'a>,
@@ -129,7 +129,7 @@ impl<'a, 'p> Value<'a, 'p> {
         let text = self.raw.get();
         let number = text.parse().ok().filter(|number| (min..=max).contains(number));
         number.ok_or_else(|| {
-            // Every bound in use fits: the lowest is an i32's, the highest a u64's.
+            // Every bound in use fits: the lowest is that of i32, the highest that of u64.
             let min = i64::try_from(min.into()).unwrap_or(i64::MIN);
             let max = u64::try_from(max.into()).unwrap_or(u64::MAX);
             self.error(Fault::Range { value: shorten(text), min, max })
@@ -196,7 +196,7 @@ impl<'a> Object<'a, '_> {
     }
 }
 
-/// Collects an object's fields without losing their order or those that stand twice.
+/// Collects an object's fields, keeping their order and repeated fields.
 struct FieldsVisitor;
 
 impl<'a> Visitor<'a> for FieldsVisitor {

@@ -1,7 +1,7 @@
 //! Trace files: read, replayed in unit slots, printed as one JSON object a line.
 //!
-//! A trace is JSON text (see `docs/trace.md` for the format); what comes out is compared, byte
-//! for byte, between all placements of the scheduler.
+//! A trace is JSON text (see `docs/trace.md` for the format); the output is compared, byte for byte, between
+//! all placements of the scheduler.
 
 mod error;
 pub mod generate;
@@ -20,12 +20,12 @@ use std::io;
 use crate::Discipline;
 use crate::replay::{Replay, Trace};
 
-/// Replays the trace in `text` and prints its events and totals to `out`, one line each. The
-/// `discipline`, if given, takes the place of the trace's own. `file_name` is for messages only.
-/// Nothing is printed unless all of the trace makes sense.
+/// Replays the trace in `text` and prints its events and totals to `out`, one line each. The `discipline`, if
+/// given, replaces the trace's own. `file_name` is for messages only. Nothing is printed unless the whole
+/// trace is valid.
 ///
 /// # Errors
-/// [`RunError::Trace`] for a malformed trace, [`RunError::Write`] if `out` refuses.
+/// [`RunError::Trace`] for a malformed trace, [`RunError::Write`] if writing to `out` fails.
 pub fn run(
     text: &str,
     file_name: &str,

@@ -40,16 +40,15 @@ const STREAM_TEXT: &str =
 impl Trace {
     /// Reads a trace. `file_name` is for messages only.
     ///
-    /// Required are `ticks` (at most [`TICKS_MAX`]), `streams`, `arrivals` or
-    /// `"backlogged": true`, and of each stream `id` and `period`. Defaults: discipline `dwcs`,
-    /// window `[0, 0]`, late `drop`, work-conserving, weight 1, priority 0, class `fair`, no tree,
-    /// exact sharing, parent the link itself, size 1000. Arrivals
-    /// need not be in order of time, but those of one stream must; those after the last tick are
-    /// never seen. Times may be up to 2^64-1; deadlines saturate there, and that one is never
+    /// Required are `ticks` (at most [`TICKS_MAX`]), `streams`, `arrivals` or `"backlogged": true`, and of
+    /// each stream `id` and `period`. Defaults: discipline `dwcs`, window `[0, 0]`, late `drop`,
+    /// work-conserving, weight 1, priority 0, class `fair`, no tree, exact sharing, parent the link itself,
+    /// size 1000. Arrivals need not be in order of time, but those of one stream must be; arrivals after the
+    /// last tick are never seen. Times may be up to 2^64-1; deadlines saturate there, and that one is never
     /// missed.
     ///
     /// # Errors
-    /// [`TraceError`] for whatever makes no sense, the first in the order of checking.
+    /// [`TraceError`] for the first fault, in the order of checking.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TraceError> {
         let source = Source { file: file_name, text };
         let top = source.value()?.object(&TRACE, TRACE_TEXT)?;

@@ -14,7 +14,7 @@ pub(super) fn quoted_ids(trace: &Trace) -> Vec<String> {
     trace.streams.iter().map(|stream| serde_json::Value::from(&*stream.id).to_string()).collect()
 }
 
-/// Prints what became of a trace, whichever engine replayed it: one JSON object a line.
+/// Prints the result of a trace, from any engine that replayed it: one JSON object a line.
 #[derive(Clone, Debug)]
 pub struct Printer {
     /// The streams' names as JSON strings.
@@ -31,10 +31,10 @@ impl Printer {
     /// Prints an event.
     ///
     /// # Errors
-    /// If `out` refuses.
+    /// If writing to `out` fails.
     ///
     /// # Panics
-    /// If the event is of a stream that the trace does not have.
+    /// If the event belongs to a stream that the trace does not have.
     pub fn event(&self, out: &mut impl io::Write, event: &Event) -> io::Result<()> {
         print_event(out, &self.ids, event)
     }
@@ -42,7 +42,7 @@ impl Printer {
     /// Prints the last line: the streams' counters and windows, in the order of the trace.
     ///
     /// # Errors
-    /// If `out` refuses.
+    /// If writing to `out` fails.
     pub fn totals(
         &self,
         out: &mut impl io::Write,
@@ -56,7 +56,7 @@ impl Outcome {
     /// All its lines, as a [`Printer`] prints them.
     ///
     /// # Panics
-    /// If this is of a trace with more streams.
+    /// If this is the result of a trace with more streams.
     #[must_use]
     pub fn lines(&self, trace: &Trace) -> String {
         let (mut out, printer) = (Vec::new(), Printer::new(trace));

@@ -1,4 +1,4 @@
-//! The tree of weights of a trace: `tree`, the nodes, and `remap`, how often a flat approximation
+//! The tree of weights of a trace: `tree`, the nodes, and `remap`, the period in which a flat approximation
 //! maps them. From the text to the scheduler's [`Tree`].
 
 use alloc::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl Nodes {
     }
 }
 
-/// The tree of a trace; none is one without nodes.
+/// The tree of a trace; without one, a tree without nodes.
 pub(super) fn tree(top: &Object<'_, '_>) -> Result<(Tree, Nodes), TraceError> {
     let mut nodes = Nodes::default();
     let mut listed = Vec::new();

@@ -1,4 +1,4 @@
-//! A trace as the text of a file, for [`Trace::parse`] to read back.
+//! A trace as the text of a file, which [`Trace::parse`] reads back.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -14,10 +14,9 @@ use crate::replay::{Arrivals, Trace, TraceStream};
 const TO_A_LINE: usize = 10;
 
 impl Trace {
-    /// The text of a trace file. What has its default and is seldom stated (first deadline,
-    /// priority, weight, class, parent, size) is left out. The nodes of a tree are called `n1`, `n2`
-    /// and so on. Files know nothing of a window for each kind of frame (that of plain data stands
-    /// for all), nor of a playout delay.
+    /// The text of a trace file. Rarely stated fields that have their default (first deadline, priority,
+    /// weight, class, parent, size) are left out. The nodes of a tree are called `n1`, `n2` and so on. Files
+    /// can't state a window for each kind of frame (that of plain data stands for all), nor a playout delay.
     #[must_use]
     pub fn json(&self) -> String {
         let mut out = String::new();

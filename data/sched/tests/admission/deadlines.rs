@@ -1,5 +1,5 @@
-//! The disciplines that promise deadlines: guaranteed sets miss none under any arrivals that were
-//! tried, refused ones miss some under the arrivals that the proof of the test names.
+//! The disciplines that promise deadlines: guaranteed sets miss none under any tested arrivals, refused ones
+//! miss some under the arrivals that the proof of the test names.
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
@@ -33,8 +33,8 @@ fn load((cost, period, delay, priority, work_conserving): Numbers) -> Load {
     Load { contract, service: Service::Time(Duration(cost)) }
 }
 
-/// Whether the link can't carry the set for ever. An excess of one part in a hundred thousand shows
-/// in a frame only after millions of moments, which no test waits for.
+/// Whether the link can't carry the set for ever. An excess of one part in a hundred thousand shows in a
+/// frame only after millions of units of time, too long for a test.
 fn overloads(loads: &[Load]) -> bool {
     let parts: u128 = (1..=40_u128).fold(1, |all, next| all / gcd(all, next) * next);
     let needed = |load: &Load| {
@@ -49,7 +49,7 @@ fn gcd(one: u128, other: u128) -> u128 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// What can be told of any set: no arrivals tried may contradict the answer.
+/// Checks that hold for any set: no tested arrivals may contradict the answer.
 fn holds(policy: Policy, numbers: &[Numbers], offsets: &[u64]) -> Result<Verdict, TestCaseError> {
     let loads: Vec<Load> = numbers.iter().copied().map(load).collect();
     holds_of(policy, &loads, offsets)
@@ -63,10 +63,10 @@ pub(crate) fn holds_of(
     let discipline = Discipline::from_name(policy.name()).expect("built in");
     let sporadic = ask(policy, Pattern::Sporadic, loads);
     let together = vec![0; loads.len()];
-    // A frame of one stream has just begun when all others come.
+    // A frame of one stream has just begun when all others arrive.
     let begun = |blocker: usize| (0..loads.len()).map(|n| u64::from(n != blocker)).collect();
     let mut tried: Vec<Vec<u64>> = (0..loads.len()).map(begun).collect();
-    // For `fifo`: those behind a stream come a moment before it.
+    // For `fifo`: frames of lower-ranked streams arrive one unit earlier.
     tried.extend((0..loads.len()).map(|n| (0..loads.len()).map(|m| u64::from(m <= n)).collect()));
     tried.push(together.clone());
     tried.push(offsets[..loads.len()].to_vec());
@@ -78,7 +78,7 @@ pub(crate) fn holds_of(
             }
         }
         Verdict::Refused => {
-            // Streams that wait past their arrival come to compete at other moments than this.
+            // Streams that wait past their arrival compete at other instants than this.
             let plain = loads.iter().all(|load| {
                 let Contract { work_conserving, delay, period, .. } = load.contract;
                 work_conserving || delay.is_none_or(|delay| delay <= period)
@@ -179,7 +179,7 @@ fn a_long_frame_blocks_a_short_deadline() {
         assert_eq!(breach.cause, Cause::Late { stream: 0, by: Duration(1) });
         assert_eq!(breach.excess.to_string(), "1/4 (25.00 %)");
     }
-    // Started together, the long frame never goes first at the wrong moment for sure.
+    // Started together, the long frame surely never goes first at the wrong time.
     let periodic = ask(Policy::Edf, Pattern::Periodic, &loads);
     assert_eq!(periodic.verdict, Verdict::Possible);
     assert!(matches!(periodic.unproved, Some(Unproved::WorstCase(0))));
@@ -234,8 +234,8 @@ fn fair_bounds_on_paper() {
     assert_eq!(cost(&stream(3, 1)), 1);
 }
 
-/// The link is shared by two nodes, 3:1, the first by two streams, 1:2; a stream of weight 2 hangs
-/// below the link itself, and a node that nobody hangs below counts for nothing.
+/// The link is shared by two nodes, 3:1, the first by two streams, 1:2; a stream of weight 2 hangs below the
+/// link itself, and a node without streams does not count.
 #[test]
 fn a_tree_reserves_by_all_its_levels() {
     let node = |parent, weight| TreeNode { parent, weight };
@@ -257,7 +257,7 @@ fn a_tree_reserves_by_all_its_levels() {
     let tree = Tree::new(nodes.clone(), None).expect("a tree");
     let found = |periods| answer(Some(&tree), &loads(periods)).unproved;
     assert_eq!(found([6, 3, 6, 4]), Some(Unproved::Levels(0)));
-    // One slot less is more than is reserved.
+    // One slot less is more than the reserved rate.
     assert_eq!(found([5, 3, 6, 4]), Some(Unproved::Weight(0)));
     assert_eq!(found([6, 2, 7, 9]), Some(Unproved::Weight(1)));
     assert_eq!(found([6, 3, 5, 4]), Some(Unproved::Weight(2)));
@@ -269,7 +269,7 @@ fn a_tree_reserves_by_all_its_levels() {
     let flat = Tree::new(nodes, Some(Duration(5))).expect("a tree");
     assert_eq!(answer(Some(&flat), &below_link).unproved, Some(Unproved::Mapped));
     assert_eq!(answer(Some(&flat), &loads([6, 3, 6, 4])).unproved, Some(Unproved::Levels(0)));
-    // More than the link is more than any tree can give.
+    // A load above the link exceeds any tree.
     assert_eq!(answer(Some(&tree), &loads([2, 3, 6, 4])).verdict, Verdict::Refused);
     // Long chains of the largest weights: exact, or no answer, never a wrong one.
     let chain = (0..64).map(|n| node(n, u32::MAX)).collect();

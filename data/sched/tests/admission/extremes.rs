@@ -80,7 +80,7 @@ fn a_million_streams_are_answered() {
     let answer = check(&ask(Policy::Dwcs, None, &exactly)).expect("in range");
     assert_eq!(answer.load.to_string(), "1/1 (100.00 %)");
     assert_eq!(answer.verdict, Verdict::Possible);
-    // What is exact for few stops in time for many.
+    // Tests that are exact for few streams stop in time for many.
     for policy in [Policy::Edf, Policy::Priority, Policy::Wfq] {
         let answer = check(&ask(policy, None, &exactly[..1 << 16])).expect("in range");
         assert_ne!(answer.verdict, Verdict::Refused, "{policy:?}");

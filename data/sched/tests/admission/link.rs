@@ -1,5 +1,5 @@
-//! A link driven by the scheduler, frames taking whole moments of time and not being preempted:
-//! what the tests hold the answers against. A model; nothing here paces or sends.
+//! A link driven by the scheduler, whose frames take whole units of time and are not preempted: the tests
+//! compare the answers with it. A model; nothing here paces or sends.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ pub(crate) fn cost(load: &Load) -> u64 {
     }
 }
 
-/// Whether any frame of those that come before `until` ends after its deadline, or expires. Frame
-/// `n` of a stream comes at its offset plus `n` periods.
+/// Whether any frame that arrives before `until` ends after its deadline, or expires. Frame `n` of a stream
+/// arrives at its offset plus `n` periods.
 pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], until: u64) -> bool {
     let mut sched = Scheduler::new(discipline);
     let mut queues = vec![VecDeque::new(); loads.len()];
@@ -28,7 +28,7 @@ pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], un
             if sched.head_deadline(s).is_none()
                 && let Some(at) = queues[s.0 as usize].pop_front()
             {
-                // What shares by bytes sees a link of one byte a moment.
+                // Disciplines that share by bytes see a link of one byte per unit of time.
                 let size = Bytes(cost(&loads[s.0 as usize]));
                 sched.enqueue_head(s, Head { size, ..Head::arrived(Instant(at)) });
             }

@@ -1,4 +1,4 @@
-//! Admission: answers held against what the scheduler then does, and against each other.
+//! Admission: the answers are compared with the scheduler's behaviour, and with each other.
 
 mod deadlines;
 mod extremes;

@@ -1,5 +1,5 @@
-//! `mixed`: what is guaranteed to each class holds on the link, what is refused shows a miss; and
-//! the answers worked out by hand.
+//! `mixed`: guarantees to each class hold on the link, refused sets show a miss; and answers worked out by
+//! hand.
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
@@ -92,7 +92,7 @@ proptest! {
         }
     }
 
-    /// Streams of later classes can only take away.
+    /// Streams of other classes can only take service away.
     #[test]
     fn who_is_refused_alone_is_refused_in_company(loads in light(), more in stream()) {
         let refused = |loads: &[Load]| sporadic(loads).verdict == Verdict::Refused;
@@ -146,7 +146,7 @@ fn the_last_stream_is_named_with_what_it_exceeds_by() {
 
 #[test]
 fn a_later_class_blocks_a_short_deadline() {
-    // The fair frame takes four moments; the deadline leaves room for three.
+    // The fair frame takes four units; the deadline leaves room for three.
     let breach = sporadic(&[edf(1, 4), fair(5, 50, 1)]).breach.expect("5 - 1 + 1 > 4");
     assert_eq!((breach.stream, breach.cause), (1, Cause::Late { stream: 0, by: Duration(1) }));
     let breach = sporadic(&[urgent(1, 4, 9), fair(5, 50, 1)]).breach.expect("5 - 1 + 1 > 4");

@@ -1,5 +1,5 @@
-//! The window-constrained disciplines in unit slots: guaranteed sets violate nothing in replay,
-//! overloaded ones do, and what would fit does.
+//! The window-constrained disciplines in unit slots: guaranteed sets violate nothing in replay, overloaded
+//! ones do, and the suggested values fit.
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// `vds` by its definition, looking at everything, in unit slots with full queues: how many windows ended short.
+/// `vds` by its definition, by full search, in unit slots with full queues: how many windows ended short.
 fn vds_violations(loads: &[Load], ticks: u64) -> u64 {
     struct Stream {
         period: u64,

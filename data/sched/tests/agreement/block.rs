@@ -10,7 +10,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::oracle::{Stream, Trace as Plain};
 
-/// What single decisions at this moment would send if no other frame came.
+/// The frames that single decisions at this instant would send if no other frame arrived.
 fn drained(sched: &Scheduler, now: Instant) -> Vec<StreamIndex> {
     let mut sched = sched.clone();
     let mut order = Vec::new();
@@ -21,7 +21,7 @@ fn drained(sched: &Scheduler, now: Instant) -> Vec<StreamIndex> {
     order
 }
 
-/// All blocks of a moment: each is the front of the whole, and asking changes nothing.
+/// All blocks of an instant: each is the front of the whole, and choosing it changes nothing.
 fn check(sched: &mut Scheduler, now: Instant, lens: &[usize]) {
     let expected = drained(sched, now);
     for &len in lens {
@@ -137,8 +137,9 @@ proptest! {
         }
     }
 
-    /// The whole block against the oracle: a busy link, then one more frame of some streams at the
-    /// very moment when all earlier ones have been sent; what it sends from then on is the block.
+    /// The whole block against the oracle: a busy link, then one more frame of some streams at the very
+    /// instant when all earlier ones have been sent. The block is the order in which the oracle sends from
+    /// then on.
     #[test]
     fn a_block_of_a_tree_is_the_oracles(
         nodes in tree(),
@@ -220,8 +221,7 @@ fn enqueue_next_head(sched: &mut Scheduler, queues: &mut [Option<VecDeque<Head>>
     }
 }
 
-/// The order of arrival, which is what a block was before its first stream had a rank, is wrong
-/// here: the node has the first and the last arrival, and half of the link.
+/// The order of arrival is wrong here: the node has the first and the last arrival, and half of the link.
 #[test]
 fn a_node_takes_turns_within_a_block() {
     let tree = Tree::new(vec![TreeNode { parent: 0, weight: 2 }], None).expect("a tree");

@@ -70,7 +70,7 @@ fn size() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(1000), 3 => 1..=3000_u64, 1 => Just(1), 1 => Just(1500)]
 }
 
-/// Nodes, parents first, with numbers to be cut to size; and how often they are mapped.
+/// Nodes, parents first, with numbers to be cut to size; and the period of their mapping.
 fn tree() -> impl Strategy<Value = (Vec<(usize, u64)>, Option<u64>)> {
     let node = (any::<usize>(), prop_oneof![3 => 1..9_u64, 1 => Just(0xffff_ffff)]);
     (prop::collection::vec(node, 0..7), prop::option::weighted(0.4, 1..12_u64))
@@ -158,7 +158,7 @@ fn generated_traces_beyond_the_vectors_agree() {
     }
 }
 
-/// A long one, for what takes time to happen: windows that restore often, `y'` that grows.
+/// A long one, for slow effects: windows that restore often, `y'` that grows.
 #[test]
 fn a_long_backlog_agrees() {
     for discipline in DISCIPLINES {

@@ -1,5 +1,5 @@
-//! `wfq` against the textbook: GPS, the fluid system itself, with whole queues in view, exact in
-//! fractions; and frames tagged when they arrive.
+//! `wfq` against the textbook: GPS, the fluid system itself, with whole queues in view, exact in fractions;
+//! and frames tagged on arrival.
 
 use proptest::prelude::*;
 use selvedge_data_sched::Discipline;
@@ -44,9 +44,9 @@ struct Fluid<'a> {
     now: Ratio,
     /// Work given out.
     work: Ratio,
-    /// Of each stream, where its last frame so far ends.
+    /// For each stream, where its last frame so far ends.
     ends: Vec<Ratio>,
-    /// Each frame's stream, end, and the work at which the fluid system was done with it.
+    /// Each frame's stream, end, and the work at which the fluid system finished it.
     frames: Vec<(usize, Ratio, Option<Ratio>)>,
 }
 
@@ -93,8 +93,8 @@ impl Fluid<'_> {
     }
 }
 
-/// How much more than the fluid system had given out by the end of a frame was sent before that
-/// frame was, at most; in bytes. And whether `wfq` went in the order of the tags.
+/// The largest excess, in bytes, of the work sent before a frame over the work that the fluid system had
+/// given out by that frame's end. Also whether `wfq` went in the order of the tags.
 fn latest(weights: &[u64], arrivals: &[(u64, usize, u64)]) -> (f64, Option<usize>) {
     let streams: Vec<Stream> = weights.iter().copied().map(Stream::weighing).collect();
     let run = run(Discipline::Wfq, &streams, arrivals, &[], None, 120);
@@ -118,7 +118,7 @@ fn latest(weights: &[u64], arrivals: &[(u64, usize, u64)]) -> (f64, Option<usize
         let Some(n) = slot.sent else { continue };
         let (end, frame) = queues[n].remove(0);
         let earlier = queues.iter().filter_map(|q| q.first()).any(|&(other, _)| {
-            // By more than what rounding may do.
+            // By more than rounding may cause.
             other.plus(Ratio(1, 1 << 20)) < end
         });
         if earlier && disorder.is_none() {

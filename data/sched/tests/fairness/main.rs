@@ -1,5 +1,5 @@
-//! What the fair disciplines promise, measured over every interval: proportions, the fluid
-//! reference, Ndiaye's two properties, the flat approximation, and classes side by side.
+//! The guarantees of the fair disciplines, measured over every interval: proportions, the fluid reference,
+//! Ndiaye's two properties, the flat approximation, and classes side by side.
 
 mod gps;
 mod properties;
@@ -10,8 +10,8 @@ use run::{Run, Stream, run};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Class;
 
-/// The most that two streams' service, each by its weight, comes apart over any interval in which
-/// both wait; times both weights.
+/// The largest difference between two streams' service, each by its weight, over any interval in which both
+/// wait; times both weights.
 fn worst(run: &Run, streams: &[Stream], i: usize, j: usize, from_start: bool) -> i128 {
     let (mut worst, mut low, mut high) = (0, 0, 0);
     let mut apart: Option<i128> = None;
@@ -77,7 +77,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, usize, u64)>> {
     })
 }
 
-/// All of them there from the beginning, and for long.
+/// All streams wait from the beginning, and for long.
 fn backlog() -> impl Strategy<Value = Vec<(u64, usize, u64)>> {
     prop::collection::vec(prop::collection::vec(size(), 150), 6).prop_map(|queues| {
         let each = |(n, sizes): (usize, Vec<u64>)| sizes.into_iter().map(move |s| (0, n, s));
@@ -125,7 +125,7 @@ fn one_one_two_four_within_one_percent_of_any_thousand_frames() {
     for discipline in fair {
         check_ratio(discipline, &streams);
     }
-    // The same from one stream of each class, and a second that shares what they leave.
+    // The same from one stream of each class, and a second that shares the rest.
     let paced = |class| Stream { class, period: 8, paced: true, ..Stream::weighing(1) };
     let classes = [
         Stream { priority: 5, ..paced(Class::Priority) },

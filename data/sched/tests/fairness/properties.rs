@@ -1,5 +1,5 @@
-//! `hwfq`: Ndiaye's two properties (Aurora final report, section 2, "3.4 QoS"), below each node of
-//! random trees, and how near the flat approximation comes.
+//! `hwfq`: Ndiaye's two properties (Aurora final report, section 2, "3.4 QoS"), below each node of random
+//! trees, and the error of the flat approximation.
 
 use proptest::prelude::*;
 use selvedge_data_sched::Discipline;
@@ -8,7 +8,7 @@ use crate::run::{Run, Stream, run};
 
 const LARGEST: i128 = 1500;
 
-/// A tree, its streams, and what each node is sent.
+/// A tree, its streams, and each node's service.
 #[derive(Clone, Debug)]
 struct Shared {
     /// Inner nodes: parent and weight; number 0 is the link.
@@ -17,7 +17,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Inner nodes from 0, then the streams: what it hangs below, and its weight.
+    /// Inner nodes from 0, then the streams: the parent and the weight.
     fn member(&self, n: usize) -> (usize, i128) {
         if n <= self.nodes.len() {
             let (parent, weight) = self.nodes[n - 1];
@@ -165,7 +165,7 @@ fn error(shared: &Shared, arrivals: &[(u64, usize, u64)], update: u64, ticks: u6
     sum / ticks as f64 / 1000.0
 }
 
-/// Customers with services that come and go: what the shorter periods are for.
+/// Customers with services that begin and end: the case for the shorter periods.
 fn changing(seed: u64) -> (Shared, Vec<(u64, usize, u64)>) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = move |below: u64| {

@@ -1,4 +1,4 @@
-//! A replay in slots, and what each slot saw.
+//! A replay in slots, and the state at each slot.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ pub(crate) struct Slot {
     pub(crate) waits: Vec<bool>,
     pub(crate) sent: Option<usize>,
     pub(crate) late: bool,
-    /// The frame's.
+    /// The size of the frame.
     pub(crate) size: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The scheduler against a model that keeps a plain list and walks it: random calls in random
-//! order, at times from 0 to the end of time, with a window for each kind of frame or one for all.
+//! The scheduler against a model that keeps a plain list and walks it. Calls are random and in random order,
+//! at times from 0 to the end of time, with a window for each kind of frame or one for all.
 
 mod plain;
 #[path = "../oracle/rules.rs"]
@@ -78,7 +78,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Those that look at heads alone; the others have a model in the tests of agreement.
+/// The disciplines that look at heads alone; the tests of agreement have a model for the others.
 const BY_HEAD: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
 
@@ -135,7 +135,7 @@ impl Run {
             }
             Call::Poll(step, refill) => {
                 let now = self.model.clock.saturating_add(self.time(step));
-                // Each frame pushed here is younger than the last, so this comes to an end.
+                // Each frame enqueued here is younger than the last, so the loop ends.
                 for round in 0.. {
                     let found = self.sched.poll_expired(Instant(now));
                     assert_eq!(found, self.model.poll(now, found.map(|expiry| expiry.stream)));
@@ -187,7 +187,8 @@ impl Run {
         }
     }
 
-    /// A head passed on, and the same one by one; where it cannot be, it is decided on.
+    /// A head dequeued or expired in one step, against single steps; where that is not possible, `decide` is
+    /// used.
     fn dequeue_or_expire(&mut self, step: u64, age: Option<u64>) {
         let now = self.model.clock.saturating_add(self.time(step));
         let next = age.map(|age| Head::arrived(Instant(now.saturating_sub(self.time(age)))));

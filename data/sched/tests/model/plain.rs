@@ -1,4 +1,4 @@
-//! The model: streams in a list, every question answered by walking it, every miss one by one.
+//! The model: streams in a list, which every query walks; misses are counted one by one.
 
 use selvedge_data_sched::{Dequeued, Discipline, Expiry, Head, StreamIndex, Verdict};
 use selvedge_data_stream::Counters;
@@ -20,7 +20,7 @@ pub(crate) struct PlainHead {
 #[derive(Clone, Debug)]
 pub(crate) struct PlainStream {
     pub(crate) contract: Contract,
-    /// What the windows below are made from, and they, by kind (all the same kind: the first).
+    /// The source of the windows below, and the windows by kind (all the same kind: the first).
     declared: Windows,
     windows: Vec<PlainWindow>,
     last: u64,
@@ -124,7 +124,7 @@ impl Model {
         let late = |deadline: u64| deadline <= now && deadline != u64::MAX;
         let (.., earliest) = self.heads().min_by_key(|(_, _, head)| head.deadline)?;
         let earliest = Some(earliest.deadline).filter(|&deadline| late(deadline))?;
-        // Of equal deadlines any may be told first: the one that `first` names, if it is one.
+        // Of equal deadlines any may be reported first: the one that `first` names, if it is one.
         let is_it = |index: usize| first.is_none_or(|first| index == first.0 as usize);
         let mut due = self.heads();
         let (index, ..) = due.find(|&(i, _, head)| head.deadline == earliest && is_it(i))?;

@@ -45,7 +45,7 @@ impl Fluid {
         self.weigh(id, weight);
     }
 
-    /// A member has another weight, and as many bytes to its name as before.
+    /// A member gets another weight, and keeps its bytes ahead or behind.
     fn weigh(&mut self, id: usize, weight: u64) {
         let member = &mut self.members[id];
         let [old, new] = [member.weight, weight].map(u128::from);
@@ -65,7 +65,7 @@ impl Fluid {
         self.members[id].waits
     }
 
-    /// When the frame that a member would send ends.
+    /// The end of the frame that a member would send.
     pub(crate) fn end(&self, id: usize, size: u64) -> u128 {
         let member = self.members[id];
         (member.start + span(size, member.weight)).min(LAST)
@@ -92,7 +92,7 @@ impl Fluid {
         self.flow();
     }
 
-    /// Gives out the work, to all that are backlogged by weight.
+    /// Gives out the work to all backlogged members, by weight.
     fn flow(&mut self) {
         loop {
             let backlogged = || self.members.iter().filter(|m| m.backlogged);
@@ -106,7 +106,7 @@ impl Fluid {
                 Some(at) if (at - self.now).saturating_mul(weights) <= self.carry => {
                     self.carry -= (at - self.now) * weights;
                     self.now = at;
-                    // One after the other, as each makes the rest go faster.
+                    // One after the other, since each that ends speeds up the rest.
                     let found =
                         self.members.iter().position(|m| m.backlogged && !m.waits && m.start == at);
                     self.members[found.unwrap()].backlogged = false;

@@ -1,5 +1,5 @@
-//! The rules once more, as plainly as they can be said: whole queues, every frame with its
-//! deadline, fractions compared by cross multiplication, every decision a look at all streams.
+//! The rules once more, as plainly as possible: whole queues, every frame with its deadline, fractions
+//! compared by cross multiplication, every decision a look at all streams.
 //!
 //! Shares no line with the crate. Its plain traces print themselves as JSON, which the crate
 //! reads, and as the lines that the crate must print.
@@ -57,15 +57,15 @@ pub(crate) struct Trace {
     pub(crate) ticks: u64,
     pub(crate) streams: Vec<Stream>,
     pub(crate) arrivals: Option<Vec<Arrival>>,
-    /// The tree's nodes, and how often a flat approximation maps them.
+    /// The tree's nodes, and the period in which a flat approximation maps them.
     pub(crate) nodes: Vec<fluid::Node>,
     pub(crate) remap: Option<u64>,
 }
 
-/// When, whose, and how large.
+/// Time, stream and size.
 pub(crate) type Arrival = (u64, usize, u64);
 
-/// The size of a frame that a trace gives none.
+/// The size of a frame for which a trace states none.
 pub(crate) const SIZE: u64 = 1000;
 
 struct Frame {
@@ -82,7 +82,7 @@ struct State<'a> {
     window: Window,
     seen: u64,
     last_deadline: Option<u64>,
-    /// Whether the discipline knows of the head: once it may go.
+    /// Whether the discipline was notified of the head: it is, once the head may go.
     known: bool,
     sent: u64,
     late: u64,
@@ -141,7 +141,8 @@ impl<'a> State<'a> {
         self.queue[0].deadline.saturating_sub(self.of.period)
     }
 
-    /// The head as the discipline comes to know it, if it may go and is not known yet.
+    /// The head for the notification of the discipline, if the head may go and the discipline does not know
+    /// it yet.
     fn introduce(&mut self, t: u64) -> Option<Head> {
         if self.known || !self.eligible(t) {
             return None;
@@ -196,7 +197,7 @@ impl Trace {
             for &(_, n, size) in self.arrivals.iter().flatten().filter(|(at, ..)| *at == t) {
                 let first = states[n].queue.is_empty();
                 states[n].arrive(t, size);
-                // As long as nothing was decided at t, it is still the slot before.
+                // As long as nothing was decided at t, the previous slot still counts.
                 if first && let Some(shares) = &mut shares {
                     let known = states[n].introduce(t.saturating_sub(1));
                     known.into_iter().for_each(|head| shares.wait(n, head));
@@ -288,7 +289,7 @@ fn write_parent(out: &mut String, parent: usize) {
     }
 }
 
-/// Tells the discipline of the heads that may go now, those that have been ready longest first.
+/// Notifies the discipline of the heads that may go now, those that have been ready longest first.
 fn introduce_all(states: &mut [State], t: u64, shares: &mut Option<Shares>) {
     let Some(shares) = shares else { return };
     let mut ready: Vec<usize> = (0..states.len()).collect();
@@ -300,7 +301,7 @@ fn introduce_all(states: &mut [State], t: u64, shares: &mut Option<Shares>) {
     }
 }
 
-/// The earliest deadline first; told by stream.
+/// The earliest deadline first; reported by stream.
 fn expire(states: &mut [State], t: u64, shares: &mut Option<Shares>, out: &mut String) {
     let mut told: Vec<(usize, String)> = Vec::new();
     loop {

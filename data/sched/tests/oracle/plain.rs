@@ -5,7 +5,7 @@ use selvedge_data_stream::{Kind, Late};
 
 use super::{Stream, Trace};
 
-/// A trace of the crate's, said plainly.
+/// A trace of the crate in the oracle's form.
 pub(crate) fn plain(made: &Made) -> Trace {
     let streams = made.streams.iter().map(|stream| {
         let contract = &stream.contract;

@@ -1,5 +1,4 @@
-//! The disciplines that remember what they have sent, each as its definition says it, every
-//! question answered by walking a list.
+//! The disciplines that remember what they have sent, each as in its definition; every query walks a list.
 
 use super::Stream;
 use super::fluid::{Fluid, Tree, span};
@@ -12,7 +11,7 @@ pub(crate) struct Head {
     pub(crate) size: u64,
 }
 
-/// What a discipline remembers.
+/// The memory of a discipline.
 pub(crate) struct Shares<'a> {
     streams: &'a [Stream],
     heads: Vec<Option<Head>>,
@@ -54,12 +53,12 @@ impl Sfq {
     }
 }
 
-/// A list that is gone through again and again.
+/// A list that is walked again and again.
 #[derive(Default)]
 struct Drr {
     /// Streams and their deficits.
     list: Vec<(usize, u64)>,
-    /// Whose turn it is, if `turn`, or will be next.
+    /// The stream whose turn it is, if `turn`, or whose turn comes next.
     at: usize,
     turn: bool,
 }
@@ -130,7 +129,7 @@ impl Flat {
     }
 }
 
-/// Of `vds`.
+/// The state of `vds`.
 #[derive(Clone, Copy)]
 struct Periods {
     start: Option<u128>,
@@ -166,7 +165,7 @@ impl Periods {
     }
 }
 
-/// Periods and frames of a whole window.
+/// The required periods and frames of a whole window.
 fn owes(stream: &Stream) -> (u64, u64) {
     (stream.window.1, stream.window.1 - stream.window.0)
 }
@@ -219,7 +218,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// It is time for what is done now and then: after the arrivals.
+    /// Does periodic work, after the arrivals.
     pub(crate) fn tick(&mut self, t: u64) {
         if let Order::Flat { fluid, flat } = &mut self.order
             && t >= flat.due
@@ -259,7 +258,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Of `vds`: a head is there.
+    /// For `vds`: a stream has a head.
     fn up(&mut self, n: usize) {
         let (stream, head) = (&self.streams[n], self.heads[n].unwrap());
         let Order::Vds(periods) = &mut self.order else { return };
@@ -334,7 +333,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Who goes now.
+    /// The stream that goes now.
     pub(crate) fn choose(&mut self, t: u64) -> Option<usize> {
         let heads = &self.heads;
         let here = || (0..heads.len()).filter_map(|n| Some((n, heads[n]?)));

@@ -5,14 +5,14 @@ mod value;
 
 use std::fmt::Write;
 
-/// Choices that are read off a list; when it ends, all further ones are the simplest.
+/// Choices that are read from a list; when it ends, all further ones are the simplest.
 #[derive(Debug)]
 pub(crate) struct FuzzChoices<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> FuzzChoices<'a> {
-    /// From bytes that a test tool makes.
+    /// From bytes of a test tool.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -47,17 +47,17 @@ pub(crate) const FORMATS: &str = "
     shared { long total; int bins[8]; double mean; struct wide w; };
 ";
 
-/// What may occur in a generated handler.
+/// The features that may occur in a generated handler.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
-    /// Doubles, which the kernel has not.
+    /// Doubles, which the kernel lacks.
     pub(crate) doubles: bool,
-    /// Calls of `long pick(long, int)`, and with doubles `double scale(double)`, which the
-    /// environment has to declare.
+    /// Calls of `long pick(long, int)`, and with doubles `double scale(double)`, which the environment must
+    /// declare.
     pub(crate) host: bool,
 }
 
-/// Integer places, by what may be done with them.
+/// Integer places, by their allowed uses.
 const READ: &[&str] = &[
     "input.c",
     "input.s",
@@ -121,7 +121,7 @@ struct Generator<'c, 'b> {
     depth: usize,
     loops: usize,
     statements: usize,
-    /// Indexes that are being written inside one another.
+    /// The depth of nested indexes that are being written.
     indexes: usize,
 }
 
@@ -221,7 +221,7 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// Of a whole struct, now and then of a whole record.
+    /// Copies a whole struct, sometimes a whole record.
     fn copy(&mut self) {
         let of = self.choices.pick(&["input", "output"]);
         let line = match self.choices.below(10) {

@@ -15,7 +15,7 @@ impl Generator<'_, '_> {
 
     /// An index that is mostly within bounds.
     pub(super) fn index(&mut self, length: usize) -> String {
-        // An index may have an element in it, with an index, and so on: no deeper than is allowed.
+        // An index may contain an element, with an index, and so on: no deeper than allowed.
         if self.indexes == 3 {
             return self.choices.below(length).to_string();
         }
@@ -23,7 +23,7 @@ impl Generator<'_, '_> {
         let index = match self.choices.below(8) {
             0 | 1 => self.choices.below(length).to_string(),
             2 => self.local(false).unwrap_or_else(|| "0".to_owned()),
-            // Never known beforehand, which would be refused.
+            // Never known at compile time, which would be refused.
             3 => format!("({}) + (input.c & 0)", self.integer(1)),
             _ => format!("((unsigned)({})) % {length}", self.integer(2)),
         };

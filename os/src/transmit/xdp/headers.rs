@@ -10,8 +10,8 @@ pub(super) const HEADERS_MAX: usize = 62;
 const HOPS: u8 = 64;
 const UDP: u8 = 17;
 
-/// Writes the headers of a packet at the beginning of a chunk, which has room for them and for the
-/// packet; the length of the headers.
+/// Writes the headers of a packet at the beginning of a chunk, which has room for them and for the packet;
+/// returns the length of the headers.
 pub(super) fn write_headers(
     chunk: &mut [u8],
     path: &Path,
@@ -30,7 +30,7 @@ pub(super) fn write_headers(
             ip[0] = 0x45; // version 4, five words
             ip[2..4].copy_from_slice(&(udp_len + 20).to_be_bytes());
             ip[4..6].copy_from_slice(&identification.to_be_bytes());
-            ip[6] = 0x40; // not to be cut
+            ip[6] = 0x40; // do not fragment
             ip[8] = HOPS;
             ip[9] = UDP;
             ip[12..16].copy_from_slice(&from.octets());
@@ -63,13 +63,13 @@ pub(super) fn write_headers(
     // The pseudo-header: addresses, protocol, length; then header and payload.
     let partial = addresses + u64::from(UDP) + u64::from(udp_len);
     let checksum = !fold(sum(sum(partial, udp), packet.bytes));
-    // Zero would say that there is none.
+    // Zero would mean that there is none.
     let checksum = if checksum == 0 { 0xffff } else { checksum };
     udp[6..8].copy_from_slice(&checksum.to_be_bytes());
     at + 8
 }
 
-/// Adds 16-bit words in network order, an odd byte as the upper half of a last one.
+/// Adds 16-bit words in network order; an odd byte is the upper half of a last one.
 fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     // Two words at once: their carries meet in the upper half and are folded later.
@@ -81,7 +81,7 @@ fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_be_bytes(last))
 }
 
-/// The sum in 16 bits, its carries added in.
+/// The sum in 16 bits, with its carries added.
 const fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -109,7 +109,7 @@ mod tests {
         chunk
     }
 
-    /// What a receiver checks: with its checksum, everything adds up to all ones.
+    /// The receiver's check: with its checksum, everything adds up to all ones.
     #[test]
     fn checksums_add_up() {
         for payload in [&b""[..], b"x", b"four", b"fives", &[0xff; 1472]] {

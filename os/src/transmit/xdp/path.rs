@@ -1,4 +1,4 @@
-//! To whom on the wire packets for a receiver go, and from which address.
+//! The next hop of packets to a receiver, and their source address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use super::XdpError;
 use crate::netlink::Netlink;
 use crate::route::{self, Mac};
 
-/// The way of packets to one receiver.
+/// The path of packets to one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
     pub(super) device: u32,
@@ -18,7 +18,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Asks the kernel: none while it does not know the neighbour.
+    /// Queries the kernel; `None` while it does not know the neighbour.
     pub(super) fn look(netlink: &Netlink, to: SocketAddr) -> Result<Option<Self>, XdpError> {
         let route = route::to(netlink, to.ip())?;
         if route.special {
@@ -34,7 +34,7 @@ impl Path {
         Ok(next_hop.map(|next_hop| Self { device, own, next_hop, source, mtu }))
     }
 
-    /// Whether a datagram with so many bytes goes in one packet, and into a chunk.
+    /// Whether a datagram with this number of bytes fits one packet, and a chunk.
     pub(super) const fn fits(&self, payload: usize) -> bool {
         let headers = if self.source.is_ipv6() { 48 } else { 28 };
         super::fits_chunk(payload) && payload + headers <= self.mtu as usize

@@ -1,15 +1,15 @@
-//! The two rings that a socket of AF_XDP shares with the kernel: frames to send, and frames that are
-//! free again. Each is two counters and slots; each counter has one writer.
+//! The two rings that an AF_XDP socket shares with the kernel: frames to send, and frames that are free
+//! again. Each is two counters and slots; each counter has one writer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where a ring lies.
+/// The location of a ring.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     producer: *const AtomicU32,
     consumer: *const AtomicU32,
     slots: *mut T,
-    /// Slots less one; they are a power of two.
+    /// The number of slots less one; it is a power of two.
     mask: u32,
 }
 
@@ -17,11 +17,11 @@ pub(super) struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// A ring over memory: its counters, its slots, and how many of those there are.
+    /// A ring over memory: its counters, its slots, and the number of slots.
     ///
     /// # Safety
-    /// The counters and `slots` slots, a power of two, must stay mapped for as long as the ring is
-    /// used, and nobody else may write where this side does.
+    /// The counters and `slots` slots, a power of two, must stay mapped for as long as the ring is used, and
+    /// no other code may write where this side does.
     pub(super) const unsafe fn new(
         producer: *const AtomicU32,
         consumer: *const AtomicU32,
@@ -42,22 +42,22 @@ impl<T: Copy> Ring<T> {
         unsafe { self.slots.add((n & self.mask) as usize) }
     }
 
-    /// How many the other side has not taken yet.
+    /// How many items the other side has not taken yet.
     pub(super) fn waiting(&self) -> u32 {
         let (producer, consumer) = self.counters();
         producer.load(Ordering::Relaxed).wrapping_sub(consumer.load(Ordering::Acquire))
     }
 
-    /// Puts one in; the caller has seen that there is room.
+    /// Enqueues one; the caller has checked that there is room.
     pub(super) fn push(&mut self, item: T) {
         let producer = self.counters().0;
         let at = producer.load(Ordering::Relaxed);
-        // SAFETY: the slot is this side's until the counter says otherwise (see `new`).
+        // SAFETY: the slot is this side's until the counter changes (see `new`).
         unsafe { self.slot(at).write(item) };
         producer.store(at.wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes back the last one that was put in; the other side must not be looking.
+    /// Takes back the last item that was enqueued; the other side must not be reading.
     pub(super) fn pop_back(&mut self) -> T {
         let producer = self.counters().0;
         let at = producer.load(Ordering::Relaxed).wrapping_sub(1);
@@ -66,7 +66,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.slot(at).read() }
     }
 
-    /// Takes the oldest that the other side put in.
+    /// Takes the oldest item that the other side enqueued.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (producer, consumer) = self.counters();
         let at = consumer.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ mod tests {
     fn what_goes_in_comes_out_and_can_be_taken_back() {
         let counters = [const { AtomicU32::new(u32::MAX - 2) }; 2];
         let mut slots = [0_u64; 4];
-        // SAFETY: both outlive the ring, and only it touches them.
+        // SAFETY: both outlive the ring, and only it accesses them.
         let mut ring = unsafe {
             Ring::new(&raw const counters[0], &raw const counters[1], slots.as_mut_ptr(), 4)
         };

@@ -1,5 +1,4 @@
-//! A socket of AF_XDP that only sends: its memory, its two rings, and the call that makes the kernel
-//! look.
+//! An AF_XDP socket that only sends: its memory, its two rings, and the call that makes the kernel look.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -14,7 +13,7 @@ use super::ring::Ring;
 pub(super) const CHUNK: usize = 4096;
 /// Chunks, and slots of each ring.
 const CHUNKS: u32 = 256;
-/// How often the kernel is called for one run: it takes some frames each time.
+/// The most calls of the kernel for one run: it takes some frames each time.
 const CALLS_MAX: u32 = 64;
 
 /// Memory shared with the kernel, unmapped when dropped.
@@ -24,18 +23,18 @@ struct Shared {
     len: usize,
 }
 
-// SAFETY: memory that belongs to no thread; who may touch which part is said where it is used.
+// SAFETY: memory that belongs to no thread; the comments at each use state who may access which part.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Pages of the kernel's (`fd` and its offset), or, without, of our own.
+    /// Pages of the kernel (`fd` and its offset), or, without that, of this process.
     fn map(fd: Option<(&OwnedFd, libc::off_t)>, len: usize) -> Option<Self> {
         let (flags, fd, offset) = match fd {
             Some((fd, offset)) => (libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset),
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping wherever the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         (at != libc::MAP_FAILED).then(|| Self { at: at.cast(), len })
     }
@@ -43,7 +42,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nothing points into it any more: rings go first.
+        // SAFETY: mapped by `map`, and nothing points into it any more: rings are dropped first.
         unsafe { libc::munmap(self.at.cast(), self.len) };
     }
 }
@@ -51,28 +50,28 @@ impl Drop for Shared {
 /// A socket bound to a device's first queue.
 #[derive(Debug)]
 pub(super) struct XdpSocket {
-    // In this order they are dropped: who points before what is pointed to.
+    // They are dropped in this order: pointers before their targets.
     send: Ring<libc::xdp_desc>,
     done: Ring<u64>,
     socket: OwnedFd,
     _rings: [Shared; 2],
     memory: Shared,
-    /// Chunks that hold nothing, by their place in the memory.
+    /// Free chunks, by their offset in the memory.
     free: Vec<u64>,
-    /// Descriptors that were put in and not handed over yet.
+    /// Descriptors that were enqueued and not handed over yet.
     put: u32,
     device: u32,
 }
 
 impl XdpSocket {
-    /// Opens one on a device, in copy mode.
+    /// Opens a socket on a device, in copy mode.
     pub(super) fn open(device: u32) -> Result<Self, XdpError> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(refused("a socket of AF_XDP (needs CAP_NET_RAW)"));
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just opened, with no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let len = CHUNKS as usize * CHUNK;
         let memory = Shared::map(None, len).ok_or_else(|| refused("memory"))?;
@@ -117,37 +116,37 @@ impl XdpSocket {
         self.device
     }
 
-    /// A chunk to write a frame into, if one is free; [`Self::put`] sends it.
+    /// A chunk for a frame, if one is free; [`Self::put`] sends it.
     pub(super) fn chunk(&mut self) -> Option<&mut [u8]> {
         while let Some(at) = self.done.pop() {
-            // Whatever the kernel says, only chunks that there are come back.
+            // Whatever the kernel wrote, only existing chunks come back.
             let at = at & !(CHUNK as u64 - 1);
             if at < u64::from(CHUNKS) * CHUNK as u64 && self.free.len() < CHUNKS as usize {
                 self.free.push(at);
             }
         }
         let &at = self.free.last()?;
-        // SAFETY: within the memory, and the kernel does not look at a chunk that is free; the
-        // borrow of `self` keeps it from being handed over meanwhile.
+        // SAFETY: within the memory, and the kernel does not access a free chunk; the borrow of `self` keeps
+        // it from being handed over meanwhile.
         Some(unsafe { std::slice::from_raw_parts_mut(self.memory.at.add(at as usize), CHUNK) })
     }
 
-    /// Puts the chunk that [`Self::chunk`] gave into the ring, with a frame of so many bytes.
+    /// Enqueues the chunk that [`Self::chunk`] returned, with a frame of `len` bytes.
     pub(super) fn put(&mut self, len: usize) {
         let Some(addr) = self.free.pop() else { return };
         self.send.push(libc::xdp_desc { addr, len: len.min(CHUNK) as u32, options: 0 });
         self.put += 1;
     }
 
-    /// Makes the kernel take what was put in; how many it took, by how many calls, and what it said
-    /// if those were not all. What it left is taken back.
+    /// Makes the kernel take the enqueued frames; returns how many it took, by how many calls, and its error
+    /// if those were not all. The rest is taken back.
     pub(super) fn kick(&mut self) -> (usize, u64, Option<Errno>) {
         let put = std::mem::take(&mut self.put);
         let (mut calls, mut error) = (0, None);
         while self.send.waiting() > 0 && calls < CALLS_MAX {
             let before = self.send.waiting();
             calls += 1;
-            // SAFETY: no pointers but null ones of length 0.
+            // SAFETY: no pointers except null ones of length 0.
             let said = unsafe {
                 libc::sendto(
                     self.socket.as_raw_fd(),
@@ -161,7 +160,7 @@ impl XdpSocket {
             if said < 0 {
                 let errno = Errno::from_io_error(&std::io::Error::last_os_error());
                 error = Some(errno.unwrap_or(Errno::IO));
-                // It says so after each few frames as well.
+                // The kernel also returns this after each few frames.
                 let more = matches!(error, Some(Errno::AGAIN | Errno::INTR));
                 if !(more && self.send.waiting() < before) {
                     break;
@@ -183,7 +182,7 @@ fn refused(what: &'static str) -> XdpError {
 }
 
 fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> Option<()> {
-    // SAFETY: the kernel reads so many bytes of `value`, plain data that lives through the call.
+    // SAFETY: the kernel reads this number of bytes of `value`, plain data that lives through the call.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -221,8 +220,8 @@ fn ring<T: Copy>(
 ) -> Option<(Shared, Ring<T>)> {
     let len = lies.desc as usize + CHUNKS as usize * size_of::<T>();
     let shared = Shared::map(Some((socket, at)), len)?;
-    // SAFETY: the kernel says where in the mapping these lie; `Shared` outlives the ring, and of the
-    // two counters each side writes one.
+    // SAFETY: the kernel states where in the mapping these lie; `Shared` outlives the ring, and of the two
+    // counters each side writes one.
     let ring = unsafe {
         Ring::new(
             shared.at.add(lies.producer as usize).cast::<AtomicU32>(),

@@ -14,32 +14,33 @@ use crate::segment::SegmentError;
 /// Why a coprocessor can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No process listens.
     #[error(
         "no coprocessor listens at \"{at}\": {why}; start selvedge-coproc, or leave out `socket`"
     )]
     Connect {
         /// The path.
         at: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
-    /// It could not be started.
+    /// The program could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// It refuses, or there is no reply. One that is gone is attached to again when it is back.
+    /// The coprocessor refuses, or there is no reply. A coprocessor that is gone is attached to again when it
+    /// is back.
     #[error("the coprocessor: {0}")]
     Control(#[from] ControlError),
-    /// Its memory will not do.
+    /// The memory is not usable.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// Something of this system's.
+    /// An error of the system.
     #[error("{0}")]
     System(#[source] io::Error),
 }
 
 impl ClientError {
-    /// A reply lacks what it should hold.
+    /// The error for a reply that lacks a required part.
     pub(super) fn lacks(what: &str) -> Self {
         ControlError::Malformed(format!("no {what} came")).into()
     }
@@ -48,12 +49,12 @@ impl ClientError {
 /// A connection; one request at a time.
 #[derive(Debug)]
 pub struct Connection {
-    /// What it sends and receives by.
+    /// The connection of the control protocol.
     pub control: control::Connection,
 }
 
 impl Connection {
-    /// Connects to who listens at a path.
+    /// Connects to the coprocessor that listens at a path.
     ///
     /// # Errors
     /// [`ClientError::Connect`].
@@ -62,7 +63,7 @@ impl Connection {
         Ok(Self { control: control::Connection::open(path).map_err(failed)? })
     }
 
-    /// Asks, and waits for the reply and its descriptors.
+    /// Sends a request, and waits for the reply and its descriptors.
     ///
     /// # Errors
     /// [`ClientError::Control`].

@@ -1,10 +1,10 @@
-//! What was counted by coprocessors that are dead: the next one begins at zero, their node does not.
+//! The counts of coprocessors that are dead: the next one begins at zero, the node's counts do not.
 
 use selvedge_data_stream::Counts;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Bytes;
 
-/// The counts of a link, up to the end of the last coprocessor but this.
+/// The counts of a link, up to the end of the previous coprocessor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PriorCounts {
     sent_bytes: Bytes,
@@ -14,7 +14,7 @@ pub(super) struct PriorCounts {
     streams: Vec<Counts>,
 }
 
-/// Frames that wait are the next one's.
+/// Waiting frames are counted by the next coprocessor.
 fn without_waiting(mut counts: Counts) -> Counts {
     let totals = &mut counts.totals;
     let settled = totals.sent.saturating_add(totals.unknown);
@@ -23,7 +23,7 @@ fn without_waiting(mut counts: Counts) -> Counts {
     counts
 }
 
-/// Adds what was counted before. Saturating: what lay in shared memory may be anything.
+/// Adds the earlier counts. Saturating: shared memory may hold any values.
 fn add(counts: &mut Counts, prior: &Counts) {
     let Counts { totals, counters, sent_bytes, send_errors } = counts;
     let (was, did) = (&prior.totals, &prior.counters);
@@ -47,9 +47,9 @@ fn add(counts: &mut Counts, prior: &Counts) {
 }
 
 impl PriorCounts {
-    /// What was counted when a coprocessor died: before it, and by it as it left it in each stream's
-    /// memory; where it left nothing, as it was told last. The link's own bytes are those told
-    /// last, and what its streams sent since. `last` shows the same then.
+    /// The counts at the death of a coprocessor: the earlier ones, and those that it left in each stream's
+    /// memory; where it left none, the last reported ones. The link's own bytes are those last reported, plus
+    /// those that its streams sent since. `last` shows the same then.
     pub(super) fn after(&self, last: &mut LinkReport, left: Vec<Option<Counts>>) -> Self {
         let sum = |sum: u64, bytes: Bytes| sum.saturating_add(bytes.0);
         let counted_bytes = last.streams.iter().map(|stream| stream.counts.sent_bytes).fold(0, sum);
@@ -86,7 +86,7 @@ impl PriorCounts {
         self.streams.get_mut(place).map(std::mem::take);
     }
 
-    /// Adds it to what the present one tells, streams by their places.
+    /// Adds these counts to the report of the present coprocessor, streams by their places.
     pub(super) fn add_to(&self, report: &mut LinkReport) {
         report.sent_bytes += self.sent_bytes;
         report.could_send += self.could_send;

@@ -1,4 +1,4 @@
-//! What a producer asks over its connection, message by message, with the memory beside it.
+//! The requests that a producer sends over its connection, message by message, with the memory beside them.
 
 use std::os::fd::AsFd;
 
@@ -16,7 +16,7 @@ use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 const STATISTICS_MAX: Bytes = Bytes(256 << 20);
 
 impl Connection {
-    /// A new doorbell.
+    /// Attaches, with a new doorbell.
     pub(super) fn attach(&mut self, name: &str) -> Result<(LinkSpec, Doorbell), ClientError> {
         let (reply, fds) = self.ask(Request::Attach { name: name.to_owned() }, &[])?;
         let link = reply.link.ok_or_else(|| ClientError::lacks("link"))?;
@@ -69,7 +69,7 @@ impl Connection {
         Ok((reply.stream.ok_or_else(|| ClientError::lacks("stream"))?, board))
     }
 
-    /// Everything that can be seen of the coprocessor.
+    /// All statistics of the coprocessor.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         let reply = self.control.ask::<_, Long>(&Request::Statistics {}, &[], &[], ANSWER)?;
         Ok(reply.read(STATISTICS_MAX)?)

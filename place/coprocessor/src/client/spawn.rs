@@ -23,7 +23,7 @@ pub enum SpawnError {
     Start {
         /// The program.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: io::Error,
     },
     /// It ended at once.
@@ -31,22 +31,22 @@ pub enum SpawnError {
     Ended {
         /// The program.
         program: String,
-        /// How.
+        /// Its exit status.
         status: String,
     },
-    /// It does not listen.
+    /// It started and does not listen.
     #[error("\"{program}\" does not listen at \"{at}\" after {after}")]
     Silent {
         /// The program.
         program: String,
-        /// Where it should.
+        /// The path at which it should listen.
         at: String,
-        /// How long it was waited for.
+        /// How long the caller waited for it.
         after: Duration,
     },
 }
 
-/// The program, how it is called, and the process if it runs. Dropped, it is ended.
+/// The program, its arguments, and the process if it runs. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Program {
     program: PathBuf,
@@ -55,7 +55,7 @@ pub struct Program {
     child: Option<Child>,
 }
 
-/// Where selvedge-coproc is: named in `SELVEDGE_COPROC`, beside this program, or on the path.
+/// The path of selvedge-coproc: as in `SELVEDGE_COPROC`, beside this program, or on the path.
 fn program() -> PathBuf {
     const NAME: &str = "selvedge-coproc";
     if let Some(named) = std::env::var_os("SELVEDGE_COPROC") {
@@ -64,7 +64,7 @@ fn program() -> PathBuf {
     let beside = |folder: &std::path::Path| Some(folder.join(NAME)).filter(|path| path.is_file());
     let here = std::env::current_exe().ok().and_then(|path| {
         let folder = path.parent()?.to_owned();
-        // Programs that are tests lie one folder deeper.
+        // Test programs lie one folder deeper.
         beside(&folder).or_else(|| beside(folder.parent()?))
     });
     here.unwrap_or_else(|| NAME.into())
@@ -108,7 +108,7 @@ impl Program {
             arguments.extend(["--remap".into(), format!("{} ns", remap.0)]);
         }
         arguments.extend(["--socket".into(), socket.display().to_string()]);
-        // If this process dies, it need not stay.
+        // If this process dies, the coprocessor need not stay.
         arguments.extend(["--alone", "10 s"].map(str::to_owned));
         arguments.extend(more.iter().map(|&more| more.to_owned()));
         Self { program: program(), arguments, socket, child: None }
@@ -127,7 +127,7 @@ impl Program {
         if !running {
             let mut command = Command::new(&self.program);
             command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
-            // Ctrl-C is for the node, which ends it in order.
+            // Ctrl-C is for the node, which ends the coprocessor in order.
             command.process_group(0);
             self.child = Some(
                 command.spawn().map_err(|why| SpawnError::Start { program: name.clone(), why })?,
@@ -148,7 +148,7 @@ impl Program {
         Ok(())
     }
 
-    /// Asks it to end, and waits; makes it, if it takes too long.
+    /// Requests its end, and waits; kills it if it takes too long.
     pub(super) fn end(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {

@@ -1,7 +1,7 @@
-//! Steps written in E-code: text that comes over the control socket, is checked and compiled on the
-//! control thread, and runs on the engine's, as machine code where this machine has it (NI
-//! coprocessors, section 1.5; the language is Q-Fabric's, section 3.2.4). A step reads what it is
-//! shown, writes what it asks for, reaches nothing else, and ends by its fuel.
+//! Extensions written in E-code. The text arrives over the control socket. It is checked and compiled on the
+//! control thread, and runs on the engine's, as machine code where this machine supports it. See NI
+//! coprocessors, section 1.5; the language is Q-Fabric's, section 3.2.4. An extension reads its input, writes
+//! its output, reaches nothing else, and ends by its fuel.
 
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Handler, Interpreted, compile};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::MakeError;
 
-/// What a step sees and asks for. All numbers are longs, in this order (see `shown`).
+/// The input and output of an extension. All numbers are longs, in this order (see `shown`).
 const FORMAT: &str = "
 const KIND_I = 0;
 const KIND_P = 1;
@@ -28,14 +28,14 @@ input {
 output { long discard, raise, lose, of; };
 ";
 const INPUTS: usize = 20;
-/// What each call may use where nothing is said: some ten microseconds.
+/// The fuel of a call where none is stated: some ten microseconds.
 const FUEL: u64 = 10_000;
-/// A step holds up the whole link: this is a millisecond or so.
+/// An extension delays the whole link: this is a millisecond or so.
 const FUEL_MAX: u64 = 1_000_000;
 const EXAMPLE: &str =
     "write {\"source\": \"{ if (input.kind == KIND_B) output.discard = 1; }\", \"fuel\": 10000}";
 
-/// A step in E-code.
+/// An extension in E-code.
 pub(super) struct Code {
     handler: Box<dyn Handler + Send>,
     host: MachineHost,
@@ -57,7 +57,7 @@ impl Code {
         let name = arguments["file"].as_str().unwrap_or("step");
         let program = compile(name, source, &environment)?;
         let place = |name: &str| program.record(name).map(|placed| placed.offset as usize);
-        // A source may not declare these itself: the compiler says so.
+        // A source may not declare these itself: the compiler reports it.
         let (Some(input), Some(output)) = (place("input"), place("output")) else {
             return Err("a step has the records input and output".into());
         };
@@ -148,7 +148,7 @@ fn shown(moment: &StepContext<'_>, contract: Option<&Contract>) -> [i64; INPUTS]
     shown
 }
 
-/// What `output` asks for: one thing, the first of these that it asks for and that is new.
+/// The action that `output` requests: only the first requested one that changes something.
 fn wanted(
     [discard, raise, lose, of]: [i64; 4],
     point: Stage,

@@ -1,4 +1,4 @@
-//! How much of a stream is looked at before the others have their turn.
+//! How much of a stream is checked before the others have their turn.
 
 use std::sync::atomic::AtomicBool;
 
@@ -92,7 +92,7 @@ fn refused_frames_of_many_packets_are_bounded_as_well() {
     let (mut frame_consumer, mut frame_producer, segment) = ends();
     for n in 0..4 {
         enqueue(&mut frame_producer, 2 * CHECK_MAX + 1);
-        // One packet less than lie there: found out at the end.
+        // One packet less than stated: found at the end.
         let slot = segment.ring_at() + 384 + 64 * n;
         let fewer = (2 * CHECK_MAX as u16).to_ne_bytes();
         for (k, byte) in fewer.into_iter().enumerate() {
@@ -105,6 +105,6 @@ fn refused_frames_of_many_packets_are_bounded_as_well() {
         assert_eq!(turn(&mut frame_consumer), 0);
         refused.push(frame_consumer.refused().read().total());
     }
-    // The last has nothing behind it, so its turn ends with it.
+    // Nothing follows the last one, so its turn ends with it.
     assert_eq!(refused, [0, 1, 1, 2, 2, 3, 3, 4]);
 }

@@ -1,5 +1,5 @@
-//! What a coprocessor tells of its link, streams and extensions, and the engine's reports that it
-//! comes from and turns back into on the node's side.
+//! The statistics of a coprocessor's link, streams and extensions, and the conversion from and to the
+//! engine's reports.
 
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Counters;
@@ -11,7 +11,7 @@ use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// Everything that can be seen of a coprocessor at one moment.
+/// The full state of a coprocessor at one instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// [`VERSION`].
@@ -30,13 +30,13 @@ pub struct Statistics {
     pub sent_bytes: u64,
     /// Bytes that the rate allowed while frames waited.
     pub could_send_bytes: u64,
-    /// Packets that the device's queue dropped, as it came to them after their departure time.
+    /// Packets that the device's queue dropped, because they reached it after their departure time.
     #[serde(default)]
     pub missed_departures: u64,
     /// How late the engine's thread woke up in the last seconds.
     #[serde(default)]
     pub lateness: HistogramStatistics,
-    /// What was sent in the last seconds, and what the rate allowed while frames waited: bytes.
+    /// Bytes sent in the last seconds, and bytes that the rate allowed while frames waited.
     #[serde(default)]
     pub recent_bytes: [u64; 2],
     /// Bytes waiting.
@@ -47,20 +47,20 @@ pub struct Statistics {
     pub runs: String,
     /// Its streams.
     pub streams: Vec<StreamStatistics>,
-    /// Its loaded steps.
+    /// Its loaded extensions.
     pub extensions: Vec<ExtensionStatistics>,
 }
 
-/// A stream at one moment. Counters count since it was added.
+/// A stream at one instant. Counters count since it was added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamStatistics {
     /// Its number.
     pub stream: usize,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The name of its producer.
     pub producer: String,
-    /// The contract as it is now.
+    /// The present contract.
     pub spec: Spec,
     /// Frames offered.
     pub frames: u64,
@@ -72,7 +72,7 @@ pub struct StreamStatistics {
     pub decodable: u64,
     /// Frames dropped, by reason, in the order of the reasons' numbers.
     pub dropped: [u64; DropReason::COUNT],
-    /// Frames of which nothing is known.
+    /// Frames with an unknown fate.
     pub unknown: u64,
     /// The scheduler's counters: sent, late, missed, dropped, violations.
     pub counters: [u64; 5],
@@ -90,10 +90,10 @@ pub struct StreamStatistics {
     pub send_errors: u64,
     /// Descriptors refused, by reason; only reasons that happened.
     pub refused: std::collections::BTreeMap<String, u64>,
-    /// What is wrong with its source, if the coprocessor reads it.
+    /// The error of its source, if the coprocessor reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Whether its source has come to its end.
+    /// Whether its source has ended.
     #[serde(default)]
     pub ended: bool,
 }
@@ -101,7 +101,7 @@ pub struct StreamStatistics {
 /// A histogram of nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistogramStatistics {
-    /// How many.
+    /// The number of values.
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
@@ -113,12 +113,12 @@ pub struct HistogramStatistics {
     pub counters: Vec<(usize, u32)>,
 }
 
-/// A loaded step.
+/// A loaded extension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExtensionStatistics {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The point at which it runs.
     pub point: String,
     /// How often it was called.
     pub calls: u64,
@@ -154,7 +154,7 @@ impl HistogramStatistics {
 }
 
 impl StreamStatistics {
-    /// A stream's report, with what only the coprocessor knows of it.
+    /// A stream's report, with the coprocessor's own knowledge of the stream.
     #[must_use]
     pub fn of(report: &StreamReport, spec: &Spec, producer: &str, refused: Refusals) -> Self {
         let StreamReport { counts, recent, contract, .. } = report;
@@ -194,7 +194,7 @@ impl StreamStatistics {
         }
     }
 
-    /// The report that it was made of; `None` if its contract makes no sense.
+    /// The report from which it was made; `None` if its contract is invalid.
     #[must_use]
     pub fn report(&self) -> Option<StreamReport> {
         let [sent, late, missed, dropped, violations] = self.counters;
@@ -242,7 +242,7 @@ impl ExtensionStatistics {
 }
 
 impl Statistics {
-    /// A link's report; its streams are given apart.
+    /// A link's report; its streams are passed separately.
     #[must_use]
     pub fn of(report: &LinkReport, streams: Vec<StreamStatistics>, runs: &str) -> Self {
         Self {

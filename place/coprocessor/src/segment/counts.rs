@@ -1,9 +1,10 @@
-//! What a coprocessor has counted of a stream, at the end of its segment: when it dies, whoever shares
-//! the segment reads there what it did up to its last turn, and its successor how packets are numbered on.
+//! A coprocessor's counts of a stream, at the end of its segment. When the coprocessor dies, a process that
+//! shares the segment reads there its counts up to its last turn, and its successor reads the number of the
+//! next packet.
 //!
-//! Two copies are written in turn, and then the number of the newest, so that one that was being
-//! written when its writer died is never read. Who may write the segment may write nonsense here; it
-//! is read by nobody but the producer whose segment it is.
+//! Two copies are written in turn, and then the number of the newest, so that a copy that was being written
+//! when its writer died is never read. A process that may write the segment may write invalid values here;
+//! only the producer of the segment reads them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const COPY: usize = 256;
 const WORDS: usize = 12 + DropReason::COUNT;
 const _: () = assert!(WORDS * 8 <= COPY, "a copy holds all");
 
-/// The place of a stream's counts.
+/// The location of a stream's counts.
 #[derive(Clone)]
 pub struct CountsBoard {
     pub(super) mapping: Arc<Memfd>,
@@ -31,7 +32,7 @@ impl CountsBoard {
     /// Writes the newest counts. One writer at a time.
     pub fn write(&self, counts: &Counts) {
         let newest = self.mapping.atomic(self.at);
-        // Never 0 again: that is none.
+        // Never 0 again, which means none.
         let next = newest.load(Ordering::Relaxed).wrapping_add(1).max(1);
         let place = self.copy(next);
         for (n, word) in words(counts).into_iter().enumerate() {
@@ -40,7 +41,8 @@ impl CountsBoard {
         newest.store(next, Ordering::Release);
     }
 
-    /// The newest counts, which are gone then; none if there are none. Only while nobody writes.
+    /// The newest counts, which are removed; `None` if there are none. To be called only while nothing
+    /// writes.
     #[must_use]
     pub fn take(&self) -> Option<Counts> {
         let newest = self.mapping.atomic(self.at).swap(0, Ordering::Acquire);
@@ -51,7 +53,7 @@ impl CountsBoard {
 
     /// The RTP sequence number of the next packet of a frame that is not settled.
     pub(crate) fn next_packet(&self) -> u16 {
-        // Its low 16 bits, whatever somebody else has written.
+        // Its low 16 bits, whatever another process has written.
         self.mapping.atomic(self.at + 8).load(Ordering::Acquire) as u16
     }
 
@@ -132,13 +134,13 @@ mod tests {
         for n in 1..5 {
             board.write(&of(n));
         }
-        // A writer that dies in the middle of the next one: its number is not there yet.
+        // A writer that dies while writing the next copy: its number is not there yet.
         board.mapping.atomic(board.copy(5)).store(999, Ordering::Relaxed);
         assert_eq!(theirs.counts().take(), Some(of(4)));
         assert_eq!(theirs.counts().take(), None);
         board.write(&of(7));
         assert_eq!(theirs.counts().take(), Some(of(7)));
-        // Whatever a producer writes there, nobody panics.
+        // Whatever a producer writes there, the reader does not panic.
         board.mapping.atomic(board.at).store(u64::MAX - 1, Ordering::Relaxed);
         board.write(&of(8));
         board.mapping.atomic(board.at).store(u64::MAX, Ordering::Relaxed);

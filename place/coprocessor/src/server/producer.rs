@@ -1,5 +1,5 @@
-//! One producer: its connection, its doorbell, its streams. When its connection ends, however that
-//! came about, what it left in its rings is sent and its streams are removed.
+//! One producer: its connection, its doorbell, its streams. When its connection ends, for whatever reason,
+//! the frames left in its rings are sent and its streams are removed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Stream {
     feeder: Option<Feeder>,
 }
 
-/// What is known of a stream beside what the engine knows.
+/// The coprocessor's knowledge of a stream beside the engine's.
 pub(crate) struct StreamInfo {
     spec: Spec,
     producer: String,
@@ -72,7 +72,7 @@ impl Producer {
             }
             Err(why) => self.connection.answer::<Reply>(Err(why), &[], &[]),
         };
-        // Who does not read its answers is gone as well.
+        // A producer that does not read its replies counts as gone as well.
         answered.is_ok()
     }
 
@@ -161,7 +161,7 @@ impl Producer {
         Ok((Reply { link: Some(coprocessor.link()), ..Reply::default() }, back))
     }
 
-    /// The bit that is asked for, or the lowest that is nobody's.
+    /// The requested bit, or the lowest one without a stream.
     fn free_bit(&self, wanted: Option<usize>) -> Result<usize, Refusal> {
         if let Some(bit) = wanted
             && self.streams.get(bit).is_some_and(Option::is_some)
@@ -245,12 +245,12 @@ impl Producer {
         }
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
-        // Not to write to: for what is counted there.
+        // Only for the counts in it.
         let file = segment.file().try_clone()?;
         Ok((reply, vec![file]))
     }
 
-    /// Gives the engine one more stream.
+    /// Adds a stream to the engine.
     fn attach_stream(
         &self,
         coprocessor: &mut Coprocessor,
@@ -281,13 +281,13 @@ impl Producer {
         self.streams[bit] = Some(stream);
     }
 
-    /// The place of a stream of this producer's.
+    /// The index of one of this producer's streams.
     fn find(&self, number: usize) -> Result<usize, Refusal> {
         let this = |stream: &Option<Stream>| stream.as_ref().is_some_and(|s| s.number == number);
         self.streams.iter().position(this).ok_or(Refusal::NoStream(number))
     }
 
-    /// The producer is gone: what it left is sent, then its streams go.
+    /// After the producer is gone: sends the frames that it left, then removes its streams.
     pub(crate) fn leave(self, coprocessor: &Coprocessor) {
         tracing::info!(producer = self.name, "producer left");
         for stream in self.streams.into_iter().flatten() {
@@ -301,14 +301,14 @@ fn overhead(spec: &Spec) -> u64 {
     if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
-/// Whether a stream can be on this link.
+/// Checks whether a stream can be on this link.
 fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), Refusal> {
     spec.check()?;
     let (parent, nodes) = (spec.contract.parent, coprocessor.options.link.tree.nodes().len());
     if parent as usize > nodes { Err(Refusal::Parent { parent, nodes }) } else { Ok(()) }
 }
 
-/// A segment for a stream that is sound, as far as memory goes.
+/// A segment for a valid stream, within the memory limit.
 fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, Refusal> {
     coprocessor.remove_detached();
     let held = Bytes(coprocessor.streams.values().map(|known| known.spec.memory().0).sum());
@@ -335,7 +335,7 @@ fn load(
     done()
 }
 
-/// What can be seen, of all producers' streams.
+/// The statistics of all producers' streams.
 fn statistics(coprocessor: &mut Coprocessor) -> Answer {
     let report = coprocessor.remove_detached();
     let streams = report.streams.iter().filter_map(|seen| {

@@ -1,4 +1,4 @@
-//! Why a request over the control socket is refused: the text goes to who asked.
+//! Why a request over the control socket is refused: the text goes to the requester.
 
 use selvedge_data_memory::RegionError;
 use selvedge_data_stream::SpecError;

@@ -1,9 +1,9 @@
-//! The steps that were loaded over the control socket, kept beside it as they were asked for: a
-//! coprocessor that is started again where another was killed loads them again. One that ends in order
-//! takes the file away, as it does its socket.
+//! The extensions that were loaded over the control socket, saved as requested in a file beside it: a
+//! coprocessor that replaces a killed one loads them again. A coprocessor that ends in order removes the
+//! file, as it does its socket.
 //!
-//! What is in the file runs on the engine's thread, so it must be this user's own, and nobody else's
-//! to write.
+//! The extensions in the file run on the engine's thread, so the file must belong to this user, and no other
+//! user may write it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The longest file that is read: 32 steps of the longest message fit.
+/// The longest file that is read: 32 extensions of the longest message fit.
 const LEN_MAX: u64 = 1 << 20;
 
-/// Why the steps of a coprocessor that was killed can't be read.
+/// Why the extensions of a killed coprocessor can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("\"{}\": {why}; remove it", path.display())]
 pub(super) struct StepsError {
@@ -24,7 +24,7 @@ pub(super) struct StepsError {
     why: StepsFault,
 }
 
-/// What is wrong with their file.
+/// The fault of their file.
 #[derive(Debug, thiserror::Error)]
 enum StepsFault {
     #[error("belongs to somebody else, or others may write it")]
@@ -35,7 +35,7 @@ enum StepsFault {
     Text(#[from] serde_json::Error),
 }
 
-/// A step as it was asked for.
+/// An extension as it was requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -45,7 +45,7 @@ pub(super) struct Step {
     pub(super) arguments: Value,
 }
 
-/// The steps of the coprocessor that listens at a socket.
+/// The extensions of the coprocessor that listens at a socket.
 #[derive(Debug)]
 pub(crate) struct StepStore {
     path: PathBuf,
@@ -53,17 +53,17 @@ pub(crate) struct StepStore {
 }
 
 impl StepStore {
-    /// None yet.
+    /// A store without extensions yet.
     pub(super) fn for_socket(socket: &Path) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".steps");
         Self { path: path.into(), kept: Vec::new() }
     }
 
-    /// Those of a coprocessor that was killed, in the order in which they were loaded.
+    /// Those of a killed coprocessor, in the order in which they were loaded.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The fault of the file.
     pub(super) fn load_saved(&self) -> Result<Vec<Step>, StepsError> {
         let wrong = |why| StepsError { path: self.path.clone(), why };
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -82,14 +82,14 @@ impl StepStore {
         serde_json::from_str(&text).map_err(|error| wrong(error.into()))
     }
 
-    /// A step was loaded, in place of the one of its name.
+    /// Saves a loaded extension, in place of the one of its name.
     pub(super) fn save(&mut self, step: Step) {
         self.kept.retain(|kept| kept.name != step.name);
         self.kept.push(step);
         self.write();
     }
 
-    /// A step was removed.
+    /// Removes an extension.
     pub(super) fn remove_saved(&mut self, name: &str) {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.name != name);
@@ -98,13 +98,13 @@ impl StepStore {
         }
     }
 
-    /// The coprocessor ends in order.
+    /// Removes the file when the coprocessor ends in order.
     pub(super) fn end(&self) {
         // None was written if none was loaded.
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// Writes the file anew, whole or not at all. A step runs even if it can't be kept.
+    /// Writes the file anew, whole or not at all. An extension runs even if it can't be saved.
     fn write(&self) {
         if let Err(error) = self.try_write() {
             let path = self.path.display();
@@ -115,7 +115,7 @@ impl StepStore {
     fn try_write(&self) -> io::Result<()> {
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
-        // One that is left from before, or somebody else's: a link is not followed.
+        // A file that is left from before, or belongs to another user: a link is not followed.
         let _ = std::fs::remove_file(&new);
         let mut file: File =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;

@@ -1,9 +1,9 @@
-//! Producers that write and say what makes no sense.
+//! Producers that write invalid memory and send invalid messages.
 
 use super::*;
 use serde_json::json;
 
-/// A connection that is attached, with its doorbell.
+/// An attached connection with its doorbell.
 fn attached(socket: &Path) -> (Connection, Doorbell) {
     let mut connection = Connection::open(socket).unwrap();
     let (_, fds) = connection.ask(Request::Attach { name: "stranger".into() }, &[]).unwrap();
@@ -19,7 +19,7 @@ fn added(connection: &mut Connection, to: std::net::SocketAddr) -> (usize, usize
     (reply.stream.unwrap(), reply.bit.unwrap(), StreamSegment::open(file).unwrap())
 }
 
-/// Sends any bytes, and waits for the answer.
+/// Sends any bytes, and waits for the reply.
 fn exchange(connection: &Connection, bytes: &[u8]) -> Result<Reply, ControlError> {
     seqpacket::send(&connection.control, bytes, &[]).map_err(|_| ControlError::Closed)?;
     Ok(connection.control.wait(Duration::from_secs(5))?.body)
@@ -82,9 +82,9 @@ fn descriptors_that_make_no_sense_are_refused_by_reason() {
     poke(region, segment.ring_at() + 384 + 64 * cases.len(), &bytes_of(&last));
     poke(region, segment.ring_at() + 128, &(cases.len() as u32 + 1).to_ne_bytes());
     bell.ring(bit);
-    // The good one behind them is sent.
+    // The valid one behind them is sent.
     receive_until(&receiver, |bytes| bytes.len() == 10);
-    // A counter from nowhere.
+    // An invalid counter.
     poke(region, segment.ring_at() + 128, &0x8000_0000_u32.to_ne_bytes());
     bell.ring(bit);
     until("all are counted", || {
@@ -141,7 +141,7 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     refused(&[changed(40, &[7]).file().as_fd()], "the ring's place is");
     refused(&[changed(55, &[255]).file().as_fd()], "the pool's place is");
     refused(&[changed(56, &[1]).file().as_fd()], "the counts' place is");
-    // Laid out by nobody: the ring's header is empty.
+    // Without a layout: the ring's header is empty.
     refused(&[make().file().as_fd()], "header is corrupt");
     let mut second = Connection::open(&socket).unwrap();
     let fds = [bell.file().as_fd(), unsealed.as_fd()];
@@ -239,7 +239,7 @@ fn nothing_that_a_producer_writes_or_says_harms_another() {
         let (_, bit, segment) = added(&mut connection, to);
         let region = &*segment.region;
         for &(at, word, ring) in &writes {
-            // Half of them hit the headers and the first slots, where they hurt most.
+            // Half of them hit the headers and the first slots, where they do most harm.
             let span = if ring { 2048 } else { region.len() - 8 };
             poke(region, at as usize % span, &word.to_ne_bytes());
             if ring {
@@ -247,7 +247,7 @@ fn nothing_that_a_producer_writes_or_says_harms_another() {
                 bell.ring(bit);
             }
         }
-        // Bytes, and a message that was cut or changed somewhere.
+        // Random bytes, and a message that was cut or changed somewhere.
         let _ = exchange(&connection, &said);
         let request = Request::Add { stream: spec("mutant", to), bit: Some(said.len()) };
         let mut text = encode(&request);

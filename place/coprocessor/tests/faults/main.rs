@@ -1,5 +1,5 @@
-//! What breaks: producers that are killed, a coprocessor that is killed, memory and messages that
-//! make no sense. Whatever happens to one stream, another one's frames all arrive.
+//! Faults: producers that are killed, a coprocessor that is killed, invalid memory and messages. Whatever
+//! happens to one stream, another one's frames all arrive.
 
 mod hostile;
 #[path = "../support/mod.rs"]
@@ -33,7 +33,7 @@ use support::{
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
 
-/// A well-behaved stream, which must not notice anything.
+/// A well-behaved stream, which must not be affected.
 struct Witness {
     attachment: Attachment,
     frame_producer: FrameProducer,
@@ -49,7 +49,7 @@ impl Witness {
         Self { attachment, frame_producer, receiver, sent: 0 }
     }
 
-    /// One more frame crosses.
+    /// Sends one more frame through.
     fn proves(&mut self) {
         enqueue(&mut self.frame_producer, Kind::Still, self.sent, 10).unwrap();
         receive_until(&self.receiver, |bytes| {
@@ -59,7 +59,7 @@ impl Witness {
         self.sent += 1;
     }
 
-    /// All that ever was offered has been sent, on time.
+    /// Checks that all offered frames have been sent, on time.
     fn proves_unharmed(mut self) {
         self.proves();
         until("all are counted", || {
@@ -103,14 +103,14 @@ fn a_producer_killed_while_it_writes_leaves_only_what_it_had_written() {
         std::thread::spawn(move || {
             let mut line = String::new();
             let _ = BufReader::new(out).read_line(&mut line);
-            // Whoever waited for it may have given up.
+            // The receiver may have given up.
             let _ = tell.send(line);
         });
         let line = told.recv_timeout(support::TIMEOUT);
         child.kill().unwrap();
         assert_eq!(line.as_deref(), Ok("writing\n"), "what it says within a minute");
         child.wait().unwrap();
-        // Every frame whose descriptor was published is sent; the half-written one is nobody's.
+        // Every frame whose descriptor was published is sent; the half-written one is lost.
         let mut next = 0;
         receive_until(&receiver, |bytes| {
             assert_eq!(bytes.len(), 100);
@@ -160,7 +160,7 @@ fn what_waits_survives_the_coprocessor() {
         until("it is back", || attachment.returns() == round as u64 + 1);
         assert_ne!(attachment.link().pid, pid.as_raw_nonzero().get().cast_unsigned());
     }
-    // Nothing is lost; what was on its way may come twice.
+    // Nothing is lost; packets that were on their way may arrive twice.
     let mut twice = 0;
     receive_until(&receiver, |bytes| {
         twice += usize::from(!came.insert(numbers(bytes).0));
@@ -168,10 +168,10 @@ fn what_waits_survives_the_coprocessor() {
     });
     assert_eq!(came, (0..100).collect());
     assert!(twice <= 3 * 2, "{twice} frames came twice");
-    // It goes on, with the contract as it was turned.
+    // It continues, with the changed contract.
     enqueue(&mut frame_producer, Kind::Still, 100, 40).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 100);
-    // Counters go on over its deaths, but for what was settled just before each.
+    // Counters continue over its deaths, except for frames that were settled just before each.
     let sent = || attachment.report().streams[place].counts.totals.sent;
     until("counters go on", || sent() > told);
     let contract = attachment.report().streams[place].contract;
@@ -181,7 +181,7 @@ fn what_waits_survives_the_coprocessor() {
     assert!(!socket.exists(), "a coprocessor that ends in order takes its socket away");
 }
 
-/// The attachment never asked the one that is killed what it had counted: it is in the stream's memory.
+/// The attachment never requested the counts of the killed coprocessor: they are in the stream's memory.
 #[test]
 fn what_was_counted_and_loaded_survives_the_coprocessor() {
     let socket = support::socket();
@@ -203,7 +203,7 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
     attachment.ask(Request::Unload { name: "gone".into() }).unwrap();
     let mut number = 0;
     for round in 1..=3_u64 {
-        // A frame of each ten is discarded by the step; the link sees the gap.
+        // One frame of every ten is discarded by the extension; the link sees the gap.
         for n in 0..10 {
             let kind = if n == 5 { Kind::Bidirectional } else { Kind::Still };
             enqueue(&mut frame_producer, kind, number, 40).unwrap();
@@ -214,7 +214,7 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
             came += 1;
             came == 9
         });
-        // Another asks whether all is settled: the attachment was told nothing.
+        // Another connection checks whether all frames are settled: the attachment got no report.
         let mut other = Connection::open(&socket).unwrap();
         until("all is settled", || other.statistics().unwrap().streams[0].sent == 9);
         let pid = Pid::from_raw(attachment.link().pid.cast_signed()).unwrap();
@@ -263,7 +263,7 @@ fn a_ring_that_nobody_empties_gives_frames_back() {
     for n in 0..10_000 {
         assert_eq!(enqueue(&mut frame_producer, Kind::Still, n, 10), Err(DropReason::Full));
     }
-    // The next coprocessor finds what waits, though it never saw it come.
+    // The next coprocessor finds the waiting frames, though it never saw them arrive.
     let _local = LocalCoprocessor::start(support::options(AMPLE, socket)).unwrap();
     let mut came = 0;
     receive_until(&receiver, |bytes| {

@@ -1,4 +1,4 @@
-//! What the tests of the placement share: a coprocessor in this process, a receiver, frames.
+//! Shared parts of the placement's tests: a coprocessor in this process, a receiver, frames.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -33,7 +33,7 @@ pub(crate) fn link(rate: Bitrate) -> LinkConfig {
     LinkConfig::new("test", rate, Discipline::Dwcs)
 }
 
-/// How a test's coprocessor is set up.
+/// The settings of a test's coprocessor.
 pub(crate) fn options(rate: Bitrate, socket: PathBuf) -> Options {
     let realtime_request = RealtimeRequest { core: None, lock: false, class: SchedClass::Fair };
     let (watch, memory) = (Duration::from_micros(20), Bytes(50_000_000));
@@ -49,7 +49,7 @@ pub(crate) fn coprocessor(rate: Bitrate) -> (LocalCoprocessor, PathBuf) {
 pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(StdDuration::from_millis(100))).unwrap();
-    // All that a test sends, however long its thread waits for a processor meanwhile.
+    // Room for everything that a test sends, however long its thread waits for a processor meanwhile.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, 8 << 20));
     let to = socket.local_addr().unwrap();
@@ -73,7 +73,7 @@ pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize
     attachment.add(spec, &params).unwrap()
 }
 
-/// Offers a frame of one packet whose payload is its number and so many bytes more.
+/// Enqueues a frame of one packet whose payload is its number and `more` bytes.
 pub(crate) fn enqueue(
     frame_producer: &mut FrameProducer,
     kind: Kind,
@@ -94,7 +94,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> (u32, u32) {
     (number, packet.tag.unwrap().seq)
 }
 
-/// Receives until `done` says so.
+/// Receives until `done` returns true.
 pub(crate) fn receive_until(socket: &UdpSocket, mut done: impl FnMut(&[u8]) -> bool) {
     let end = Instant::now() + TIMEOUT;
     let mut buffer = [0; 2000];
@@ -106,14 +106,15 @@ pub(crate) fn receive_until(socket: &UdpSocket, mut done: impl FnMut(&[u8]) -> b
     }
 }
 
-/// Runs a program to its end, which is within a minute: its status, and what it said to either side.
+/// Runs a program to its end, which is within a minute; returns its status, and its standard output and
+/// error.
 pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (pid, (tell, told)) = (child.id(), std::sync::mpsc::channel());
     let end = Instant::now() + TIMEOUT;
     std::thread::scope(|scope| {
-        // Both are read as they come, so that it never waits for a reader.
+        // Both are read concurrently, so that the program never waits for a reader.
         let read = |mut from: Box<dyn std::io::Read + Send>| {
             let tell = tell.clone();
             scope.spawn(move || {
@@ -128,7 +129,7 @@ pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
         let in_time = (0..2)
             .all(|_| told.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok());
         if !in_time {
-            // Ended, so that its output is closed and the readers end.
+            // Killed, so that its output is closed and the readers end.
             child.kill().unwrap();
         }
         let (out, err) = (out.join().unwrap(), err.join().unwrap());

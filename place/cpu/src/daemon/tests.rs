@@ -1,4 +1,4 @@
-//! What the daemon reads, and what it answers.
+//! The daemon's requests and responses.
 
 use super::*;
 

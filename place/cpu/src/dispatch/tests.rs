@@ -1,4 +1,4 @@
-//! A dispatcher on this machine's threads; what needs the right for SCHED_FIFO is left out without it.
+//! A dispatcher on this machine's threads; tests that need the right for SCHED_FIFO are skipped without it.
 
 use super::*;
 use selvedge_data_stream::Window;
@@ -24,8 +24,8 @@ fn a_dispatcher_counts_what_a_thread_does_and_lets_it_go() {
     });
     let tid = receiver.recv().unwrap();
     let (id, _) = dispatcher.admit(&task(8), MemberRule::Threads(vec![tid]), true).unwrap();
-    // A thread that always wants to run gets on, whatever else this machine does: in time, if
-    // the dispatcher may hold others off it.
+    // A thread that always wants to run makes progress, whatever else this machine does: in time, if the
+    // dispatcher may preempt others.
     let firm = crate::rights::try_placement(crate::Placement::Fifo).is_ok();
     let begun = std::time::Instant::now();
     loop {

@@ -1,8 +1,8 @@
-//! A stream at the engine's end: its ring and pool, where its packets go, and how far the frame
-//! being sent has come.
+//! A stream at the engine: its ring and pool, the destination of its packets, and the progress of the frame
+//! being sent.
 //!
-//! A frame's packets lie one behind the other in one span of the pool; a cursor remembers where the
-//! next begins, so that a frame of many packets is walked once.
+//! A frame's packets lie one behind the other in one span of the pool. A cursor remembers where the next
+//! begins, so that a frame of many packets is walked once.
 
 use std::net::SocketAddr;
 
@@ -17,18 +17,18 @@ use super::NewStream;
 use super::carrier::{StreamCarrier, overhead};
 use super::frame_consumer::{FrameConsumer, Stamp};
 
-/// A stream as the engine keeps it.
+/// The engine's state of a stream.
 pub(super) struct AttachedStream<O> {
     pub(super) index: StreamIndex,
     pub(super) frame_consumer: O,
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub(super) overhead: u64,
-    /// What carries its packets in place of the engine's sockets.
+    /// The carrier of its packets in place of the engine's sockets.
     pub(super) carried: Option<StreamCarrier>,
-    /// What its carrier sent beside packets, and the link has not paid for yet.
+    /// Bytes that its carrier sent beside packets, and that the link has not paid for yet.
     pub(super) extra: Bytes,
-    /// What holds its packets until the departure times that they are given.
+    /// The qdisc that holds its packets until their departure times.
     pub(super) held_by: Option<Holding>,
     /// Frames that may wait at the link.
     pub(super) room: usize,
@@ -37,27 +37,27 @@ pub(super) struct AttachedStream<O> {
     pub(super) send_errors: u64,
     pub(super) sent: RateMeter,
     pub(super) sent_bytes: Bytes,
-    /// When it goes, if it is to: at the latest then, or as soon as nothing waits any more.
+    /// When the stream is removed, if at all: at the latest then, or as soon as no frame waits any more.
     pub(super) removal_deadline: Option<Instant>,
 }
 
-/// The RTP sequence numbers of what is sent. Frames that are not sent at all leave no gap: receivers
-/// drop the first packet behind a gap of 3000 (RFC 3550, appendix A.1), and with it a whole group.
+/// The RTP sequence numbers of sent packets. Frames that are not sent at all leave no gap: receivers drop the
+/// first packet behind a gap of 3000 (RFC 3550, appendix A.1), and with it a whole group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbering {
     /// The frame being sent, and the number of its first packet.
     frame: Option<u32>,
     first: u16,
-    /// How many of its packets were numbered, and how many it has.
+    /// The number of its packets that were numbered, and of all its packets.
     numbered: u16,
     packets: u16,
 }
 
 impl Numbering {
-    /// The number of a frame's packet; the same if it is asked for again.
+    /// The number of a frame's packet; the same on a second call.
     fn number(&mut self, frame: &Frame, packet: u16) -> u16 {
         if self.frame != Some(frame.seq) {
-            // What is missing at the end of a frame has to be seen.
+            // Packets missing at the end of a frame must show as a gap.
             let cut = u16::from(self.numbered < self.packets);
             self.first = self.first.wrapping_add(self.numbered).wrapping_add(cut);
             (self.frame, self.numbered, self.packets) = (Some(frame.seq), 0, frame.packets);
@@ -75,19 +75,19 @@ struct Cursor {
     next: PacketCursor,
 }
 
-/// A packet found, not yet handed to the kernel.
+/// A packet that was found, and not yet handed to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocatedPacket {
     pub(super) stream: usize,
     pub(super) payload: PayloadSpan,
     pub(super) at: usize,
     pub(super) len: usize,
-    /// When it is to leave the device, if not at once.
+    /// When it must leave the device, if not at once.
     pub(super) leaves: Option<Instant>,
 }
 
 impl<O: FrameConsumer> AttachedStream<O> {
-    /// A stream of which nothing was sent yet, and of which so many frames may wait.
+    /// A stream of which nothing was sent yet, and of which `room` frames may wait.
     pub(super) fn new(index: StreamIndex, new: NewStream<O>) -> Self {
         let NewStream { spec, frame_consumer, carried } = new;
         let Spec { to, ring, .. } = spec;
@@ -126,8 +126,8 @@ impl<O: FrameConsumer> AttachedStream<O> {
         }
     }
 
-    /// What a packet of this length takes from the link: its headers as well, and all that its carrier
-    /// sent since the last one.
+    /// The bytes that a packet of this length takes from the link: its headers as well, and all that its
+    /// carrier sent since the last one.
     pub(super) fn cost(&mut self, len: usize) -> Bytes {
         if let Some(carried) = &self.carried {
             self.extra += carried.by.take_extra();
@@ -135,7 +135,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
         Bytes(len as u64 + self.overhead) + self.extra
     }
 
-    /// Hands the packet over, if something else than the sockets carries it.
+    /// Hands the packet to the carrier, if there is one.
     pub(super) fn carry(&mut self, packet: &LocatedPacket) -> Result<(), DropReason> {
         let Some(carried) = &self.carried else { return Ok(()) };
         if carried.by.carry(self.frame_consumer.bytes(packet.payload, (packet.at, packet.len))) {
@@ -145,7 +145,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
         Err(DropReason::SendFailed)
     }
 
-    /// Writes into the packet its number, when its frame is due, and how long before that it leaves.
+    /// Writes into the packet its number, its frame's deadline, and how long before the deadline it leaves.
     pub(super) fn stamp(&mut self, packet: &LocatedPacket, next: &Transmit, now: Instant) {
         let sequence = self.numbering.number(&next.frame, next.packet);
         let stamp = Stamp { sequence, deadline: next.deadline, now };

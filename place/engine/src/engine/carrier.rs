@@ -1,5 +1,5 @@
-//! Streams whose packets something else than the engine's own sockets carries, such as a protocol
-//! stack. The engine decides when a packet goes, as for any; the carrier takes it from there.
+//! Streams whose packets a carrier transports in place of the engine's own sockets, such as a protocol stack.
+//! The engine decides when a packet goes, as for any stream, and hands it to the carrier.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,25 +9,25 @@ use selvedge_units::Bytes;
 
 use crate::frame_producer::{IPV4_UDP, IPV6_UDP};
 
-/// Takes packets in the order in which they leave, on the engine's thread: it must not wait.
+/// Takes packets in the order in which they leave, on the engine's thread: it must not block.
 pub trait Carrier: Send + Sync + fmt::Debug {
-    /// Takes one over; false if it can't. A packet that is not the first of its frame to go is
-    /// tried once more; then its frame is dropped, as one that the socket refused.
+    /// Takes a packet; false if it can't. A packet that is not the first of its frame in the run is tried
+    /// once more. Then its frame is dropped, as one that the socket refused.
     fn carry(&self, packet: &[u8]) -> bool;
 
-    /// What it put on the wire since it was asked last beyond the packets and their `overhead`, such as
-    /// what it sent again. The link pays for it with the stream's next packet.
+    /// The bytes that it put on the wire since the last call beyond the packets and their `overhead`, such as
+    /// retransmissions. The link pays for them with the stream's next packet.
     fn take_extra(&self) -> Bytes {
         Bytes(0)
     }
 }
 
-/// A stream's carrier, and what it makes of packets.
+/// A stream's carrier, and its costs and limits.
 #[derive(Clone, Debug)]
 pub struct StreamCarrier {
-    /// Who takes them.
+    /// The carrier itself.
     pub by: Arc<dyn Carrier>,
-    /// What each takes on the wire beside its own bytes, headers of IP and UDP included.
+    /// The bytes that each packet takes on the wire beside its own, headers of IP and UDP included.
     pub overhead: Bytes,
     /// The largest packet that it takes.
     pub packet_max: Bytes,

@@ -1,11 +1,12 @@
-//! Departure times: where the way to a receiver leads through a qdisc that holds packets until their
-//! time (`fq`, `etf`), a burst goes to the kernel in one go and leaves the device at the link's rate.
+//! Departure times. Where the route to a receiver leads through a qdisc that holds packets until their time
+//! (`fq`, `etf`), a burst goes to the kernel at once and leaves the device at the link's rate.
 //!
-//! `etf` drops what has no time or comes late, and lets a packet go its `delta` before its time. So
-//! there each packet states a time, that much after it is to leave: by so much the kernel may be late.
+//! `etf` drops packets that have no time or arrive late, and releases a packet its `delta` before its time.
+//! So there each packet states a time that is `delta` after its departure: the kernel may be late by this
+//! much.
 //!
 //! The engine gives each packet the time that it would have without a burst (`data/link`, `spaced`). `fq`
-//! takes 100 packets of a socket (its `flow_limit`), so no more than [`HELD_MAX`] are left to it.
+//! takes 100 packets of a socket (its `flow_limit`), so the engine leaves at most [`HELD_MAX`] with it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,17 +17,18 @@ use selvedge_os::route::{self, Holding};
 use selvedge_os::transmit::Transmitter;
 use selvedge_units::Instant;
 
-/// Packets that the kernel is left to hold.
+/// The most packets that the kernel may hold.
 const HELD_MAX: usize = 64;
 
-/// What the kernel holds, and for whom it does.
+/// The packets that the kernel holds, and the addresses for which it holds packets.
 #[derive(Debug)]
 pub(super) struct Departures {
-    /// Whom was asked about last, and the answer: streams mostly go the same way.
+    /// The address of the last query, and the result: streams mostly go the same way.
     asked: Option<(IpAddr, Option<Holding>)>,
-    /// Times are those of an `etf`: packets through an `fq` state none then, as sockets have one clock.
+    /// Times are on the clock of an `etf`: packets through an `fq` then state none, since a socket has one
+    /// clock.
     by_etf: bool,
-    /// When packets leave that the kernel holds, the first one first.
+    /// The departure times of the packets that the kernel holds, the earliest first.
     held: VecDeque<Instant>,
 }
 
@@ -35,12 +37,12 @@ impl Departures {
         Self { asked: None, by_etf: false, held: VecDeque::with_capacity(HELD_MAX) }
     }
 
-    /// What holds packets to this address until their departure times; the sockets are made ready then.
+    /// The qdisc that holds packets to this address until their departure times; prepares the sockets for it.
     pub(super) fn reach(&mut self, to: IpAddr, transmitter: &mut Transmitter) -> Option<Holding> {
         if let Some((_, answer)) = self.asked.filter(|(last, _)| *last == to) {
             return answer;
         }
-        // Who gets no answer sends as ever.
+        // Without an answer, packets are sent without times.
         let holding = Netlink::open().and_then(|netlink| {
             let device = route::to(&netlink, to)?.device;
             route::holding(&netlink, device)
@@ -53,8 +55,8 @@ impl Departures {
         answer
     }
 
-    /// When a packet is to leave, in nanoseconds of the clock that it states that by; `None` if it need
-    /// not state it.
+    /// A packet's departure in nanoseconds of the clock on which it is stated; `None` if it need not be
+    /// stated.
     pub(super) fn stated(&self, holding: Holding, clock: Clock, leaves: Instant) -> Option<u64> {
         let now = clock.now();
         match holding {
@@ -66,7 +68,7 @@ impl Departures {
         }
     }
 
-    /// When the kernel has room for one more, if it has none now.
+    /// When the kernel has room for one more packet, if it has none now.
     pub(super) fn full_until(&mut self, now: Instant) -> Option<Instant> {
         while self.held.front().is_some_and(|leaves| *leaves <= now) {
             self.held.pop_front();
@@ -74,7 +76,7 @@ impl Departures {
         self.held.front().copied().filter(|_| self.held.len() >= HELD_MAX)
     }
 
-    /// The kernel gets one more.
+    /// Counts one more packet that the kernel holds.
     pub(super) fn hold(&mut self, leaves: Instant) {
         self.held.push_back(leaves);
     }

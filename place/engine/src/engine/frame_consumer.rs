@@ -1,5 +1,5 @@
-//! The engine's end of a stream, and how the engine learns that something came: the two things in
-//! which placements differ. All else is the same code.
+//! The engine's end of a stream, and how the engine learns that frames arrived: the two parts in which
+//! placements differ. All else is the same code.
 
 use std::io;
 use std::sync::Arc;
@@ -17,50 +17,50 @@ use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue,
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
 
-/// What is known of a packet only when it leaves.
+/// The fields of a packet that are known only when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     /// Its RTP sequence number.
     pub sequence: u16,
-    /// When its frame is due.
+    /// The deadline of its frame.
     pub deadline: Instant,
     /// When it leaves.
     pub now: Instant,
 }
 
-/// The engine's end of a stream: frames come out of it, and their packets lie in it.
+/// The engine's end of a stream: it dequeues frames and reads their packets.
 pub trait FrameConsumer: Send {
-    /// The next frame that came, if there is one.
+    /// Dequeues the next frame, if there is one.
     fn pop(&mut self, now: Instant) -> Option<Frame>;
     /// Whether there is none.
     fn is_empty(&mut self) -> bool;
-    /// The next packet of a frame behind `cursor`, which goes on behind it: its place in the
-    /// payload and its length.
+    /// The next packet of a frame behind `cursor`, which moves behind it: its position in the payload and its
+    /// length.
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)>;
-    /// Writes into a packet what is known only when it leaves.
+    /// Writes the stamp into a packet.
     fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp);
     /// A packet's bytes, for the kernel; none if there is no such packet.
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
-    /// The engine is done with a frame that it popped; frames of no bytes never were here.
+    /// Releases a frame that was dequeued; frames of no bytes were never here.
     fn settled(&mut self, frame: &Frame);
-    /// Whether [`counted`](Self::report_counts) is to be told.
+    /// Whether [`report_counts`](Self::report_counts) must be called.
     const REPORTS_COUNTS: bool = false;
-    /// Frames were settled: what is counted of the stream by now.
+    /// Called after frames were settled, with the present counts of the stream.
     fn report_counts(&mut self, _counts: &Counts) {}
 }
 
-/// Where an engine sleeps, and what it looks at when it wakes.
+/// Where an engine sleeps, and how it finds the streams with frames when it wakes.
 pub trait Poller: Send {
-    /// The streams' ends.
+    /// The frame consumers of its streams.
     type FrameConsumer: FrameConsumer;
-    /// Calls `look` for each stream that may have got something, by its number.
+    /// Calls `look` with the number of each stream that may have received a frame.
     fn ready(&mut self, look: &mut dyn FnMut(usize));
-    /// Sleeps until `at` ([`Instant::MAX`]: only for a call), or until a stream got something or
-    /// the engine was called.
+    /// Sleeps until `at` ([`Instant::MAX`]: only for a wake-up), or until a stream received a frame or the
+    /// engine was woken.
     fn wait_until(&mut self, at: Instant) -> Woken;
-    /// A stream was given this number.
+    /// Notifies the poller that a stream was given this number.
     fn attached(&mut self, number: usize, frame_consumer: &mut Self::FrameConsumer);
-    /// The stream of this number is gone.
+    /// Notifies the poller that the stream of this number is gone.
     fn detached(&mut self, number: usize);
 }
 
@@ -100,7 +100,8 @@ impl FrameConsumer for LocalConsumer {
 
     fn settled(&mut self, frame: &Frame) {
         if frame.payload.len > 0 {
-            // Refused only for a span that was released before, which settling once rules out.
+            // Refused only for a span that was released before, which cannot happen since a frame is settled
+            // once.
             let _ = self.pool.release(frame.payload);
         }
     }
@@ -112,7 +113,7 @@ pub struct LocalPoller {
     pub(super) sleeper: Sleeper,
 }
 
-/// Where streams of an engine of this process are made.
+/// Creates the streams of an engine in this process.
 pub struct Registrar {
     clock: Clock,
     mtu: Bytes,
@@ -121,7 +122,7 @@ pub struct Registrar {
 }
 
 impl LocalPoller {
-    /// A port for so many streams of a link, and where they are made.
+    /// A poller for `streams` streams of a link, and the registrar that creates them.
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
@@ -134,9 +135,9 @@ impl LocalPoller {
 }
 
 impl Registrar {
-    /// The engine's end of a stream, `carried` by something else than the engine's sockets if that is
-    /// given, and what makes the source's end once the link has given the stream its number. The source
-    /// waits for room no longer once `stop` is set.
+    /// The frame consumer of a stream, with the `carried` carrier if one is given, and a constructor of the
+    /// frame producer for when the link has given the stream its number. Once `stop` is set, the source no
+    /// longer waits for room.
     pub fn stream(
         &self,
         stream: &StreamParams,

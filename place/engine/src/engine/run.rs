@@ -1,5 +1,5 @@
-//! What the engine hands to the kernel in one go: the packets of the chosen frame that the link's
-//! burst holds, and the frames behind it that may go with it (`data/link/src/burst.rs`).
+//! The packets that the engine hands to the kernel at once: those of the chosen frame that the link's burst
+//! allows, and those of the frames behind it that may go with it (`data/link/src/burst.rs`).
 
 use std::net::SocketAddr;
 
@@ -13,21 +13,21 @@ use super::worker::{BATCH, Worker};
 use crate::extension::Stage;
 use selvedge_os::transmit::{Fate as Handed, Outgoing};
 
-/// What goes in one run.
+/// The packets of one run.
 #[derive(Clone, Copy)]
 pub(super) struct RunPlan {
     /// Frames of one stream, all whole if there are several.
     pub(super) frames: usize,
-    /// Packets of the first of them.
+    /// Packets of the first frame.
     pub(super) packets: u16,
-    /// What all take on the wire.
+    /// The bytes of all packets on the wire.
     pub(super) size: Bytes,
     /// If there are no packets: when the first may leave.
     pub(super) departure: Instant,
 }
 
 impl<P: Poller> Worker<P> {
-    /// Tells the link what has left, and the extensions of each frame of it.
+    /// Reports the sent packets to the link, and each of their frames to the extensions.
     pub(super) fn dispatched(&mut self, now: Instant, next: &Transmit, run: &RunPlan) {
         if !self.extensions.has_step_at(Stage::Dispatch) {
             self.link.sent_frames(now, run.frames, run.packets, run.size);
@@ -43,9 +43,8 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    /// Puts into the batch the packets that go next: of the frame that was polled as many as the
-    /// link has a burst to grant, and if that is all of it, the frames behind it that may go with
-    /// it.
+    /// Puts the next packets into the batch: as many of the polled frame as the link's burst grants. If that
+    /// completes the frame, the frames behind it that may go with it follow.
     pub(super) fn plan_run(
         &mut self,
         next: &Transmit,
@@ -56,7 +55,7 @@ impl<P: Poller> Worker<P> {
         if self.one_by_one || run.packets < next.frame.packets {
             return Ok(run);
         }
-        // A carrier has its packets already, so none can be left for the next decision.
+        // A carrier already has its packets, so none can be left for the next decision.
         let carried = |stream: &AttachedStream<P::FrameConsumer>| stream.carried.is_some();
         if self.streams[next.stream.0 as usize].as_ref().is_some_and(carried) {
             return Ok(run);
@@ -69,7 +68,7 @@ impl<P: Poller> Worker<P> {
                 Ok(more) if more.packets == frame.packets => {
                     run = RunPlan { frames: run.frames + 1, size: more.size, ..run };
                 }
-                // The others go; it is for the next decision.
+                // The others go; this packet waits for the next decision.
                 _ => {
                     self.batch.truncate(begun);
                     break;
@@ -79,8 +78,8 @@ impl<P: Poller> Worker<P> {
         Ok(run)
     }
 
-    /// Puts the next packets of one frame into the batch, behind others that go with it and take
-    /// so much on the wire.
+    /// Puts the next packets of one frame into the batch, behind `run`, which already takes bytes on the
+    /// wire.
     fn plan_packets(
         &mut self,
         next: &Transmit,
@@ -94,7 +93,7 @@ impl<P: Poller> Worker<P> {
             let wanted = Transmit { packet, ..*next };
             let mut located = match stream.locate(n, &wanted) {
                 Some(located) => located,
-                // Those before it go; it is the first of the next run then, and fails.
+                // The earlier packets go; this one is the first of the next run, and fails there.
                 None if run.packets > 0 => break,
                 None => return Err(DropReason::Unusable),
             };
@@ -139,7 +138,7 @@ impl<P: Poller> Worker<P> {
             return;
         }
         if self.carries {
-            // Those have been handed over; they only count for how much goes at once.
+            // Carried packets have been handed over; they only count for the size of the batch.
             let streams = &self.streams;
             self.batch.retain(|chosen| {
                 streams[chosen.stream].as_ref().is_none_or(|stream| stream.carried.is_none())

@@ -1,6 +1,5 @@
-//! An engine without a thread: its owner goes through the loop turn by turn, in his own time. With a
-//! clock that is turned by hand the same code runs in simulated time as runs in real time, and every
-//! run of it is the same.
+//! An engine without a thread: its owner runs the loop turn by turn. With a clock that is advanced by hand,
+//! the code that runs in real time runs in simulated time, and every run gives the same result.
 
 use std::sync::mpsc::{self, Sender};
 
@@ -15,19 +14,19 @@ use crate::extension::{Extension, Stage};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Woken;
 
-/// An engine that its owner steps. The loop: [`turn`](Self::turn), and if that says until when there
-/// is nothing to do, [`wait_until`](Self::wait_until) then or an earlier instant.
+/// An engine that its owner steps. The loop: [`turn`](Self::turn), and if that returns until when there is
+/// nothing to do, [`wait_until`](Self::wait_until) then or an earlier instant.
 pub struct SteppedEngine<P: Poller> {
     worker: Worker<P>,
-    /// Held, since an engine whose orders can come no more has lost its owner.
+    /// Kept open, since an engine whose command channel is closed has lost its owner.
     _control: Sender<Command<P::FrameConsumer>>,
 }
 
 impl<P: Poller> SteppedEngine<P> {
-    /// An engine for a link, whose port reads the same clock.
+    /// An engine for a link, whose poller reads the same clock.
     ///
     /// # Errors
-    /// [`EngineError`] if no socket can be had.
+    /// [`EngineError`] if no socket can be opened.
     pub fn new(
         clock: Clock,
         link: &LinkConfig,
@@ -38,28 +37,28 @@ impl<P: Poller> SteppedEngine<P> {
         Ok(Self { worker: worker(clock, link, port, commands, tap)?, _control: control })
     }
 
-    /// Adds a stream, and gives its number.
+    /// Adds a stream, and returns its number.
     pub fn attach(&mut self, stream: NewStream<P::FrameConsumer>) -> usize {
         self.worker.attach(stream)
     }
 
-    /// Loads a step, in place of one of the same name; false if there are 32 already.
+    /// Loads an extension, in place of one of the same name; false if there are 32 already.
     pub fn load(&mut self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
         self.worker.extensions.load(name.to_owned(), point, step)
     }
 
-    /// Takes what arrived, sends what may be sent now, tells what became of frames. Until when there
-    /// is nothing more to do unless somebody calls; `None`: there is more at once.
+    /// Takes arrived frames, sends packets that may be sent now, and reports the fates of frames. Returns
+    /// until when there is nothing more to do without a wake-up; `None`: there is more at once.
     pub fn turn(&mut self) -> Option<Instant> {
         self.worker.turn()
     }
 
-    /// Waits as the engine's thread would, on the same port.
+    /// Waits as the engine's thread would, on the same poller.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         self.worker.port.wait_until(at)
     }
 
-    /// The link as it is.
+    /// The link in its present state.
     #[must_use]
     pub const fn link(&self) -> &Link {
         &self.worker.link

@@ -1,11 +1,11 @@
-//! Traces through a whole engine in simulated time, a slot a nanosecond: frames go by their inlets
-//! into rings and pools, the engine's own loop takes them out, asks the link, waits at its port,
-//! and sends real datagrams to a socket on loopback. What comes of it are the events of
-//! `selvedge_data_sched::replay`, the model in which all placements are compared to the bit.
+//! Traces through a whole engine in simulated time, a slot a nanosecond. Frame producers put frames into
+//! rings and pools. The engine's own loop dequeues them, queries the link, waits at its poller, and sends
+//! real datagrams to a socket on loopback. The result is the events of `selvedge_data_sched::replay`, the
+//! model in which all placements are compared bit by bit.
 //!
-//! Generic over the port, so that the same replay drives rings of this process and shared memory.
-//! Two things that a trace may state and a frame does not bear are put in behind the ring: the
-//! deadline of a stream's first frame, and the size by which fair disciplines share.
+//! Generic over the poller, so that the same replay drives rings of this process and shared memory. Two
+//! values of a trace that a frame does not carry are set behind the ring: the deadline of a stream's first
+//! frame, and the size by which fair disciplines share.
 
 mod poller;
 mod record;
@@ -34,27 +34,27 @@ use super::{
 use crate::frame_producer::{FrameMetadata, FrameProducer, IPV4_UDP};
 use selvedge_os::clock::Clock;
 
-/// A packet on the wire, headers counted in. A power of two, so that at [`RATE`] its time is exact.
+/// The size of a packet on the wire, headers included. A power of two, so that its time is exact at [`RATE`].
 const WIRE: Bytes = Bytes(128);
 /// One packet in a nanosecond.
 const RATE: Bitrate = Bitrate(WIRE.0 * 8_000_000_000);
-/// What a frame takes in its pool, with room to spare.
+/// The bytes that a frame takes in its pool, with a reserve.
 const POOLED: u64 = 256;
-/// How long a datagram may take over loopback.
+/// The longest time of a datagram over loopback.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a trace can't be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnitSlotError {
-    /// No engine.
+    /// The engine did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// No socket, no memory, or a datagram that did not come.
+    /// There was no socket or memory, or a datagram did not arrive.
     #[error("{what}: {why}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         why: io::Error,
     },
     /// A frame did not get into its ring.
@@ -67,17 +67,17 @@ pub enum UnitSlotError {
         /// Why.
         why: DropReason,
     },
-    /// What the engine told does not fit together.
+    /// The engine's reports contradict each other.
     #[error("slot {t}, stream {stream}: {what}")]
     Inconsistent {
         /// When.
         t: u64,
-        /// Which stream.
+        /// The stream.
         stream: usize,
-        /// What is wrong.
+        /// The contradiction.
         what: String,
     },
-    /// Turns without end, and time stands still.
+    /// The engine makes turns without end, and time stands still.
     #[error("the engine finds no end in slot {0}")]
     Stuck(u64),
 }
@@ -88,7 +88,7 @@ pub struct UnitSlots<'a, P: Poller> {
     clock: Clock,
     engine: SteppedEngine<TracePoller<P>>,
     frame_producers: Vec<FrameProducer>,
-    /// Frames to come: when and whose, in that order.
+    /// Future frames: time and stream, in that order.
     coming: std::iter::Peekable<std::vec::IntoIter<(Instant, u32)>>,
     receiver: UdpSocket,
     watch: TurnComparer,
@@ -114,11 +114,11 @@ impl<'a> UnitSlots<'a, LocalPoller> {
 }
 
 impl<'a, P: Poller> UnitSlots<'a, P> {
-    /// A replay by a port that reads this clock, which is turned by hand; `make` makes both ends of
-    /// the stream with a number.
+    /// A replay by a poller that reads this clock, which is advanced by hand; `make` creates both ends of the
+    /// stream with a number.
     ///
     /// # Errors
-    /// [`UnitSlotError`] if there is no socket, or a stream can't be made.
+    /// [`UnitSlotError`] if there is no socket, or a stream can't be created.
     pub fn new(
         trace: &'a Trace,
         clock: Clock,
@@ -184,7 +184,7 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
         streams.map(|s| (scheduler.counters(s), scheduler.window(s, Kind::Data))).collect()
     }
 
-    /// Hands in what arrives by now.
+    /// Enqueues the frames that arrive by now.
     fn admit(&mut self, now: Instant) -> Result<(), UnitSlotError> {
         while let Some((at, stream)) = self.coming.next_if(|&(at, _)| at <= now) {
             let frame_producer = &mut self.frame_producers[stream as usize];
@@ -195,7 +195,7 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
         Ok(())
     }
 
-    /// Notes what happened in a turn, and takes what was sent from the wire.
+    /// Records the events of a turn, and receives the sent datagrams.
     fn note(&mut self, now: Instant) -> Result<(), UnitSlotError> {
         let from = self.events.len();
         self.watch.read(now, self.trace, self.engine.link(), &mut self.events)?;
@@ -216,8 +216,8 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
         Ok(())
     }
 
-    /// The events as traces are printed: in each slot the misses, by stream, then what was sent, or
-    /// that nothing was.
+    /// The events as traces are printed: in each slot the misses, by stream, then the sent frame, or an idle
+    /// slot.
     fn in_slots(&mut self) -> Vec<Event> {
         let mut happened = std::mem::take(&mut self.events);
         let whose = |happening: &ReplayAction| match happening {
@@ -241,7 +241,7 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
     }
 }
 
-/// The link of a replay: one packet in a nanosecond, no burst, no selection, no bound on what waits.
+/// The link of a replay: one packet in a nanosecond, no burst, no selection, no bound on waiting frames.
 #[must_use]
 pub fn link_of(trace: &Trace) -> LinkConfig {
     LinkConfig {
@@ -285,8 +285,8 @@ fn params(
     StreamParams { spec, ssrc: n as u32 }
 }
 
-/// Arrivals in the order of time, each with its stream and size. Queues that never run dry hold at
-/// the beginning all that the trace will take of them, and two more.
+/// Arrivals in the order of time, each with its stream and size. Queues that never run dry hold from the
+/// beginning all frames that the trace will take, and two more.
 fn arrivals(trace: &Trace) -> Vec<(Instant, u32, Bytes)> {
     match &trace.arrivals {
         Arrivals::Listed(listed) => {
@@ -305,7 +305,7 @@ fn arrivals(trace: &Trace) -> Vec<(Instant, u32, Bytes)> {
     }
 }
 
-/// The size of a frame to which a trace gives none.
+/// The size of a frame for which a trace states none.
 const SIZE: Bytes = Bytes(1000);
 
 fn receiver() -> io::Result<UdpSocket> {

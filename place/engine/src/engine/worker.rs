@@ -1,5 +1,5 @@
-//! The engine's thread: takes what arrived, asks the link what to send, hands it to the kernel when
-//! it may leave, and reports what became of each frame.
+//! The engine's thread: it takes arrived frames, queries the link for what to send, hands packets to the
+//! kernel when they may leave, and reports the fate of each frame.
 //!
 //! Scheduling and dispatch are this one thread (NI coprocessors, section 2.2.3), so that a frame
 //! waits in no second queue between the decision and the wire.
@@ -25,24 +25,24 @@ use selvedge_os::huge_pages;
 use selvedge_os::route::Holding;
 use selvedge_os::transmit::{Method, Transmitter};
 
-/// Packets handed to the kernel at once, where the link's burst allows.
+/// The most packets that are handed to the kernel at once, where the link's burst allows.
 pub(super) const BATCH: usize = 64;
-/// How often reports are made.
+/// The interval of reports.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
-/// Frames of one stream that are taken before the others are looked at again.
+/// The frames of one stream that are taken before the others are looked at again.
 const TURN_MAX: usize = 64;
-/// Packets that go one by one before the engine looks again at what came and what was ordered: where
-/// the kernel takes longer for a packet than the rate does, there is never nothing to send. A quarter
-/// of it cost a third of the packets a second where source and engine share two processors.
+/// Packets that go one by one before the engine looks again for arrivals and commands. Where the kernel takes
+/// longer for a packet than the rate does, there is always something to send. A quarter of this cost a third
+/// of the packets a second where source and engine share two processors.
 const STRIDE: usize = BATCH;
 
-/// How a stream's ring was left.
+/// The state in which a stream's ring was left.
 #[derive(Clone, Copy, PartialEq)]
 enum RingState {
     Empty,
     /// The link holds as many as it may.
     Full,
-    /// It was the others' turn.
+    /// Frames are left for the next round.
     More,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Worker<P: Poller> {
     /// The link grants no burst, so that each packet waits for its own time.
     pub(super) one_by_one: bool,
     pub(super) departures: Departures,
-    /// By number; a number that was given back is none.
+    /// By number; a number that was given back is `None`.
     pub(super) streams: Vec<Option<AttachedStream<P::FrameConsumer>>>,
     pub(super) port: P,
     pub(super) commands: Receiver<Command<P::FrameConsumer>>,
@@ -68,7 +68,7 @@ pub(super) struct Worker<P: Poller> {
     pub(super) more: bool,
     /// Whether any stream ever had a carrier.
     pub(super) carries: bool,
-    /// How many streams are to leave.
+    /// The number of streams that are to be removed.
     pub(super) removals_pending: usize,
     pub(super) extensions: Extensions,
     pub(super) pacing: Pacing,
@@ -78,7 +78,7 @@ pub(super) struct Worker<P: Poller> {
 }
 
 impl<P: Poller> Worker<P> {
-    /// Runs until told to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(mut self) {
         huge_pages::gather(self.link.memory());
         while !self.stop.load(Ordering::Acquire) {
@@ -95,7 +95,7 @@ impl<P: Poller> Worker<P> {
         self.publish(now);
     }
 
-    /// Does all that is to be done now; until when there is nothing more, unless somebody calls.
+    /// Does all that is due now; returns until when there is nothing more without a wake-up.
     pub(super) fn turn(&mut self) -> Option<Instant> {
         let now = self.clock.now();
         self.handle_commands(now);
@@ -130,9 +130,9 @@ impl<P: Poller> Worker<P> {
                 Command::Bounds(queue, catch_up) => self.link.set_bounds(queue, catch_up),
                 Command::Attach(stream, reply_sender) => {
                     let number = self.attach(*stream);
-                    // The report first: who knows the number looks for it there at once.
+                    // The report comes first: a caller that knows the number looks for it there at once.
                     self.publish(now);
-                    // Whoever asked may have gone; its stream is removed like any other's.
+                    // The caller may be gone; its stream is removed like any other.
                     let _ = reply_sender.send(number);
                 }
                 Command::Detach(n, _, Some(reply_sender)) => {
@@ -144,7 +144,7 @@ impl<P: Poller> Worker<P> {
                     if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
                         self.removals_pending += usize::from(stream.removal_deadline.is_none());
                         stream.removal_deadline = Some(now + patience);
-                        // Its source may have died between pushing and calling.
+                        // Its source may have died between enqueuing a frame and waking the engine.
                         self.backpressure.push(n);
                         self.more = true;
                     }
@@ -169,7 +169,7 @@ impl<P: Poller> Worker<P> {
         self.carries |= new.carried.is_some();
         let number = index.0 as usize;
         let mut attached = AttachedStream::new(index, new);
-        // Where each packet waits for its own time, that is when it leaves; AF_XDP passes by the qdisc.
+        // Where each packet waits for its own time, it leaves at that time; AF_XDP bypasses the qdisc.
         let plain = attached.carried.is_none() && self.transmitter.method() != Method::Xdp;
         if plain && self.clock.is_real() {
             let holding = self.departures.reach(attached.to.ip(), &mut self.transmitter);
@@ -180,14 +180,14 @@ impl<P: Poller> Worker<P> {
             self.streams.resize_with(number + 1, || None);
         }
         self.streams[number] = Some(attached);
-        // It may bring frames with it.
+        // The ring may hold frames already.
         self.backpressure.push(number);
         self.more = true;
         number
     }
 
-    /// Removes those that are to leave and have nothing more to send, or took too long; returns
-    /// when to look again.
+    /// Removes the streams whose removal was requested, once they have nothing more to send or took too long.
+    /// Returns when to look again.
     fn reap_leaving(&mut self, now: Instant) -> Instant {
         let mut again = Instant::MAX;
         for n in 0..self.streams.len() {
@@ -266,8 +266,8 @@ impl<P: Poller> Worker<P> {
         self.more = more;
     }
 
-    /// Sends what may be sent now, so much at most that whoever else wants something waits no longer
-    /// than a batch takes; returns when there is something to do again.
+    /// Sends packets that may be sent now, but so few that other work waits no longer than one batch takes.
+    /// Returns when there is something to do again.
     fn transmit(&mut self) -> Instant {
         let mut alone = 0;
         loop {
@@ -290,8 +290,8 @@ impl<P: Poller> Worker<P> {
                 self.flush();
                 return run.departure;
             }
-            // One by one, a packet counts as sent when the kernel has it: were this thread held up
-            // in between, the next packet would otherwise follow too closely.
+            // One by one, a packet counts as sent when the kernel has it. If this thread were delayed in
+            // between, the next packet would otherwise follow too closely.
             let now = if self.one_by_one {
                 self.flush();
                 self.clock.now()
@@ -338,7 +338,7 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    /// Tells a stream's end what is counted of it.
+    /// Reports to a stream's frame consumer its counts.
     fn report_counts(&mut self, n: usize) {
         let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) else { return };
         let Some(ledger) = self.link.ledger(stream.index) else { return };

@@ -1,10 +1,10 @@
 //! Frames of streams that carry no tags: packets of one RTP timestamp are one frame.
 //!
-//! Such a frame is whole if no number is missing among its packets, nor between it and its
-//! neighbours (a missing packet there may have been its own). Frames of which nothing came leave
-//! no trace, and what frames refer to is not told, so neither is counted.
+//! Such a frame is complete if no number is missing among its packets, nor between it and its neighbours (a
+//! missing packet there may have been its own). Frames of which nothing arrived leave no trace, and the
+//! references of frames are unknown, so neither is counted.
 
-/// Frames that are followed at once.
+/// The frames that are followed at once.
 const SLOTS: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +23,13 @@ pub(super) struct BareFrames {
     slots: [Option<Slot>; SLOTS],
     /// The last packet of the frame settled last.
     settled: Option<u64>,
-    /// Settled frames that were whole, and that were not.
+    /// Settled frames that were complete, and that were not.
     pub(super) whole: u64,
     pub(super) incomplete: u64,
 }
 
 impl BareFrames {
-    /// Takes a packet, each once. O(1).
+    /// Takes a packet, each only once. O(1).
     pub(super) fn handle(&mut self, number: u64, timestamp: u32, marker: bool) {
         if self.settled.is_some_and(|settled| number <= settled) {
             return;
@@ -56,7 +56,7 @@ impl BareFrames {
         }
     }
 
-    /// The next frame has nothing to do with those before.
+    /// Makes the next frame independent of those before.
     pub(super) fn restart(&mut self) {
         self.settle_all();
         self.settled = None;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn without_markers_the_next_frame_ends_one() {
-        // Nothing ends the very last one.
+        // No packet ends the very last one.
         assert_eq!(run(&[], false), (19, 1));
         assert_eq!(run(&[7], false), (18, 2));
     }

@@ -1,10 +1,9 @@
-//! What became of each frame of a tagged stream, in decoding order, and which can be decoded.
+//! The fate of each frame of a tagged stream, in decoding order, and which frames can be decoded.
 //!
-//! A cursor walks over the frame numbers. It settles a frame when the frame is whole, or when
-//! frames so far ahead have begun that the rest of it will not come. A frame can be decoded if it
-//! was whole and on time and everything that it refers to can be: that is known when the cursor
-//! has passed those, which lie before it. The sender's ledger counts by the same rule
-//! ([`References::are_met`]).
+//! A cursor walks over the frame numbers. It settles a frame when the frame is complete, or when a frame so
+//! far ahead has begun that the rest of it will not arrive. A frame can be decoded if it was complete and on
+//! time and all frames that it refers to can be decoded. That is known when the cursor has passed those,
+//! which lie before it. The sender's ledger counts by the same rule ([`References::are_met`]).
 
 use selvedge_data_stream::References;
 use selvedge_data_stream::rtp::FrameTag;
@@ -12,46 +11,46 @@ use selvedge_units::Instant;
 
 use super::playout::PlayoutSample;
 
-/// Frames that may begin while an earlier one is still not whole.
+/// The number of frames that may begin while an earlier one is still incomplete.
 const AHEAD_MAX: u64 = 8;
-/// Frames that are followed at once.
+/// The frames that are followed at once.
 const SLOTS: u64 = 64;
-/// A frame number further ahead than this is not believed at once.
+/// A frame number further ahead than this is not accepted at once.
 const JUMP_MAX: i32 = 4096;
-/// Frames that are remembered as decodable or not: as far as references reach.
+/// The frames that are remembered as decodable or not: as far as references reach.
 const REMEMBERED: u64 = 1 << 16;
 
 /// Counts of settled frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameCounts {
-    /// Whole, and on time.
+    /// Complete, and on time.
     pub(super) on_time: u64,
-    /// Whole, and late.
+    /// Complete, and late.
     pub(super) late: u64,
-    /// Some packets came, not all.
+    /// Some packets arrived, not all.
     pub(super) incomplete: u64,
-    /// No packet came.
+    /// No packet arrived.
     pub(super) unseen: u64,
-    /// On time, and so was everything that it needs.
+    /// On time, and so was everything that it refers to.
     pub(super) decodable: u64,
-    /// Packets that came for frames settled before.
+    /// Packets that arrived for frames settled before.
     pub(super) after_settled: u64,
     /// How often the numbering began anew.
     pub(super) restarts: u64,
 }
 
-/// A frame as far as it has come.
+/// The state of a frame that has begun.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     seq: u64,
     refs: References,
-    /// Numbers of its first and last packets, once those came.
+    /// Numbers of its first and last packets, once those arrived.
     first: Option<u64>,
     last: Option<u64>,
-    /// Distinct packets that came.
+    /// Distinct packets that arrived.
     packets: u64,
     evidence: PlayoutSample,
-    /// Whether it was on time, once it is whole.
+    /// Whether it was on time, once it is complete.
     on_time: Option<bool>,
 }
 
@@ -67,11 +66,11 @@ impl Slot {
 /// A packet of a tagged stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedPacket {
-    /// Its sequence number, made whole; packets come here once each.
+    /// Its sequence number, extended; every packet is passed here once.
     pub(super) number: u64,
-    /// What it tells of its frame.
+    /// The description of its frame.
     pub(super) tag: FrameTag,
-    /// When it came.
+    /// When it arrived.
     pub(super) now: Instant,
 }
 
@@ -83,7 +82,7 @@ pub(super) struct FrameLog {
     base: u64,
     next: u64,
     highest: u64,
-    /// A frame number that was not believed.
+    /// A frame number that was not accepted.
     doubted: Option<u32>,
     slots: Box<[Option<Slot>; SLOTS as usize]>,
     decodable: Box<[u64; REMEMBERED as usize / 64]>,
@@ -109,8 +108,8 @@ impl Default for FrameLog {
 }
 
 impl FrameLog {
-    /// Takes a packet. `judge` is asked once for each frame that is now whole, with its number,
-    /// whether it is on time. O(frames passed), at most 4096.
+    /// Takes a packet. `judge` is called once for each frame that is now complete, with its number, and
+    /// returns whether it is on time. O(frames passed), at most 4096.
     pub(super) fn handle(
         &mut self,
         packet: TaggedPacket,
@@ -136,12 +135,12 @@ impl FrameLog {
         }
     }
 
-    /// The next frame number to be settled; grows by one with each, and jumps where numbers begin anew.
+    /// The next frame number to be settled; increases by one with each, and jumps where numbers begin anew.
     pub(super) const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether a frame settled lately, by its whole number, can be decoded.
+    /// Whether a frame settled lately, by its extended number, can be decoded.
     pub(super) fn was_decodable(&self, seq: u64) -> bool {
         let bit = seq % REMEMBERED;
         self.decodable[bit as usize / 64] >> (bit % 64) & 1 == 1
@@ -154,14 +153,14 @@ impl FrameLog {
         }
     }
 
-    /// The next frame begins a new numbering.
+    /// Makes the next frame begin a new numbering.
     pub(super) fn restart(&mut self) {
         self.settle_all();
         self.begun = false;
         self.doubted = None;
     }
 
-    /// Counts of what is settled.
+    /// Counts of the settled frames.
     pub(super) const fn counts(&self) -> FrameCounts {
         self.counts
     }
@@ -171,7 +170,7 @@ impl FrameLog {
         if self.begun { (self.highest + 1).saturating_sub(self.next) } else { 0 }
     }
 
-    /// The frame number made whole; `None` if it is not believed.
+    /// The extended frame number; `None` if it is not accepted.
     fn whole_number(&mut self, seq: u32) -> Option<u64> {
         if !self.begun {
             self.begin(seq);
@@ -181,7 +180,7 @@ impl FrameLog {
             self.doubted = None;
             return self.highest.checked_add_signed(i64::from(step));
         }
-        // A restarted sender goes on from here with the same frame or the next.
+        // A restarted sender continues from here with the same frame or the next.
         let confirmed = self.doubted.is_some_and(|doubted| seq.wrapping_sub(doubted) <= 1);
         if !confirmed {
             self.doubted = Some(seq);

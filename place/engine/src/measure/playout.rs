@@ -1,22 +1,22 @@
-//! When a frame's deadline is, by the receiver's clock.
+//! A frame's deadline, by the receiver's clock.
 //!
-//! Each packet tells, by its sender's clock and in whole milliseconds modulo 2^16, when it was sent
-//! and when its frame is due. What lies between its sending by that clock and its coming by ours is
-//! the distance of the clocks and its delay on the way. Neither can be told from the other from one
-//! end, and need not be: a player that shows each frame at its deadline plus the distance plus the
-//! *shortest* delay is right. That sum is the least that was ever seen, as in RFC 6817 (LEDBAT,
-//! section 3.4.2); here it is called the *floor*. A frame is on time if its last packet came by its
-//! deadline plus the floor, that is, if queues on the way took no more than the time left.
+//! Each packet states, by its sender's clock and in whole milliseconds modulo 2^16, when it was sent and when
+//! its frame is due. The difference between its sending by that clock and its arrival by ours is the distance
+//! of the clocks plus its delay on the path. One end can't separate the two, and need not: a player that
+//! shows each frame at its deadline plus the distance plus the *shortest* delay is right. That sum is the
+//! least difference ever seen, as in RFC 6817 (LEDBAT, section 3.4.2); here it is called the *floor*. A frame
+//! is on time if its last packet arrived by its deadline plus the floor, that is, if queues on the path took
+//! no more than the time left.
 //!
-//! Exactness: both of the sender's times are cut to the millisecond, so once a packet has come by
-//! the shortest way a frame is judged within 1 ms of the truth. What cannot be seen is a queue that
-//! stood from the first packet on; until it is gone, frames are judged leniently. Clocks drift apart
-//! by up to 100 millionths, so the floor is let rise by that; a queue that never empties is
-//! forgotten at the same pace (0.1 ms a second).
+//! Exactness: both of the sender's times are truncated to the millisecond, so once a packet has arrived by
+//! the shortest path a frame is judged within 1 ms of the truth. A queue that existed from the first packet
+//! on can't be seen; until it is gone, frames are judged leniently. Clocks drift apart by up to 100
+//! millionths, so the floor rises by that; a queue that never empties is forgotten at the same pace (0.1 ms a
+//! second).
 //!
-//! The sender's milliseconds are compared by serial number (RFC 1982): what is meant is the nearest
-//! instant within 32.768 s. Packets sent longer than that before their deadline do not tell when
-//! they were sent; a frame of such packets alone counts as on time.
+//! The sender's milliseconds are compared by serial number (RFC 1982): they mean the nearest instant within
+//! 32.768 s. Packets sent longer than that before their deadline do not show when they were sent; a frame of
+//! such packets alone counts as on time.
 
 use selvedge_data_stream::rtp::FrameTag;
 use selvedge_units::Instant;
@@ -27,14 +27,14 @@ const MS: i64 = 1_000_000;
 /// After this many nanoseconds the sender's milliseconds begin again.
 const CYCLE: i64 = (1 << 16) * MS;
 
-/// What a whole frame's packets told, together.
+/// The combined times of a complete frame's packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlayoutSample {
     /// The frame's deadline by the sender's clock, milliseconds modulo 2^16.
     pub(super) deadline_ms: u16,
     /// The least time left, over its packets; milliseconds.
     pub(super) left_ms: i16,
-    /// When the last of its packets came.
+    /// When the last of its packets arrived.
     pub(super) whole: Instant,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Playout {
     /// Distance of the clocks and shortest delay, nanoseconds modulo [`CYCLE`]; none before the
     /// first packet.
     floor: Option<i64>,
-    /// Until when it was let rise.
+    /// The instant up to which it has risen.
     raised: Instant,
     excess: i64,
 }
@@ -55,7 +55,7 @@ impl Playout {
         *self = Self::default();
     }
 
-    /// What queues on the way added to the last packet, above the shortest delay; nanoseconds.
+    /// The delay that queues on the path added to the last packet, above the shortest delay; nanoseconds.
     pub(super) const fn excess(&self) -> i64 {
         self.excess
     }
@@ -69,7 +69,7 @@ impl Playout {
             return;
         };
         let rise = now.since(self.raised).0 / DRIFT;
-        // A receiver's clock that was set back goes on from there.
+        // A receiver's clock that was set back continues from there.
         self.raised = now.min(Instant(self.raised.0 + rise * DRIFT));
         let floor = (floor + (rise % CYCLE as u64).cast_signed()) % CYCLE;
         let above = apart(now, sent, floor);
@@ -77,7 +77,7 @@ impl Playout {
         self.excess = above.max(0);
     }
 
-    /// Whether a frame that is whole came by its deadline; its packets were observed before.
+    /// Whether a complete frame arrived by its deadline; its packets were observed before.
     pub(super) fn is_on_time(&self, frame: PlayoutSample) -> bool {
         match (frame.left_ms, self.floor) {
             (i16::MIN, _) => false,
@@ -88,8 +88,8 @@ impl Playout {
     }
 }
 
-/// Nanoseconds from a moment of the sender's clock, the floor added, to an instant of ours:
-/// the one nearest to zero of all that it may be, -[`CYCLE`] / 2 .. [`CYCLE`] / 2.
+/// Nanoseconds from an instant of the sender's clock, plus the floor, to an instant of ours: of all
+/// candidates the one nearest to zero, -[`CYCLE`] / 2 .. [`CYCLE`] / 2.
 fn apart(at: Instant, sender_ms: u16, floor: i64) -> i64 {
     let at = (at.0 % CYCLE.cast_unsigned()).cast_signed();
     let difference = at - i64::from(sender_ms) * MS - floor;
@@ -157,11 +157,11 @@ mod tests {
             ),
         ) {
             let mut playout = Playout::default();
-            // By the shortest way once, on a millisecond of the sender's clock.
+            // One packet by the shortest path, on a millisecond of the sender's clock.
             let mut at = sender.next_multiple_of(1_000_000) - sender;
             judge(&mut playout, sender + at, sender + at, receiver + at + base);
             let began = at;
-            // They come in another order than they were sent, and the receiver's clock never goes back.
+            // Packets arrive in another order than they were sent, and the receiver's clock never goes back.
             let mut packets: Vec<_> = frames
                 .into_iter()
                 .map(|(gap, left, queue)| {
@@ -173,7 +173,7 @@ mod tests {
             for (came, sent, deadline) in packets {
                 let seen =
                     judge(&mut playout, sender + deadline, sender + sent, receiver + came + base);
-                // What drift is allowed for comes on top.
+                // The allowance for drift is added.
                 let slack = 1_000_000 + (came - began) / DRIFT;
                 if came > deadline + slack {
                     prop_assert!(!seen, "{came} is after {deadline}");

@@ -1,40 +1,40 @@
-//! RTP sequence numbers made whole (RFC 3550 appendix A.1), what is missing among them (A.3),
-//! and interarrival jitter (section 6.4.1, appendix A.8).
+//! Extended RTP sequence numbers (RFC 3550 appendix A.1), missing packets among them (A.3), and interarrival
+//! jitter (section 6.4.1, appendix A.8).
 
 use selvedge_units::Instant;
 
 use super::ClockRate;
 
-/// A step forward larger than this is not believed at once (RFC 3550 A.1, `MAX_DROPOUT`).
+/// A step forward larger than this is not accepted at once (RFC 3550 A.1, `MAX_DROPOUT`).
 const DROPOUT_MAX: u16 = 3000;
-/// How far back packets are told apart from duplicates; also the farthest believed step back.
+/// How far back packets are distinguished from duplicates; also the farthest accepted step back.
 const WINDOW: u16 = 1024;
 const CYCLE: u64 = 1 << 16;
 
-/// What a sequence number turned out to be.
+/// The classification of a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// A packet not seen before, with its number made whole.
+    /// A packet not seen before, with its extended number.
     New(u64),
-    /// The first packet of a new numbering, which has nothing to do with the one before.
+    /// The first packet of a new numbering, independent of the previous one.
     Restarted(u64),
     /// A packet seen before.
     Duplicate,
-    /// A number far from all others. Believed if the next packet carries on from it.
+    /// A number far from all others. Accepted if the next packet continues from it.
     Stray,
 }
 
 /// Follows the numbers of one source. Constant memory.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
-    /// Whether a packet came yet.
+    /// Whether a packet has arrived yet.
     begun: bool,
     /// The first number of this numbering, and the highest.
     base: u64,
     highest: u64,
     /// Distinct packets of this numbering.
     received: u64,
-    /// Missing packets of numberings before.
+    /// Missing packets of earlier numberings.
     lost_before: u64,
     reordered: u64,
     /// The number that would confirm a stray one.
@@ -93,7 +93,7 @@ impl Sequence {
         }
     }
 
-    /// Forgets the numbering but not what was lost in it.
+    /// Forgets the numbering but not its losses.
     pub(super) fn restart(&mut self) {
         self.lost_before = self.lost();
         self.begun = false;
@@ -106,7 +106,7 @@ impl Sequence {
         self.lost_before + expected.saturating_sub(self.received)
     }
 
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub(super) const fn reordered(&self) -> u64 {
         self.reordered
     }
@@ -139,10 +139,10 @@ impl Sequence {
     }
 }
 
-/// Interarrival jitter, smoothed as RFC 3550 has it, in units of the clock rate.
+/// Interarrival jitter, smoothed as in RFC 3550, in units of the clock rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jitter {
-    /// Arrival minus timestamp of the packet before, in units of the clock rate, wrapping.
+    /// Arrival minus timestamp of the previous packet, in units of the clock rate, wrapping.
     transit: Option<u32>,
     /// Sixteen times the estimate (A.8).
     scaled: u64,

@@ -7,10 +7,10 @@ use selvedge_data_stream::{Kind, References};
 
 const PERIOD: i64 = 40_000_000;
 const MS: i64 = 1_000_000;
-/// Where the receiver's clock stands when the sender's shows zero.
+/// The receiver's clock when the sender's shows zero.
 const OFFSET: i64 = 7_000_000_000;
 
-/// A frame as its sender sent it. Times are nanoseconds on the sender's clock.
+/// A frame as it was sent. Times are nanoseconds on the sender's clock.
 #[derive(Clone, Copy)]
 struct Sent {
     seq: u32,
@@ -70,8 +70,8 @@ fn datagrams(sent: &Sent) -> Vec<(i64, Vec<u8>)> {
         .collect()
 }
 
-/// Frames through a network that delays each packet as `delay` says, given when it was sent and
-/// its count; `None` loses it. Returns the meter after all, in order of arrival.
+/// Sends frames through a network that delays each packet by the result of `delay`, a function of its sending
+/// time and its count; `None` loses it. Returns the meter after all packets, in order of arrival.
 fn through(
     frames: impl Iterator<Item = Sent>,
     offset: i64,
@@ -92,7 +92,7 @@ fn through(
     meter
 }
 
-/// Frames of `frames` whose last packet comes after the deadline by more than the shortest way.
+/// Frames of `frames` whose last packet arrives after the deadline by more than the shortest delay.
 fn truly_late(
     frames: impl Iterator<Item = Sent>,
     shortest: i64,
@@ -173,7 +173,7 @@ fn a_queue_that_outgrows_the_time_left_makes_frames_late() {
 
 #[test]
 fn a_standing_queue_stays_known_and_its_end_too() {
-    // 150 ms more than there was before, for a while; 98 ms were left.
+    // 150 ms more than before, for a while; 98 ms were left.
     let delay = |at: i64, _| {
         let queue = if (10..20).contains(&(at / 1_000_000_000)) { 150 * MS } else { 0 };
         Some(5 * MS + queue)
@@ -193,7 +193,7 @@ fn one_delayed_frame_of_a_single_packet_is_late() {
 
 #[test]
 fn an_early_start_of_the_source_does_not_spoil_the_scale() {
-    // The first frame came 400 ms early, as from a filled pipeline.
+    // The first frame arrived 400 ms early, as from a filled pipeline.
     let frames = (0..300).map(|seq| {
         let early = if seq == 0 { 400 * MS } else { 0 };
         let f = frame(seq);
@@ -227,7 +227,7 @@ fn media_time_that_begins_anew_begins_a_new_scale() {
 
 #[test]
 fn lost_packets_lose_their_frames_and_those_that_need_them() {
-    // Frame 10 loses a packet, and frame 20 is not seen; frame 15 and 25 stand alone again.
+    // Frame 10 loses a packet, and frame 20 is not seen; frames 15 and 25 refer to no other.
     let frames = (0..30_u32).map(|seq| {
         let near = u32::from(!seq.is_multiple_of(5));
         Sent { refs: References::to([near]), ..frame(seq) }
@@ -299,7 +299,7 @@ fn the_first_picture_of_a_new_source_is_whole() {
         }
     };
     send(1, 0);
-    // It begins with the intra picture again, to which all others refer.
+    // The stream begins with the intra picture again, to which all other frames refer.
     send(2, 0);
     meter.handle_timeout(Instant(90_000_000_000));
     let seen = meter.snapshot();
@@ -321,7 +321,7 @@ fn what_is_no_media_packet_is_counted_apart() {
     assert_eq!(serde_json::from_str::<MeterSnapshot>(&json).unwrap(), seen);
 }
 
-/// Packets that are almost right, so that they get past the parser.
+/// Nearly valid packets, which pass the first checks of the parser.
 fn almost_packet() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<u16>(), any::<u32>(), 0..3_u32, any::<bool>());
     let tag = (any::<u32>(), 0..6_u8, any::<[bool; 2]>(), any::<[u16; 3]>(), any::<i16>());

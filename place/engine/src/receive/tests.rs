@@ -105,11 +105,11 @@ fn a_tap_sees_every_datagram() {
 
 #[test]
 fn drops_at_the_socket_are_told_apart_from_losses_on_the_way() {
-    // A tap that holds the thread up until the small buffer has overflowed.
+    // A tap that blocks the thread until the small buffer has overflowed.
     struct Hold(std::sync::mpsc::Receiver<()>);
     impl PacketTap for Hold {
         fn packet(&mut self, _: usize, _: Instant, _: &[u8]) {
-            // The sender's end goes away when all are sent.
+            // The sender's end is dropped when all are sent.
             let _ = self.0.recv_timeout(Duration::from_secs(10));
         }
     }
@@ -124,7 +124,7 @@ fn drops_at_the_socket_are_told_apart_from_losses_on_the_way() {
         sender.send_to(&datagram(seq), to).unwrap();
     }
     drop(sent);
-    // The count comes with the next datagrams that find room.
+    // The count arrives with the next datagrams that find room.
     let mut seq = 1000;
     let end = std::time::Instant::now() + Duration::from_secs(10);
     while receiver.snapshots()[0].socket_drops == 0 && std::time::Instant::now() < end {

@@ -1,4 +1,4 @@
-//! A network namespace of a test's own, whose loopback is a slow link; gone when dropped.
+//! A network namespace of a test's own, whose loopback is a slow link; removed when dropped.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -13,8 +13,8 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one whose loopback carries so much (`rate`, `burst` and `limit` as `tc-tbf` has
-    /// them: bits per second, bytes at once, bytes that may wait).
+    /// Creates a namespace whose loopback has this capacity (`rate`, `burst` and `limit` as in `tc-tbf`: bits
+    /// per second, bytes at once, bytes that may wait).
     pub(crate) fn with_slow_loopback(rate: &str, burst: &str, limit: &str) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -30,8 +30,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs one test of this program again, inside; it has three minutes, and is killed if it is
-    /// still there then.
+    /// Runs one test of this program again, inside; it has three minutes, and is killed after that.
     pub(crate) fn run_test(&self, test: &str) -> Output {
         let program = std::env::current_exe().expect("a running program has a path");
         Command::new("ip")
@@ -52,8 +51,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs `body` inside such a namespace, by running this test again there. Where none can be made,
-/// says so and returns.
+/// Runs `body` inside such a namespace, by running this test again there. Where none can be created, prints
+/// that and returns.
 pub(crate) fn inside_slow_loopback(test: &str, rate: &str, burst: &str, limit: &str, body: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -61,7 +60,7 @@ pub(crate) fn inside_slow_loopback(test: &str, rate: &str, burst: &str, limit: &
     let namespace = match Namespace::with_slow_loopback(rate, burst, limit) {
         Ok(namespace) => namespace,
         Err(error) => {
-            // Past the harness, which would hide it in a test that passes.
+            // Bypasses the harness, which would hide it in a test that passes.
             let mut stderr = std::io::stderr().lock();
             let _ = writeln!(stderr, "SKIPPED: {test}: needs root, ip and tc: {error}");
             return;

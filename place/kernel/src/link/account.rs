@@ -1,5 +1,5 @@
-//! What a node keeps of a stream whose frames are in the kernel: which wait there, and, as the
-//! kernel tells what became of their packets, what became of them.
+//! The node's state of a stream whose frames are in the kernel: the frames that wait there, and their fates,
+//! from the packets' fates that the kernel reports.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::replay::number;
 
-/// A frame's number as a socket's mark: 24 bits of it, under a byte that tells ours from others'.
+/// A frame's number as a socket's mark: 24 bits of it, under a byte that marks it as ours.
 const MARK: u32 = 0x5e00_0000;
-/// Numbers that may be missing at once; a larger gap is a fresh start.
+/// The most numbers that may be missing at once; a larger gap is a fresh start.
 const GAP_MAX: u32 = 1024;
 
 /// The mark of the packets of a frame.
@@ -20,22 +20,22 @@ pub(super) const fn mark(seq: u32) -> u32 {
     MARK | (seq & 0x00ff_ffff)
 }
 
-/// `struct fate` of `bpf/queues.h`: what became of a packet.
+/// `struct fate` of `bpf/queues.h`: the fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketFate {
     pub(super) at: Instant,
     pub(super) stream: u32,
     pub(super) mark: u32,
-    /// Sent, or why not.
+    /// Sent, or the reason why not.
     pub(super) lost: Option<DropReason>,
     /// The IP packet's bytes.
     pub(super) wire: Bytes,
-    /// How much later it went than the link was free, if it waited for that.
+    /// How much later it was sent than the link was free, if it waited for that.
     pub(super) late: Option<Duration>,
 }
 
 impl PacketFate {
-    /// Reads what the kernel wrote; none if it is nothing that can be.
+    /// Reads a record of the kernel; `None` if it is invalid.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| number::<4>(bytes, at).map(u32::from_ne_bytes);
         let lost = match word(16)? {
@@ -53,21 +53,21 @@ impl PacketFate {
     }
 }
 
-/// A frame of which packets are in the kernel.
+/// A frame with packets in the kernel.
 #[derive(Clone, Copy, Debug)]
 struct PendingFrame {
     frame: Frame,
     deadline: Instant,
-    /// Packets of which nothing is known yet.
+    /// Packets with an unknown fate.
     left: u16,
     lost: Option<DropReason>,
-    /// When the last packet of which that is known went.
+    /// When the last packet with a known fate was sent.
     gone: Instant,
 }
 
-/// A stream's frames, and what became of them.
+/// A stream's frames, and their fates.
 pub(super) struct StreamAccount {
-    /// The contract as it is now.
+    /// The present contract.
     pub(super) contract: Contract,
     pub(super) ledger: Ledger,
     pub(super) offered: RateMeter,
@@ -100,13 +100,13 @@ impl StreamAccount {
         self.waiting.len()
     }
 
-    /// Bytes of them, those of their packets that went already included.
+    /// The bytes of these frames, including packets that were already sent.
     pub(super) fn backlog(&self) -> Bytes {
         self.waiting.iter().map(|waiting| waiting.frame.size).sum()
     }
 
-    /// A frame is about to go to the kernel; its deadline. Numbers left out were lost for want of
-    /// room.
+    /// Records a frame that is about to go to the kernel; returns its deadline. Omitted numbers were lost for
+    /// want of room.
     pub(super) fn offer(&mut self, frame: &Frame, now: Instant) -> Instant {
         let gap = frame.seq.wrapping_sub(self.next_seq);
         for n in (0..gap).filter(|_| gap <= GAP_MAX) {
@@ -132,7 +132,7 @@ impl StreamAccount {
         deadline
     }
 
-    /// So many packets of a frame did not get as far as the kernel's queue.
+    /// Records that `packets` packets of a frame did not reach the kernel's queue.
     pub(super) fn refused(&mut self, seq: u32, packets: u16, reason: DropReason, now: Instant) {
         self.send_errors += u64::from(packets);
         if let Some(waiting) = self.waiting.iter_mut().rev().find(|w| w.frame.seq == seq) {
@@ -142,13 +142,13 @@ impl StreamAccount {
         self.settle_front(now);
     }
 
-    /// Takes note of what became of a packet. Packets of a stream leave in their order, so those of
-    /// earlier frames of which nothing was told are lost.
+    /// Records the fate of a packet. Packets of a stream leave in order, so packets of earlier frames without
+    /// a reported fate are lost.
     pub(super) fn settle(&mut self, happened: &PacketFate) {
         let of = |waiting: &PendingFrame| mark(waiting.frame.seq) == happened.mark;
         let Some(at) = self.waiting.iter().position(of) else { return };
         let now = happened.at.max(self.waiting[at].frame.arrival);
-        // What is refused on arrival is behind all that waits.
+        // A packet that is refused on arrival stands behind all waiting ones.
         if happened.lost != Some(DropReason::Full) {
             self.waiting.iter_mut().take(at).for_each(abandon);
         }
@@ -165,14 +165,13 @@ impl StreamAccount {
         self.settle_front(now);
     }
 
-    /// The kernel holds nothing of the stream: frames handed over before `then` will not be heard
-    /// of any more.
+    /// The kernel holds nothing of the stream: it will not report on frames handed over before `then`.
     pub(super) fn abandon_before(&mut self, then: Instant, now: Instant) {
         self.waiting.iter_mut().filter(|frame| frame.gone < then).for_each(abandon);
         self.settle_front(now);
     }
 
-    /// Settles the frames at the front of which all is known.
+    /// Settles the frames at the front whose packets' fates are all known.
     fn settle_front(&mut self, now: Instant) {
         while let Some(done) = self.waiting.front().filter(|waiting| waiting.left == 0) {
             let fate = done.lost.map_or_else(
@@ -195,7 +194,7 @@ fn abandon(frame: &mut PendingFrame) {
     }
 }
 
-/// What stands in for a frame of which only the number is known.
+/// A placeholder for a frame of which only the number is known.
 fn placeholder_frame(seq: u32, next: &Frame) -> Frame {
     Frame {
         seq,
@@ -267,11 +266,11 @@ mod tests {
         for seq in [0, 1, 4] {
             account.offer(&frame(seq, 1), Instant(1000 + u64::from(seq)));
         }
-        // 2 and 3 never came this far; of 0 nothing is told.
+        // 2 and 3 never arrived here; nothing was reported of 0.
         account.settle(&observed(1, 1500, 3));
         assert_eq!(account.ledger.totals().dropped[DropReason::Full as usize], 2);
         assert_eq!(account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
-        // What is refused stands behind what waits.
+        // A refused packet stands behind the waiting ones.
         account.offer(&frame(5, 1), Instant(1100));
         account.settle(&observed(5, 0, 6));
         assert_eq!(account.waiting(), 2);

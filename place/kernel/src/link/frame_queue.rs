@@ -1,4 +1,4 @@
-//! A source's frames into the kernel: one socket for each stream, each packet with its frame's
+//! The path of a source's frames into the kernel: one socket for each stream, each packet with its frame's
 //! deadline and mark.
 
 use std::io::{self, IoSlice};
@@ -22,8 +22,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::LinkError;
 use super::account::{StreamAccount, mark};
 
-/// How many times the bytes of packets a socket's buffer holds: what the kernel keeps of a packet
-/// counts as well, and it doubles what it is asked for.
+/// The size of a socket's buffer, as a multiple of the packets' bytes: the kernel's state of a packet counts
+/// as well, and it doubles the requested size.
 const BUFFER_TIMES: u64 = 2;
 
 /// A stream's socket, and the cookie by which the kernel knows its packets.
@@ -41,13 +41,13 @@ pub(super) fn open(stream: &str, to: SocketAddr, pool: Bytes) -> Result<(Socket,
     socket.set_mark(mark(0)).map_err(of("SO_MARK (needs CAP_NET_ADMIN)"))?;
     let buffer = usize::try_from(pool.0.saturating_mul(BUFFER_TIMES).min(1 << 29));
     let buffer = buffer.unwrap_or(1 << 29);
-    // A refused size leaves the default one, which works, only with less room.
+    // A refused size leaves the default one, which works, but has less room.
     let _ = sockopt::set_socket_send_buffer_size_force(&socket, buffer);
     let cookie = sockopt::socket_cookie(&socket).map_err(errno("SO_COOKIE"))?;
     Ok((socket, cookie))
 }
 
-/// The end of a stream's inlet.
+/// The queue of a stream's frame producer.
 pub(super) struct KernelFrameQueue {
     pub(super) clock: Clock,
     pub(super) socket: Socket,
@@ -69,7 +69,7 @@ impl KernelFrameQueue {
         loop {
             match rustix::net::sendmsg_addr(socket, &self.to, &parts, &mut ancillary, flags) {
                 Ok(_) => return Ok(()),
-                // A receiver's ICMP, about an earlier packet: this one goes all the same.
+                // An ICMP error about an earlier packet: this one is sent all the same.
                 Err(Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(why) => return Err(why),
             }
@@ -84,9 +84,9 @@ impl FrameQueue for KernelFrameQueue {
 
     fn push(&mut self, frame: Frame) -> bool {
         let now = self.clock.now();
-        // Before any packet of it goes: the kernel may tell of it at once.
+        // Before any packet of it is sent: the kernel may report on it at once.
         let deadline = self.account.lock().offer(&frame, now);
-        // A mark that can't be set was set before, when the socket was opened.
+        // Setting a mark already worked once, when the socket was opened.
         let _ = self.socket.set_mark(mark(frame.seq));
         let mut cursor = PacketCursor::default();
         if let Ok(payload) = self.pool.bytes_mut(frame.payload) {
@@ -101,7 +101,7 @@ impl FrameQueue for KernelFrameQueue {
         while let Some(packet) = cursor.next(payload) {
             match self.send(packet, deadline) {
                 Ok(()) => sent += 1,
-                // The rest would be of no use to anyone.
+                // The rest would be useless.
                 Err(why) => {
                     failed = Some(why);
                     break;
@@ -115,7 +115,7 @@ impl FrameQueue for KernelFrameQueue {
             };
             self.account.lock().refused(frame.seq, frame.packets - sent, reason, now);
         }
-        // Refused only for a span that was released before, which doing it once rules out.
+        // Refused only for a span that was released before, which cannot happen here.
         let _ = self.pool.release(frame.payload);
         true
     }

@@ -1,5 +1,5 @@
-//! Decisions about tasks replayed in unit slots, without threads: what is compared with `selvedge_cpu` to
-//! the bit.
+//! Decisions about tasks replayed in unit slots, without threads: they are compared with `selvedge_cpu` bit
+//! for bit.
 
 use selvedge_data_cpu::{Config, TaskId};
 use selvedge_units::Instant;
@@ -15,14 +15,14 @@ pub enum Step {
     Sleep(TaskId),
     /// An event for a task.
     Raise(TaskId),
-    /// A decision, and a slot of what was chosen.
+    /// A decision, and a slot of the chosen task.
     Slot,
 }
 
-/// What the kernel decided.
+/// A decision of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelDecision {
-    /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
+    /// The task that runs; `u32::MAX` for none, one below that for best-effort tasks.
     pub runs: u32,
     /// The order of `selvedge_data_cpu::Selected`.
     pub selected: u32,
@@ -33,7 +33,7 @@ pub struct KernelDecision {
 }
 
 impl TaskScheduler {
-    /// Loads it for replays only, on one processor.
+    /// Loads the scheduler for replays only, on one processor.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -41,8 +41,8 @@ impl TaskScheduler {
         Self::load(1, config, false)
     }
 
-    /// A step of a replay; what was decided, if it was a slot. `None`, too, if an event found the
-    /// queue full.
+    /// Makes a step of a replay; returns the decision, if it was a slot. Also returns `None` if an event
+    /// found the queue full.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -67,7 +67,7 @@ impl TaskScheduler {
         Ok((what == 3 && returned == 0).then_some(answer))
     }
 
-    /// Whether best-effort tasks want to run, in a replay.
+    /// Sets whether best-effort tasks want to run, in a replay.
     ///
     /// # Errors
     /// If the kernel refuses.

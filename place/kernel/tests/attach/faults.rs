@@ -1,4 +1,4 @@
-//! What can go wrong: no right, no device, twice, killed half way, removed by others, garbage.
+//! Faults: no right, no device, twice, killed half way, removed by others, garbage.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -50,7 +50,7 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     let once = qdiscs();
     fails(&["attach", "lo"], 2, &["already", "selvedge kernel detach lo"]);
     assert_eq!(qdiscs(), once);
-    // Without the right: neither look nor touch.
+    // Without the right: no reading and no change.
     for what in ["attach", "detach", "show"] {
         let refused = unprivileged(what);
         let err = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -70,8 +70,8 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
-/// Frames that are no packets, cut short or lying about their lengths, straight to the device: they are
-/// the rest's, and harm nobody.
+/// Frames that are not packets, cut short or with wrong lengths, straight to the device: they go to the rest,
+/// and harm no stream.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn garbage_is_sent_on_and_harms_nobody() {
@@ -80,7 +80,7 @@ fn garbage_is_sent_on_and_harms_nobody() {
     // SAFETY: no pointers.
     let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
     assert!(raw >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just opened, with no other owner.
     let raw = unsafe { OwnedFd::from_raw_fd(raw) };
     // SAFETY: plain data, for which all bytes zero are a valid value; the name is a C string.
     let (mut to, lo_index): (libc::sockaddr_ll, u32) =
@@ -102,7 +102,7 @@ fn garbage_is_sent_on_and_harms_nobody() {
             }
         }
         to.sll_protocol = kind.to_be();
-        // SAFETY: the kernel reads the frame and an address of that length, which live through it.
+        // SAFETY: the kernel reads the frame and an address of that length, which live through the call.
         let done = unsafe {
             libc::sendto(
                 raw.as_raw_fd(),
@@ -125,8 +125,8 @@ fn garbage_is_sent_on_and_harms_nobody() {
     lo.give_back();
 }
 
-/// The command is killed at any moment of attaching; then either it is attached and works, or it
-/// is not; and the next command finds everything in order.
+/// The command is killed at any point of attaching. Then either it is attached and works, or it is not; and
+/// the next command finds everything in order.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn a_loader_that_is_killed_leaves_a_device_that_works() {
@@ -145,7 +145,7 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Up to what attaching takes, and at the end beyond it.
+        // Up to the time that attaching takes, and at the end beyond it.
         let until = Instant::now() + Duration::from_millis(60 * step);
         while Instant::now() < until && loader.try_wait().unwrap().is_none() {
             std::thread::yield_now();
@@ -169,13 +169,13 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
         works();
     }
     assert!(attached > 0 && not > 0, "{attached} attached, {not} not");
-    // Whatever they left is swept up by the next one.
+    // The next one removes everything that they left.
     let lo = Loopback::with(&setup(vec![]));
     lo.give_back();
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
-/// Many at once: one gets the device, the others are told so, and what it keeps is whole.
+/// Many at once: one gets the device, the others get an error, and its pins are complete.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn of_many_that_attach_at_once_one_does() {
@@ -199,7 +199,7 @@ fn of_many_that_attach_at_once_one_does() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
-/// The same qdisc on a second device would take the first one's packets; and a device may go.
+/// The same qdisc on a second device would take the first one's packets; and a device may vanish.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn a_qdisc_is_of_one_device_which_may_vanish() {
@@ -219,14 +219,14 @@ fn a_qdisc_is_of_one_device_which_may_vanish() {
     assert!(run("rmmod", &["dummy"]).status.success());
     assert!(std::path::Path::new("/sys/fs/bpf/selvedge/1").exists());
     selvedge_place_kernel::detach("lo").unwrap();
-    // The next one sweeps up after the device that is gone.
+    // The next one cleans up after the device that is gone.
     let lo = Loopback::with(&setup(vec![]));
     assert_eq!(lo.report().qdisc, "selvedge0");
     lo.give_back();
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
-/// Somebody removes the qdisc without us: the next attach sweeps up and works.
+/// Another program removes the qdisc: the next attach cleans up and works.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn a_qdisc_removed_by_others_is_swept_up() {

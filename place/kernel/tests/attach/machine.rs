@@ -15,7 +15,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The command; its exit status, and what it printed to either side.
+/// Runs the command; returns its exit status, standard output and standard error.
 pub(crate) fn selvedge(arguments: &[&str]) -> (i32, String, String) {
     let output = run("selvedge", &[&["kernel"], arguments].concat());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn qdiscs() -> String {
     tc(&["qdisc", "show"])
 }
 
-/// The loopback with the qdisc; given back at the end, also of a test that fails.
+/// The loopback with the qdisc, which is removed at the end, even if a test fails.
 pub(crate) struct Loopback {
     before: String,
 }

@@ -1,6 +1,6 @@
-//! A device that has the qdisc: unmodified programs, filters, deadlines, pacing, and all that can go
-//! wrong, by the command as a user has it. These need a kernel that has BPF qdiscs, and root, and a
-//! loopback of their own: `tools/kernel.sh test` boots one and runs them.
+//! A device that has the qdisc: unmodified programs, filters, deadlines, pacing, and faults, by the command
+//! as a user runs it. These tests need a kernel that has BPF qdiscs, and root, and a loopback of their own:
+//! `tools/kernel.sh test` boots one and runs them.
 
 #![allow(clippy::disallowed_methods, reason = "tests look at real clocks and devices")]
 
@@ -36,7 +36,7 @@ fn unmodified_programs_get_streams_by_port_and_by_cgroup() {
         stream("group", contract(100), &[by_cgroup]),
         stream("from", contract(100), &[Filter::SourcePort(40_001)]),
     ]));
-    // util-linux's logger sends a syslog datagram, and knows nothing of us.
+    // util-linux's logger sends a syslog datagram, and knows nothing of Selvedge.
     let log = |place: &str, at: SocketAddr| {
         let (host, port) = (at.ip(), at.port());
         let line = format!("{place} exec bsdlogger -d -n {host} -P {port} --rfc3164 hello");
@@ -93,7 +93,7 @@ fn filters_are_bound_while_it_runs() {
     lo.give_back();
 }
 
-/// Asks for times on this clock with each packet (rustix does not know `CLOCK_TAI`).
+/// Enables times on this clock with each packet (rustix does not know `CLOCK_TAI`).
 fn state_times(socket: &UdpSocket, clock: libc::clockid_t) {
     let option = libc::sock_txtime { clockid: clock, flags: 0 };
     // SAFETY: the option is read for its length only, and outlives the call.
@@ -147,7 +147,7 @@ fn a_stated_time_is_the_deadline() {
         );
         send_at(&sender, at, b"late", clock, -1_000_000_000);
         assert_eq!(lo.stream("a").counters.violations, 1, "{clock:?}");
-        // One in an hour: it goes.
+        // A deadline in an hour: the packet is sent.
         send_at(&sender, at, b"early", clock, 3_600_000_000_000);
         assert_eq!(received(&socket), b"early");
         assert_eq!(lo.stream("a").counters.sent, 1);
@@ -155,7 +155,7 @@ fn a_stated_time_is_the_deadline() {
     }
 }
 
-/// A link that is busy for a second with its first packet, and what comes out after it.
+/// A link that is busy for a second with its first packet, and the packets after it.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn the_earlier_deadline_goes_first_and_the_queue_has_an_end() {
@@ -173,13 +173,13 @@ fn the_earlier_deadline_goes_first_and_the_queue_has_an_end() {
             stream("first", keep(800_000), &[source(&first)]),
         ])
     };
-    // On a machine that stands still for half a second in between, it tries again.
+    // On a machine that stalls for half a second in between, it tries again.
     let done = (0..20).any(|_| {
         let lo = Loopback::with(&setup);
         first.send_to(&[0; 1000], at).unwrap();
         let began = Instant::now();
         for packet in [b"far 1", b"far 2", b"far 3"] {
-            // The third finds the queue full, which the sender may be told.
+            // The third finds the queue full, which may be returned to the sender.
             let _ = far.send_to(packet, at);
         }
         near.send_to(b"near", at).unwrap();
@@ -205,7 +205,7 @@ fn the_watchdog_paces_and_holds() {
     let streams = vec![stream("a", keep, &[Filter::Port(at.port())])];
     // 1250 bytes of IP at 1 Mbit/s: 10 ms each, the first at once.
     let paced = Setup { rate: Some(Bitrate(1_000_000)), burst: Duration::ZERO, ..setup(streams) };
-    // Time in which nothing waited is not made up for.
+    // Idle time is not caught up on.
     for catch_up in [Duration::ZERO, Duration::from_secs(5)] {
         let lo = Loopback::with(&Setup { catch_up, ..paced.clone() });
         let began = Instant::now();
@@ -267,7 +267,7 @@ fn node_files_and_traces_are_taken_as_they_are() {
     }
 }
 
-/// What comes out of a link that is busy while two streams of the weights 3 and 1 fill their queues.
+/// The output of a link that is busy while two streams of the weights 3 and 1 fill their queues.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn shares_are_by_weight() {
@@ -291,7 +291,7 @@ fn shares_are_by_weight() {
     };
     for discipline in [Discipline::Wfq, Discipline::Sfq, Discipline::Drr, Discipline::Hwfq] {
         let setup = Setup { discipline, ..setup.clone() };
-        // On a machine that stands still in between, it tries again.
+        // On a machine that stalls in between, it tries again.
         let done = (0..20).any(|_| {
             let lo = Loopback::with(&setup);
             assert_eq!(lo.report().discipline, discipline);

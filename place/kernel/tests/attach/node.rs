@@ -1,5 +1,5 @@
-//! `selvedge run` with a link in the kernel: the device has the qdisc for as long as the node runs,
-//! and the page counts frames as ever.
+//! `selvedge run` with a link in the kernel: the device has the qdisc for as long as the node runs, and the
+//! page counts frames as usual.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -71,7 +71,7 @@ fn start(path: &std::path::Path) -> Child {
     let mut command = Command::new("selvedge");
     command.arg("run").arg(path).arg("--json").stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It runs once it says where its page is.
+    // It runs once it prints where its page is.
     let mut err = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.starts_with("page: ") {
@@ -109,11 +109,11 @@ fn a_node_sends_through_the_kernel_and_gives_the_device_back() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
-/// A node of this link and stream, to its end: every frame goes, on time.
+/// Runs a node of this link and stream to its end: every frame is sent, on time.
 fn all_goes_out(socket: &UdpSocket, link: &str, stream: &str) {
     let to = socket.local_addr().unwrap().to_string();
     let node = start(&node_file("fits.toml", link, stream, &to, false));
-    // By its route the device is the loopback.
+    // Its route leads to the loopback device.
     let report = Attached::open("lo").unwrap().report().unwrap();
     assert_eq!(report.streams[0].name, "card");
     let last = last(node);
@@ -147,7 +147,7 @@ fn under_overload_every_frame_is_accounted_for() {
     assert_eq!(count("frames"), u64::from(FRAMES), "{card}");
     assert_eq!(count("sent") + expired, u64::from(FRAMES), "{card}");
     assert!(expired > 0 && count("sent") > 0 && count("violations") > 0, "{card}");
-    // Packets waited for the link all the time, and it was used.
+    // Packets always waited for the link, and it was used.
     let link = &last["links"][0];
     let figure = |key: &str| link[key].as_f64().unwrap_or_else(|| panic!("no {key}: {link}"));
     assert!(
@@ -156,7 +156,7 @@ fn under_overload_every_frame_is_accounted_for() {
     );
     assert!((0.5..=1.0).contains(&figure("used_share")), "{link}");
     assert_eq!(count("decodable"), count("on_time"), "{card}");
-    // The kernel counts packets: what it dropped did not come.
+    // The kernel counts packets: those that it dropped did not arrive.
     assert_eq!(packets_at(&socket) + count("missed"), u64::from(FRAMES) * PACKETS as u64, "{card}");
     assert_eq!(qdiscs(), before);
 }
@@ -171,7 +171,7 @@ fn knobs_turn_in_the_kernel_and_a_killed_node_is_followed_by_another() {
     let mut first = start(&path);
     let sent = || Attached::open("lo").unwrap().report().unwrap().streams[0].counters.sent;
     until("packets are sent", || sent() > 10);
-    // Another one does not fit beside it.
+    // A second one does not fit beside it.
     let (code, _, err) = selvedge(&["attach", "lo"]);
     assert!(code == 2 && err.contains("already"), "{err}");
     first.kill().unwrap();

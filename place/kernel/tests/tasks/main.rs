@@ -18,7 +18,7 @@ use selvedge_units::{Duration, Instant};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -122,7 +122,7 @@ fn state() -> String {
     std::fs::read_to_string(STATE).unwrap_or_default().trim().to_owned()
 }
 
-/// A program that is ended with this value.
+/// A program that is killed with this value.
 struct Running(Child);
 
 impl Running {
@@ -181,7 +181,7 @@ fn it_comes_and_goes_and_nothing_is_left_of_it() {
     until("it is gone again", || state() == "disabled");
 }
 
-/// Not a test of its own: the loader that the next one kills.
+/// Not a test of its own: the loader that the next test kills.
 #[test]
 #[ignore = "run by another test"]
 fn a_loader_to_be_killed() {
@@ -204,12 +204,12 @@ fn when_the_loader_is_killed_the_kernel_goes_back_to_its_own() {
     loader.kill().unwrap();
     loader.wait().unwrap();
     until("it is gone", || state() == "disabled");
-    // Programs run on.
+    // Programs keep running.
     let child = Command::new("dash").args(["-c", "exit 7"]).status().unwrap();
     assert_eq!(child.code(), Some(7));
 }
 
-/// Threads that wait in their task's queue when it goes are not forgotten there.
+/// Threads that wait in their task's queue when the task is removed are not forgotten there.
 #[test]
 #[ignore = "needs a kernel with sched_ext and root"]
 fn what_waits_when_its_task_goes_runs_on() {
@@ -271,7 +271,7 @@ fn a_task_moves_to_another_processor() {
     until("both have their turns", || busy.iter().zip(&before).all(more));
 }
 
-/// `selvedge cpu run` under the kernel's scheduler, with a player of so many frames.
+/// `selvedge cpu run` under the kernel's scheduler, with a player of `frames` frames.
 fn command(frames: u32) -> Running {
     let frames = frames.to_string();
     let play = ["selvedge", "cpu", "play", "--work", "2ms", "--frames", &frames];
@@ -290,14 +290,14 @@ fn command(frames: u32) -> Running {
     Running::start("selvedge", &[&run[..], &play].concat())
 }
 
-/// How many players there are.
+/// The number of players.
 fn players() -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
     lines.filter(|line| line.starts_with(b"selvedge\0cpu\0play")).count()
 }
 
-/// What it says at its end, which it must come to.
+/// Its output at its end, which it must reach.
 fn said(mut command: Running) -> serde_json::Value {
     until("the command ends", || command.0.try_wait().unwrap().is_some());
     let mut text = String::new();
@@ -306,8 +306,8 @@ fn said(mut command: Running) -> serde_json::Value {
     serde_json::from_str(text.lines().last().expect("a line")).expect(&text)
 }
 
-/// Commands that begin at once, with no daemon there, find one daemon and one scheduler; the death of
-/// the daemon moves all to the next one; and a command that comes while it ends is served.
+/// Commands that begin at once, without a daemon, find one daemon and one scheduler. If the daemon dies, all
+/// move to the next one; a command that begins while it ends is served.
 #[test]
 #[ignore = "needs a kernel with sched_ext and root"]
 fn commands_that_come_at_once_share_one_scheduler() {
@@ -342,7 +342,7 @@ fn commands_that_come_at_once_share_one_scheduler() {
     until("another is there", || daemon() != second);
     let lost = several.map(|one| said(one)["dispatcher_lost"].as_u64().unwrap());
     assert_eq!(lost, [1, 1]);
-    // It ends 2 s after the last: some come just before that, some just after.
+    // It ends 2 s after the last client: some clients begin just before that, some just after.
     for pause in [1900, 1990, 2050, 2150] {
         assert_eq!(said(command(2))["placement"], "scx");
         holds_within(StdDuration::from_millis(pause), || !socket.exists());

@@ -11,7 +11,7 @@ use selvedge_units::Duration;
 
 use super::{Running, UNIT, config, hog, millis, state, task, until, used};
 
-/// Who gives the players their time.
+/// The mechanism that gives the players their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlayerClass {
     Fair,
@@ -19,12 +19,12 @@ enum PlayerClass {
     SchedExt,
 }
 
-/// What came of a contest.
+/// The result of a contest.
 #[derive(Debug)]
 struct Contest {
     /// Frames on time, of 50 each.
     on_time: Vec<u64>,
-    /// Of the processor, what ordinary programs had, and the greedy task.
+    /// The shares of the processor that ordinary programs and the greedy task had.
     ordinary: f64,
     greedy: f64,
     violations: u64,
@@ -52,15 +52,15 @@ fn contest(way: PlayerClass, players: usize) -> Contest {
     let hogs: Vec<Running> = (0..3).map(|_| hog(cpu)).collect();
     let mut waiting = Vec::new();
     for _ in 0..players {
-        // A shell that is a task's, and starts the player: what it starts belongs to it.
+        // A shell that belongs to a task, and starts the player: all that it starts belongs to the task.
         let script = "read line; selvedge cpu play --period 40ms --work 8ms --frames 50 --json";
         let player = Running::start("dash", &["-c", script]);
         let task = task(40_000_000, 8_500_000, (1, 5), false);
         let id = place(&player, &task, true);
         waiting.push((id, player));
     }
-    // It never sleeps, as a task: it gets what it asks for, and no more. It comes last, since
-    // under SCHED_FIFO nobody runs after it; there it is ended after the time that all need.
+    // It never sleeps, as a task: it gets its requested time, and no more. It comes last, since under
+    // SCHED_FIFO no thread runs after it; there it is killed after the time that all need.
     let greedy = Running::start("dash", &["-c", "read line; while :; do :; done"]);
     let limited = place(&greedy, &task(40_000_000, 2_000_000, (0, 5), false), false);
     if let Some(scheduler) = &mut scheduler {
@@ -73,7 +73,7 @@ fn contest(way: PlayerClass, players: usize) -> Contest {
     let ended = std::thread::spawn(move || {
         let mut greedy = greedy;
         let mut say = greedy.0.stdin.take().unwrap();
-        // Above all that is to be measured, or it could not end it.
+        // Above everything that is measured, otherwise it could not kill it.
         class::set(0, class::Class::Fifo(60)).unwrap();
         begun.recv().unwrap();
         say.write_all(b"go\n").unwrap();
@@ -115,8 +115,8 @@ fn contest(way: PlayerClass, players: usize) -> Contest {
     Contest { on_time, ordinary, greedy, violations, rules }
 }
 
-/// Players have what they are promised; nobody starves. In a machine whose time is counted in
-/// instructions the figures are the same in every run, and are held to; elsewhere they are printed.
+/// Players get their promised time; no program starves. In a machine whose time is counted in instructions
+/// the figures are the same in every run, and are checked; elsewhere they are printed.
 #[test]
 #[ignore = "needs a kernel with sched_ext and root"]
 fn players_play_and_nobody_starves() {
@@ -124,7 +124,7 @@ fn players_play_and_nobody_starves() {
     println!("players, scheduler: frames on time of 50 each; ordinary programs, greedy one");
     let mut rules = [0; 5];
     let ours = (1..=4).map(|players| (PlayerClass::SchedExt, players));
-    // The others are there to show that it is needed.
+    // The others show that it is needed.
     let others = [(PlayerClass::Fair, 4), (PlayerClass::Fifo, 4)];
     for (way, players) in others.into_iter().chain(ours) {
         let found = contest(way, players);

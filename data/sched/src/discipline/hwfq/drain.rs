@@ -1,10 +1,10 @@
-//! The order in which a tree would send the heads that wait, one after the other, if no other came:
-//! a block of `hwfq`.
+//! The order in which a tree would send the waiting heads, one after the other, if no other arrived: a block
+//! of `hwfq`.
 //!
-//! A stream has no place of its own in a tree: whose turn is next at a node depends on what the
-//! node has sent, frames of the same block included. So the heads are sent as if in earnest, with
-//! all changes on their way up noted, and then all of it is taken back. References and what they gave out
-//! do not matter for that: who waits keeps its tags until it is sent.
+//! A stream has no place of its own in a tree: the next turn at a node depends on what the node has sent,
+//! frames of the same block included. So the heads are sent as in real service, with all changes on their
+//! path noted, and then all changes are undone. The references and the work that they gave out do not matter
+//! here: a waiting child keeps its tags until it is sent.
 
 use alloc::vec::Vec;
 
@@ -22,13 +22,13 @@ struct SavedNode {
     first: u32,
 }
 
-/// What has been changed; empty between two blocks.
+/// The changed nodes; empty between two blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UndoLog(Vec<SavedNode>);
 
 impl Exact {
-    /// Fills `block`; how many there are. O(K depth log children) for a block of K. Allocates where
-    /// the block is larger than any before.
+    /// Fills `block` and returns the number of streams. O(K depth log children) for a block of K. Allocates
+    /// where the block is larger than any before.
     pub(super) fn block(&mut self, block: &mut [StreamIndex]) -> usize {
         let first = self.first[0];
         let mut len = 0;
@@ -53,7 +53,7 @@ impl Exact {
         len
     }
 
-    /// Sends a stream's head, after which it has no other.
+    /// Sends the head of a stream, which then has no other.
     fn send(&mut self, stream: u32) {
         let (size, _) = self.heads[stream as usize];
         let mut node = self.inner + stream;

@@ -1,8 +1,8 @@
-//! What a generated trace is meant to show: its name, and which features it has.
+//! The feature that a generated trace is meant to show: its name and its properties.
 
 macro_rules! kinds {
     ($($(#[$meta:meta])* $name:ident = $theme:expr;)*) => {
-        /// What a generated trace is meant to show.
+        /// The feature that a generated trace is meant to show.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
             $($(#[$meta])* $name,)*
@@ -100,7 +100,7 @@ pub(super) struct Theme {
     pub(super) name: &'static str,
     pub(super) streams: u64,
     pub(super) backlogged: bool,
-    /// `None`: some streams so, some so.
+    /// `None`: true for some streams, false for others.
     pub(super) late: Option<bool>,
     /// Some streams are not work-conserving.
     pub(super) paced: bool,

@@ -19,7 +19,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform enough, `low ..= high`, which must not be all numbers that there are.
+    /// Nearly uniform, `low ..= high`, which must not be the range of all numbers.
     pub const fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }

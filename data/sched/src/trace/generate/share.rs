@@ -1,5 +1,5 @@
-//! What the disciplines that share a link look at: weights, classes, sizes and a tree. Drawn after
-//! all else, so that the rest of a trace does not hang on it.
+//! The fields that the disciplines that share a link read: weights, classes, sizes and a tree. They are drawn
+//! last, so that the rest of a trace does not depend on them.
 
 use alloc::vec::Vec;
 
@@ -21,13 +21,13 @@ pub(super) const SHARING: [Discipline; 6] = [
     Discipline::Mixed,
 ];
 
-/// Quanta that frames of 40 to 1500 bytes fit into at once, or in a few rounds.
+/// Quanta that cover frames of 40 to 1500 bytes at once, or in a few rounds.
 const QUANTA: [u32; 3] = [300, 500, 1500];
 const EXTREMES: [u32; 4] = [1, 2, u32::MAX - 1, u32::MAX];
-/// A class picked from these: the fair ones are as many as the others.
+/// A class picked from these: fair streams are as many as the others.
 const CLASSES: [Class; 4] = [Class::Fair, Class::Fair, Class::Edf, Class::Priority];
 
-/// Gives a trace of a sharing discipline what that discipline looks at.
+/// Gives a trace the fields that its sharing discipline reads.
 pub(super) fn share(random: &mut Random, theme: &Theme, trace: &mut Trace) {
     for stream in &mut trace.streams {
         let contract = &mut stream.contract;
@@ -56,8 +56,8 @@ pub(super) fn share(random: &mut Random, theme: &Theme, trace: &mut Trace) {
     }
 }
 
-/// What was wished for in place of that, whatever the discipline: a trace may be replayed under
-/// another. Each wish draws from numbers of its own, so that none changes the rest.
+/// Replaces those fields by the requested ones, whatever the discipline: a trace may be replayed under
+/// another. Each request draws from numbers of its own, so that none changes the rest.
 pub(super) fn wishes(wanted: &GenerateOptions, trace: &mut Trace) {
     let random = |wish: u64| Random::new(wanted.seed ^ wish.rotate_right(8));
     if let Some(most) = wanted.weight_max {
@@ -88,7 +88,7 @@ fn weight(random: &mut Random, most: u32) -> u32 {
     random.within(1, u64::from(most)) as u32
 }
 
-/// So many nodes; each, and then each stream, below the link or a node before it.
+/// `count` nodes; each, and then each stream, below the link or an earlier node.
 fn tree(random: &mut Random, count: u32, weight_max: u32, trace: &mut Trace) -> Vec<TreeNode> {
     let node = |n: u32, random: &mut Random| {
         let parent = random.within(0, u64::from(n)) as u32;

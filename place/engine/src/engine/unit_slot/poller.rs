@@ -1,5 +1,5 @@
-//! A port and its outlets as they are, but that what a trace alone can state is put in behind the
-//! ring, and that the deadline by which a packet leaves is told.
+//! A poller and its frame consumers, unchanged except that they set behind the ring the values that only a
+//! trace states, and record the deadline by which a packet leaves.
 
 use std::vec::IntoIter;
 
@@ -12,15 +12,15 @@ use crate::engine::{FrameConsumer, NewStream, Poller, Stamp};
 use selvedge_data_stream::Counts;
 use selvedge_os::wake::Woken;
 
-/// A port whose outlets are told what the trace states.
+/// A poller whose frame consumers get the trace's values.
 pub(super) struct TracePoller<P>(P);
 
-/// A stream's end that is told what the trace states.
+/// A frame consumer that gets the trace's values.
 pub(super) struct TraceConsumer<O> {
     frame_consumer: O,
     stream: usize,
     first_deadline: Option<Instant>,
-    /// Of the frames to come.
+    /// The sizes of future frames.
     sizes: IntoIter<Bytes>,
     seen: EngineRecorder,
 }
@@ -31,7 +31,7 @@ impl<P> TracePoller<P> {
     }
 }
 
-/// A stream, its first frame's deadline and its frames' sizes being these.
+/// A stream with the stated deadline of its first frame and the sizes of its frames.
 pub(super) fn trace_stream<O: FrameConsumer>(
     new: NewStream<O>,
     stream: usize,

@@ -1,5 +1,5 @@
-//! What an engine in unit slots did in a turn, by the ways that every engine has: a step before each
-//! choice sees the heads' deadlines, a tap the frames' fates; the link's counters tell the rest.
+//! The events of an engine's turn in unit slots, observed as in every engine: a step before each choice sees
+//! the heads' deadlines, an observer the frames' fates; the rest follows from the link's counters.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use selvedge_units::Instant;
 use super::UnitSlotError;
 use crate::engine::{Action, Extension, FateTap, StepContext};
 
-/// What was seen in a turn.
+/// The observations of a turn.
 #[derive(Debug, Default)]
 struct TurnRecord {
     /// The heads' deadlines before the first choice.
     heads: Option<Vec<Option<Instant>>>,
     fates: Vec<(usize, Frame, Fate)>,
-    /// Packets that left: whose, and by which deadline.
+    /// Packets that left: the stream, and the deadline.
     left: Vec<(usize, Instant)>,
 }
 
-/// The engine's side of what is seen.
+/// The engine's side of the record.
 #[derive(Clone, Debug)]
 pub(super) struct EngineRecorder {
     streams: u32,
@@ -79,7 +79,7 @@ impl TurnComparer {
         self.seen.clone()
     }
 
-    /// Writes down what happened in the turn that was made at `now`.
+    /// Records the events of the turn that was made at `now`.
     pub(super) fn read(
         &mut self,
         now: Instant,
@@ -108,8 +108,8 @@ impl TurnComparer {
             let due = |deadline: Option<Instant>| {
                 deadline.ok_or_else(|| wrong("its head was not seen".into()))
             };
-            // Of one stream all is told in order: misses of frames that are kept come first, since
-            // a stream keeps all of them or none.
+            // The events of one stream are reported in order: misses of kept frames come first, since a
+            // stream keeps all of them or none.
             for _ in dropped..counters.missed - was.missed {
                 let at = due(deadline)?;
                 push_event(ReplayAction::Miss(FrameRef { stream, seq, deadline: at }));
@@ -122,8 +122,8 @@ impl TurnComparer {
                 match fate {
                     Fate::Dropped(DropReason::Expired) => {
                         let own = due(deadline)?;
-                        // Where several go at once, nobody saw the next one's deadline; what a
-                        // trace says of it is DWCS's own rule.
+                        // Where several go at once, the next one's deadline was not seen; a trace's own value
+                        // follows from DWCS's rule.
                         let own = if lost > 0 { own.max(frame.arrival) + period } else { own };
                         push_event(ReplayAction::Drop(FrameRef { stream, seq, deadline: own }));
                         lost += 1;
