@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{ClientError, Connection};
 use crate::message::{ExtensionStatistics, Request};
 
-/// A question to a coprocessor that runs.
+/// A request to a running coprocessor.
 #[derive(Debug, Subcommand)]
 pub enum Control {
     /// Load a step, in place of one of the same name
@@ -20,27 +20,27 @@ pub enum Control {
                             selvedge-coproc load thin --point arrival --code thin.ec"
     )]
     Load {
-        /// What it is called here
+        /// The name of the step
         step: String,
-        /// Where it stands: arrival, choice, dispatch or miss
+        /// The stage at which it is called: arrival, choice, dispatch or miss
         #[arg(long)]
         point: String,
         /// A step in E-code
         #[arg(long, value_name = "FILE", required_unless_present = "extension")]
         code: Option<PathBuf>,
-        /// What each call of it may use, in operations inside of loops
+        /// The budget of each call, in operations inside loops
         #[arg(long, requires = "code")]
         fuel: Option<u64>,
         /// A step that comes with the program
         #[arg(long, value_name = "NAME", conflicts_with = "code")]
         extension: Option<String>,
-        /// What that one is told
+        /// The parameter of that step
         #[arg(long, value_name = "JSON", requires = "extension")]
         arguments: Option<Value>,
     },
     /// Remove a step
     Unload {
-        /// What it is called
+        /// The name of the step
         step: String,
     },
     /// Show the steps, and what they cost

@@ -40,19 +40,19 @@ struct Arguments {
     /// the link itself, such as 0:3,0:1,1:2
     #[arg(long, value_parser = tree, value_name = "PARENT:WEIGHT,...")]
     tree: Option<Nodes>,
-    /// How often hwfq maps its weights anew, in place of exact sharing
+    /// How often hwfq maps its weights again, in place of exact sharing
     #[arg(long)]
     remap: Option<Duration>,
-    /// Do not give up early what can't be on time
+    /// Do not drop early the frames that can't be on time
     #[arg(long)]
     no_selection: bool,
     /// The largest IP packet
     #[arg(long, default_value = "1500 B")]
     mtu: Bytes,
-    /// What may be sent at once (default: one packet)
+    /// The most bytes sent at once (default: one packet)
     #[arg(long)]
     burst: Option<Bytes>,
-    /// How much of what late wake-ups missed while frames waited is sent afterwards (default: two
+    /// The most bytes that are sent later to make up for late wake-ups (default: two
     /// packets or 20 ms of the rate, at most a tenth of the shortest delay)
     #[arg(long)]
     catch_up: Option<Bytes>,
