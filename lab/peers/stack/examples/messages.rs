@@ -2,7 +2,8 @@
 //! is the difference between a run of many and a run of few. With `handshakes` it makes connections instead.
 //!
 //! ```sh
-//! cargo build --profile dist -p selvedge-lab-peers-stack --example messages
+//! # Valgrind 3.19 does not stand rustix's own system calls.
+//! RUSTFLAGS="--cfg rustix_use_libc" cargo build --profile dist -p selvedge-lab-peers-stack --example messages
 //! for count in 1000 3000; do
 //!   valgrind --tool=callgrind target/dist/examples/messages "ui | reliable | net" sealed 1000 $count
 //! done
