@@ -59,7 +59,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does this beside so many endless loops.
+/// Runs `work` beside `loops` endless loops.
 pub fn beside_loops<T>(loops: usize, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -70,7 +70,7 @@ impl Media {
         Self { mbps, group, b, share }
     }
 
-    /// Two streams of the same list, the second some groups ahead, with so many frames each.
+    /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
     pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
         let is_ours = |list: &&(u64, u64, u64, &str)| (list.0, list.1, list.2) == self.encoding();
         let list = LISTS.iter().find(is_ours).map_or("", |list| list.3);
@@ -107,7 +107,7 @@ impl Media {
         if self.group < 250 { 0.93 } else { 0.9 }
     }
 
-    /// Frames of so many groups.
+    /// The number of frames in `groups` groups.
     pub(super) const fn groups(self, groups: usize) -> usize {
         self.group as usize * groups
     }
