@@ -98,7 +98,8 @@ fn most_in_a_second(packets: &[(u32, Vec<u8>)]) -> u64 {
 #[test]
 fn each_link_of_a_node_keeps_to_its_own_rate() {
     let folder = Folder::new();
-    // Each is less than the clip needs, so that something waits all the time.
+    // Each is less than the clip needs, and carries its largest frame within the delay: something waits
+    // all the time.
     let links = [("narrow", 100_u64), ("wide", 180)];
     let to: [SocketAddr; 2] = [free_port(), free_port()];
     let mut text = String::from("[node]\nlisten = \"127.0.0.1:0\"\n");
@@ -106,7 +107,7 @@ fn each_link_of_a_node_keeps_to_its_own_rate() {
         let source = file_source(&clip(CORRIDOR), true);
         text += &format!(
             "[link.{name}]\nrate = \"{kbps} kbit/s\"\n[stream.by-{name}]\nsource = '{source}'\n\
-             link = \"{name}\"\nto = \"rtp://{to}\"\nthumbnail = false\n"
+             link = \"{name}\"\nto = \"rtp://{to}\"\nthumbnail = false\ndelay = \"3 s\"\n"
         );
     }
     let records = links.map(|(name, _)| folder.join(&format!("{name}.rtpdump")));

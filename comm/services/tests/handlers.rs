@@ -209,9 +209,11 @@ fn unknown_kinds_and_places_are_told() {
     wish.kinds = vec!["dorp".to_owned()];
     let error = Watch::start(wish).unwrap_err();
     assert!(
-        matches!(error, ServiceError::Program(ProgramError::NoTypes(_)))
-            || error.to_string()
-                == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
+        matches!(
+            error,
+            ServiceError::PidNamespace | ServiceError::Program(ProgramError::NoTypes(_))
+        ) || error.to_string()
+            == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
         "{error}"
     );
     let mut wish = WatchOptions::new(Service::Memory);

@@ -32,7 +32,8 @@ fn started(wish: WatchOptions, way: ChangePath) -> Option<Watch> {
     match Watch::start_by(wish, way) {
         Ok(watch) => Some(watch),
         Err(
-            error @ ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_)),
+            error @ (ServiceError::PidNamespace
+            | ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_))),
         ) => {
             eprintln!("SKIPPED: {error}");
             None
