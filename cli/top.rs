@@ -40,16 +40,12 @@ pub(crate) struct TopOptions {
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
-    /// The node does not answer, or not properly.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// Its answer is not a snapshot.
     #[error("the answer is not a snapshot of a node ({0}); is it the same version?")]
     Snapshot(serde_json::Error),
-    /// Standard output is not a terminal.
     #[error("the output is not a terminal; use --once for text, or --json")]
     NoTerminal,
-    /// The terminal, or standard output, failed.
     #[error("can't write to the terminal: {0}")]
     Io(#[from] io::Error),
 }

@@ -149,10 +149,8 @@ enum EventError {
     /// It is not JSON, or not a record of the channel's format.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// An attribute is neither a number nor a text.
     #[error("attributes.{0} is no number and no text")]
     Attribute(String),
-    /// There are too many attributes, or one is too long.
     #[error("attributes.{name}: {error}")]
     Attributes { name: String, error: AttributeError },
 }
@@ -160,10 +158,8 @@ enum EventError {
 /// Why standard input delivered no line.
 #[derive(Debug, thiserror::Error)]
 enum LineError {
-    /// It can't be read.
     #[error(transparent)]
     Input(#[from] std::io::Error),
-    /// It is too long.
     #[error("a line is longer than {LINE_MAX} bytes")]
     TooLong,
 }

@@ -25,38 +25,22 @@ const PORT: u16 = 7700;
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
-    /// Not an address.
     #[error("{0:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")]
     Address(String),
     /// A token that no node can have.
     #[error("the token is {0}")]
     Token(#[from] TokenError),
-    /// TLS, and a certificate that is not trusted.
     #[error(
         "the certificate of {address} is not known here; if the node there printed this fingerprint \
          when it started, add --fingerprint {fingerprint}"
     )]
-    Unknown {
-        /// The address.
-        address: String,
-        /// The certificate's fingerprint.
-        fingerprint: Fingerprint,
-    },
-    /// Plain HTTP to a server that requires TLS.
+    Unknown { address: String, fingerprint: Fingerprint },
     #[error("the node speaks TLS; write https:// before its address")]
     TlsOnly,
-    /// TLS to a server without it.
     #[error("no TLS is spoken there ({0}); if that is right, write http:// before the address")]
     NotTls(rustls::Error),
-    /// No host of that name, or nothing listens.
     #[error("no node answers at {address} ({error}); is it running, and there?")]
-    Connect {
-        /// The address.
-        address: String,
-        /// The reason.
-        error: io::Error,
-    },
-    /// The time limit was exceeded.
+    Connect { address: String, error: io::Error },
     #[error("the node did not answer within {0}")]
     Timeout(Duration),
     /// An answer, but not 200.
@@ -65,13 +49,10 @@ pub(crate) enum HttpError {
     /// The node refuses, and states why.
     #[error("{0}")]
     Refused(String),
-    /// Longer than the limit.
     #[error("the answer is longer than {} MiB", BODY_MAX >> 20)]
     TooLarge,
-    /// Not HTTP.
     #[error("the answer is not HTTP: {0}")]
     Malformed(&'static str),
-    /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(io::Error),
 }
