@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, Object, ProgramInput};
 use selvedge_control_code::Program;
+use selvedge_os::clock::timespec;
 use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
@@ -359,11 +360,8 @@ impl Watch {
 
 /// Waits until a descriptor is readable; `false` if the time is over, or a signal came.
 pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let time = at_most.map(|span| Timespec {
-        tv_sec: (span.0 / 1_000_000_000) as i64,
-        tv_nsec: (span.0 % 1_000_000_000) as i64,
-    });
+    use rustix::event::{PollFd, PollFlags, poll};
+    let time = at_most.map(|span| timespec(span.0));
     let mut polled = [PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN)];
     match poll(&mut polled, time.as_ref()) {
         Ok(ready) => Ok(ready > 0),
