@@ -169,7 +169,7 @@ pub struct NameError(pub String);
 
 /// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+pub enum ReadError {
     /// The system's error.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -183,19 +183,11 @@ enum ReadError {
 pub enum TokenError {
     /// The file can't be read.
     #[error("{file}: {why}")]
-    System {
+    File {
         /// The file.
         file: String,
-        /// The system's error.
-        why: std::io::Error,
-    },
-    /// The file is too long.
-    #[error("{file}: is too long; at most {most} bytes are read")]
-    Long {
-        /// The file.
-        file: String,
-        /// The largest size.
-        most: u64,
+        /// The error.
+        why: ReadError,
     },
     /// The token is too short.
     #[error(
@@ -215,16 +207,11 @@ pub enum TokenError {
 /// The error in the file.
 pub fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
     let file = path.display().to_string();
-    let bytes = match limited(path, TOKEN_FILE_MAX) {
-        Ok(bytes) => bytes,
-        Err(ReadError::System(why)) => return Err(TokenError::System { file, why }),
-        Err(ReadError::Long(most)) => return Err(TokenError::Long { file, most }),
-    };
-    let token = bytes.trim_ascii().to_vec();
-    if token.len() < TOKEN_MIN {
-        return Err(TokenError::Short { file, size: token.len() });
+    match limited(path, TOKEN_FILE_MAX).map(|bytes| bytes.trim_ascii().to_vec()) {
+        Ok(token) if token.len() >= TOKEN_MIN => Ok(token),
+        Ok(token) => Err(TokenError::Short { file, size: token.len() }),
+        Err(why) => Err(TokenError::File { file, why }),
     }
-    Ok(token)
 }
 
 fn limited(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
