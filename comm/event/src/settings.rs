@@ -7,27 +7,27 @@
 //! domain = "default"                    # hosts of other domains are not seen
 //! listen = ["192.168.1.5:7451"]         # default: the loopback, any free port
 //! connect = ["192.168.1.6:7451"]
-//! scout = false                         # look for others by multicast
-//! gossip = true                         # who is connected to tells of others
-//! meet = true                           # the programs of this user and machine
-//! rings = true                          # events to them through memory
+//! scout = false                         # look for other hosts by multicast
+//! gossip = true                         # connect to hosts that peers report, too
+//! meet = true                           # find the programs of this user and machine
+//! rings = true                          # send events to them through shared memory
 //! role = "peer"                         # or "client", of a "router"
 //!
-//! [tls]                                 # who has a certificate of this authority is let in; only in builds
+//! [tls]                                 # admits members with a certificate of this authority; only in builds
 //!                                       # with the feature `tls`
 //! certificate = "studio.pem"
 //! key = "studio.key"
 //! authority = "ca.pem"
 //! verify_address = true                 # a certificate must hold for the address connected to
 //!
-//! [[member]]                            # with any of these, nobody else is let in
+//! [[member]]                            # if there are any, only these are admitted
 //! name = "camera"                       # the certificate's common name, and the host's
-//! publish = ["load", "frames*"]         # channels; "*" is all, and the default
+//! publish = ["load", "frames*"]         # channels; "*", the default, stands for all
 //! subscribe = ["*"]
 //!
-//! [deploy]                              # who may deploy handlers here: nobody, without
+//! [deploy]                              # who may deploy handlers here; without it, nobody
 //! members = ["desk"]                    # by certificate
-//! token = "deploy.token"                # or who has this file's content
+//! token = "deploy.token"                # or any process that has this file's content
 //! quota = 16                            # handlers at a time
 //! share = 0.1                           # of a processor, for each
 //! ```
