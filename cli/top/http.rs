@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{Token, TokenError};
 use selvedge_units::Duration;
 use selvedge_web::Fingerprint;
@@ -77,10 +78,12 @@ impl From<io::Error> for HttpError {
     }
 }
 
-impl HttpError {
-    /// Whether the user's input is to blame.
-    pub(crate) const fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Address(_) | Self::Token(_))
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Address(_) | HttpError::Token(_) => Self::input(error),
+            _ => Self::failed(error),
+        }
     }
 }
 
@@ -154,18 +157,13 @@ impl Client {
         &self.address
     }
 
-    /// Requests a change, and returns the answer's body. Looking up the host's name is not part of the
-    /// time limit.
-    pub(crate) fn post(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
-        self.ask_within("POST", path, limit)
-    }
-
-    /// The body of a resource. Looking up the host's name is not part of the time limit.
-    pub(crate) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
-        self.ask_within("GET", path, limit)
-    }
-
-    fn ask_within(&self, method: &str, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+    /// The body of the answer to a request. Looking up the host's name is not part of the time limit.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
         let places = self.address.to_socket_addrs().map_err(failed)?;
         let clock = Deadline { until: Instant::now() + limit.to_std() };
