@@ -327,11 +327,7 @@ impl Carrier {
         }
         // Some members with rings still read the engine's messages.
         for (host, _) in self.inbox.hosts() {
-            if !self
-                .ring_transport
-                .as_ref()
-                .is_some_and(|ring_transport| ring_transport.has_ring_to(host))
-            {
+            if !self.shares_memory(host).0 {
                 self.put(BatchTarget::Participant(host), bytes);
             }
         }
