@@ -229,9 +229,7 @@ impl std::fmt::Debug for DirectCallback {
 impl DirectCallback {
     /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
-        let (channel, sink) = (self.direct.channel, self.direct.sink);
-        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
-        sink_counts.unwrap_or_default()
+        self.shared.sink_counts(self.direct.channel, self.direct.sink)
     }
 }
 

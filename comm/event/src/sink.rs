@@ -69,9 +69,7 @@ impl Sink {
 
     /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
-        let (channel, sink) = (self.channel, self.sink);
-        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
-        sink_counts.unwrap_or_default()
+        self.shared.sink_counts(self.channel, self.sink)
     }
 }
 
