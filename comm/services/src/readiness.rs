@@ -241,18 +241,11 @@ impl Readiness {
         loop {
             let left =
                 at_most.map(|span| Duration(span.0.saturating_sub(crate::now().since(began).0)));
-            if self.prepare_sleep() {
-                let woken = self.sleep(into, left);
-                self.finish_sleep();
-                if !woken? && into.is_empty() {
-                    self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
-                    return Ok(());
-                }
-            } else {
-                self.finish_sleep();
-            }
+            let woken = if self.prepare_sleep() { self.sleep(into, left) } else { Ok(true) };
+            self.finish_sleep();
+            let woken = woken?;
             self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
-            if !into.is_empty() || left == Some(Duration(0)) {
+            if !into.is_empty() || !woken || left == Some(Duration(0)) {
                 return Ok(());
             }
         }
