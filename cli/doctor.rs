@@ -115,21 +115,18 @@ fn trials() -> Vec<Check> {
 #[cfg(feature = "kernel")]
 fn qdisc() -> Outcome {
     use selvedge_place_kernel::{AttachError, LoadError, ProgramError};
-    match selvedge_place_kernel::probe() {
-        Ok(found) => Ok(found),
-        Err(error) => {
-            let remedy = match &error {
-                AttachError::Load(LoadError::Program(ProgramError::NotPermitted)) => "run as root",
-                AttachError::Load(LoadError::NoQdiscs { .. }) => {
-                    "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (6.17 or later of Debian 13's \
-                     backports have it)"
-                }
-                AttachError::NoBpfFs(_) => "mount -t bpf bpf /sys/fs/bpf",
-                _ => "report this, with the kernel's release",
-            };
-            Err(Unavailable::new(error, remedy))
-        }
-    }
+    selvedge_place_kernel::probe().map_err(|error| {
+        let remedy = match &error {
+            AttachError::Load(LoadError::Program(ProgramError::NotPermitted)) => "run as root",
+            AttachError::Load(LoadError::NoQdiscs { .. }) => {
+                "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (6.17 or later of Debian 13's \
+                 backports have it)"
+            }
+            AttachError::NoBpfFs(_) => "mount -t bpf bpf /sys/fs/bpf",
+            _ => "report this, with the kernel's release",
+        };
+        Unavailable::new(error, remedy)
+    })
 }
 
 /// Loads the scheduler, unless a program of ours has it loaded already.
@@ -180,12 +177,8 @@ fn qdisc() -> Outcome {
 
 #[cfg(feature = "gstreamer")]
 fn media() -> Outcome {
-    match selvedge_media::inspect::version() {
-        Ok(version) => Ok(version),
-        Err(why) => {
-            Err(Unavailable::new(why, "install the packages that tools/packages.txt names"))
-        }
-    }
+    let remedy = "install the packages that tools/packages.txt names";
+    selvedge_media::inspect::version().map_err(|why| Unavailable::new(why, remedy))
 }
 
 #[cfg(not(feature = "gstreamer"))]

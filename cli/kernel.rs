@@ -241,31 +241,23 @@ fn node(
 /// Why a text of `--stream` describes no stream.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    /// The name is missing, or a key stands in its place.
     #[error("a stream begins with its name, such as video,period=4ms,port=5004")]
     Name,
-    /// Not a key with a value.
     #[error("\"{0}\" is not KEY=VALUE")]
     Form(String),
-    /// No such key.
     #[error(
         "there is no \"{0}\"; there are period, delay, window, late, work-conserving, priority, \
          weight, class, limit, txtime, port, source-port, mark, cookie, cgroup"
     )]
     Key(String),
-    /// A time out of the key's range.
     #[error("{key}: {error}")]
     Time { key: String, error: TimeError },
-    /// Not a window.
     #[error("window: {0}")]
     Window(#[from] WindowError),
-    /// None of the key's words.
     #[error("{key}: \"{value}\" is none of {words}")]
     Word { key: String, value: String, words: &'static str },
-    /// Not a whole number, or out of the key's range.
     #[error("{key}: \"{value}\" is no whole number from {from} to {to}")]
     Number { key: String, value: String, from: i64, to: i64 },
-    /// Not a filter.
     #[error(transparent)]
     Filter(#[from] FilterError),
 }

@@ -41,11 +41,7 @@ pub(crate) fn command(command: &NodeCommand) -> Result<(), Failure> {
         NodeCommand::Reload(at) => (at, "/api/v1/reload"),
         NodeCommand::Save(at) => (at, "/api/v1/save"),
     };
-    let body = at.node.client().and_then(|client| client.post(path, ANSWER_WITHIN));
-    let body = body.map_err(|error| match error.is_bad_input() {
-        true => Failure::input(error),
-        false => Failure::failed(error),
-    })?;
+    let body = at.node.client()?.request("POST", path, ANSWER_WITHIN)?;
     let answer: Value = serde_json::from_slice(&body).map_err(Failure::failed)?;
     let mut out = std::io::stdout().lock();
     if at.json {

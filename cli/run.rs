@@ -62,10 +62,8 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     keep_capabilities(KEPT).and_then(|()| gain_nothing()).map_err(Failure::failed)?;
     let (stop, hangup) = (stop_flag()?, reload_flag()?);
     let stopped = || stop.load(Ordering::Relaxed);
-    let channels = match &args.events {
-        Some(settings) => Some(ChannelWatch::start(settings.as_deref()).map_err(no_events)?),
-        None => None,
-    };
+    let channels = args.events.as_ref().map(|settings| ChannelWatch::start(settings.as_deref()));
+    let channels = channels.transpose().map_err(no_events)?;
     let (args, strict) = (&args.node, args.strict);
     let file = node_file::read(&args.file)?;
     let config = &file.config;

@@ -7,10 +7,8 @@ use selvedge_units::{Duration, ParseUnitError};
 /// Why a text is not a time for an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TimeError {
-    /// It is not a quantity of time.
     #[error(transparent)]
     Unit(#[from] ParseUnitError),
-    /// It is out of the option's range.
     #[error("{time} is out of range; write {from} to {to}")]
     Range { time: Duration, from: Duration, to: Duration },
 }

@@ -40,36 +40,22 @@ pub(crate) struct TopOptions {
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
-    /// The node does not answer, or not properly.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// Its answer is not a snapshot.
     #[error("the answer is not a snapshot of a node ({0}); is it the same version?")]
     Snapshot(serde_json::Error),
-    /// Standard output is not a terminal.
     #[error("the output is not a terminal; use --once for text, or --json")]
     NoTerminal,
-    /// The terminal, or standard output, failed.
     #[error("can't write to the terminal: {0}")]
     Io(#[from] io::Error),
-}
-
-impl TopError {
-    /// 2 for invalid options, 1 for all other errors.
-    pub(crate) const fn exit_status(&self) -> u8 {
-        match self {
-            Self::Http(error) if error.is_bad_input() => 2,
-            _ => 1,
-        }
-    }
 }
 
 /// Shows a node until SIGINT or SIGTERM, or once.
 pub(crate) fn command(options: TopOptions) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    run(options, &stop).map_err(|error| match error.exit_status() {
-        2 => Failure::input(error),
-        _ => Failure::failed(error),
+    run(options, &stop).map_err(|error| match error {
+        TopError::Http(error) => error.into(),
+        error => Failure::failed(error),
     })
 }
 
@@ -95,7 +81,7 @@ fn run(options: TopOptions, stop: &AtomicBool) -> Result<(), TopError> {
 }
 
 fn snapshot(client: &Client) -> Result<NodeSnapshot, TopError> {
-    let body = client.get("/api/v1/node", ANSWER_WITHIN)?;
+    let body = client.request("GET", "/api/v1/node", ANSWER_WITHIN)?;
     serde_json::from_slice(&body).map_err(TopError::Snapshot)
 }
 

@@ -148,7 +148,7 @@ impl Refusal {
                 })
                 .collect();
             let report = json!({ "ok": false, "file": error.name, "mistakes": mistakes });
-            if let Err(failure) = print(&report.to_string()) {
+            if let Err(failure) = print(report) {
                 return failure;
             }
         }
@@ -156,7 +156,7 @@ impl Refusal {
     }
 }
 
-fn print(line: &str) -> Result<(), Failure> {
+fn print(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()?;
@@ -199,28 +199,21 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     if json {
         let records: Map<String, Value> =
             records.map(|one| (one.name.clone(), json!({ "bytes": one.layout.size }))).collect();
-        return print(
-            &json!({
-                "ok": true,
-                "file": program.name(),
-                "operations": program.operations(),
-                "memory_bytes": program.memory_size(),
-                "loops": program.has_loops(),
-                "kernel": kernel,
-                "records": records,
-            })
-            .to_string(),
-        );
+        return print(json!({
+            "ok": true,
+            "file": program.name(),
+            "operations": program.operations(),
+            "memory_bytes": program.memory_size(),
+            "loops": program.has_loops(),
+            "kernel": kernel,
+            "records": records,
+        }));
     }
     let records: Vec<String> =
         records.map(|one| format!("{} of {} bytes", one.name, one.layout.size)).collect();
     let records = if records.is_empty() { "no records".to_owned() } else { records.join(", ") };
     let kernel = kernel.map_or_else(String::new, |kernel| format!("; kernel: {kernel}"));
-    print(&format!(
-        "{}: ok, {} operations, {records}{kernel}",
-        program.name(),
-        program.operations()
-    ))
+    print(format!("{}: ok, {} operations, {records}{kernel}", program.name(), program.operations()))
 }
 
 /// Whether this kernel accepts a handler. Where none may be loaded, it suffices that the byte code can
@@ -269,13 +262,13 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
             Ok(result) if json => {
                 let mut report = json!({ "result": result, "fuel_used": used });
                 report.as_object_mut().expect("an object").extend(records);
-                print(&report.to_string())?;
+                print(report)?;
                 continue;
             }
             Ok(result) => {
                 let mut lines = vec![format!("result {result}")];
                 lines.extend(records.iter().map(|(name, value)| format!("{name} {value}")));
-                print(&lines.join("\n"))?;
+                print(lines.join("\n"))?;
                 continue;
             }
             Err(fault) => fault,
@@ -284,10 +277,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
             let position = fault.position(&program);
             let (line, column) = (position.line, position.column);
             let what = fault.to_string();
-            print(
-                &json!({ "fault": what, "line": line, "column": column, "fuel_used": used })
-                    .to_string(),
-            )?;
+            print(json!({ "fault": what, "line": line, "column": column, "fuel_used": used }))?;
         }
         return Err(Failure::failed(shown(&program, fault.position(&program), fault)));
     }
@@ -323,16 +313,13 @@ fn dump(args: &SourceArgs) -> Result<(), Failure> {
         |code| code.instructions().iter().map(ToString::to_string).collect(),
     );
     if args.json {
-        return print(
-            &json!({
-                "form": form.lines().collect::<Vec<_>>(),
-                "ebpf": kernel.as_ref().ok().map(|_| &listing),
-                "ebpf_refused": kernel.as_ref().err().map(ToString::to_string),
-                "machine_code_bytes": machine.as_ref().ok().map(|code| code.bytes().len()),
-                "machine_code_refused": machine.as_ref().err().map(ToString::to_string),
-            })
-            .to_string(),
-        );
+        return print(json!({
+            "form": form.lines().collect::<Vec<_>>(),
+            "ebpf": kernel.as_ref().ok().map(|_| &listing),
+            "ebpf_refused": kernel.as_ref().err().map(ToString::to_string),
+            "machine_code_bytes": machine.as_ref().ok().map(|code| code.bytes().len()),
+            "machine_code_refused": machine.as_ref().err().map(ToString::to_string),
+        }));
     }
     let mut lines = vec!["typed form".to_owned(), form.trim_end().to_owned(), String::new()];
     match &kernel {
@@ -349,5 +336,5 @@ fn dump(args: &SourceArgs) -> Result<(), Failure> {
         Ok(code) => format!("machine code, {} bytes", code.bytes().len()),
         Err(why) => format!("machine code: none: {why}"),
     });
-    print(&lines.join("\n"))
+    print(lines.join("\n"))
 }

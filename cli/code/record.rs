@@ -7,22 +7,16 @@ use serde_json::{Map, Value};
 /// Why JSON is not a record.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// It is not JSON.
     #[error("this is no JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The handler takes no event.
     #[error("the handler has no input; declare one, or give {{}}")]
     NoInput,
-    /// A member is of another kind.
     #[error("{path} is {kind}; write {remedy}")]
     Kind { path: String, kind: &'static str, remedy: &'static str },
-    /// A struct has no such member.
     #[error("there is no {path}; there are {known}")]
     Unknown { path: String, known: String },
-    /// A list or text has no place in its array.
     #[error("{path} has {given} {of}, and room for {room}")]
     Long { path: String, given: usize, of: &'static str, room: u32 },
-    /// A number out of its type's range.
     #[error("{path} is {value}, which is no {name}")]
     Range { path: String, value: Value, name: &'static str },
 }

@@ -34,7 +34,7 @@ use crate::time;
 
 use record::Recorder;
 use score::{Comparison, Measured};
-use view::{DemoView, Watcher};
+use view::DemoView;
 
 /// The playout delays that are allowed.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
@@ -68,7 +68,10 @@ pub(crate) struct DemoArgs {
 }
 
 /// One side of the comparison: a node and its receivers.
+#[derive(Clone)]
 struct Side {
+    /// The name of its discipline.
+    by: &'static str,
     node: Arc<Node>,
     /// The names of its streams.
     names: Vec<String>,
@@ -111,8 +114,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
             dwcs.node.tee(name, frame_producer);
         }
     }
-    let view =
-        Arc::new(DemoView::new(clock, args.delay, dwcs.watcher("dwcs"), fifo.watcher("fifo")));
+    let view = Arc::new(DemoView::new(clock, args.delay, dwcs.clone(), fifo.clone()));
     let page = page(args, &view)?;
 
     // Last of all: a demo that can't start sends nothing, and the page shows everything.
@@ -176,7 +178,8 @@ impl Side {
         })?;
         let names = config.streams.iter().map(|stream| stream.spec.name.clone()).collect();
         let (node, receivers) = (Arc::new(node), Arc::new(Mutex::new(receiver)));
-        Ok(Self { node, names, recorder, receivers, watched: Vec::new() })
+        let by = config.links[0].discipline.name();
+        Ok(Self { by, node, names, recorder, receivers, watched: Vec::new() })
     }
 
     fn listen(&mut self, infos: &[StreamInfo], args: &DemoArgs) -> Result<(), Failure> {
@@ -188,16 +191,6 @@ impl Side {
                 .collect();
         }
         self.receivers.lock().listen(infos, arrivals.collect(), args.delay, &self.watched)
-    }
-
-    fn watcher(&self, by: &'static str) -> Watcher {
-        Watcher {
-            by,
-            node: Arc::clone(&self.node),
-            receivers: Arc::clone(&self.receivers),
-            recorder: self.recorder.clone(),
-            watched: self.watched.clone(),
-        }
     }
 }
 

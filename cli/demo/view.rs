@@ -8,33 +8,21 @@ use selvedge_control_config::view::{
     Comparison, Knob, KnobError, NodeSnapshot, NodeView, PictureForm, Pictures, VideoTrack,
 };
 use selvedge_media::Preview;
-use selvedge_node::Node;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 
-use super::clips::Receivers;
-use super::record::Recorder;
-use crate::received::Watched;
+use super::Side;
 
 /// How often the bound is computed, and over how much of the past.
 const BOUND_EVERY: Duration = Duration::from_secs(5);
 const BOUND_OF: Duration = Duration::from_secs(60);
 
-/// The visible part of one side.
-pub(super) struct Watcher {
-    pub(super) by: &'static str,
-    pub(super) node: Arc<Node>,
-    pub(super) receivers: Arc<Mutex<Receivers>>,
-    pub(super) recorder: Recorder,
-    pub(super) watched: Vec<Watched>,
-}
-
 /// Both sides.
 pub(super) struct DemoView {
     clock: Clock,
     delay: Duration,
-    ours: Watcher,
-    other: Watcher,
+    ours: Side,
+    other: Side,
     tracks: Vec<(bool, usize, Arc<Preview>)>,
     figures: Mutex<Figures>,
 }
@@ -50,7 +38,7 @@ struct Figures {
     bound_at: Instant,
 }
 
-impl Watcher {
+impl Side {
     /// Frames settled and decodable at the receivers so far.
     fn counts(&self) -> (u64, u64) {
         let meters = self.receivers.lock().snapshots();
@@ -61,8 +49,8 @@ impl Watcher {
 }
 
 impl DemoView {
-    pub(super) fn new(clock: Clock, delay: Duration, ours: Watcher, other: Watcher) -> Self {
-        let of = |is_ours: bool, side: &Watcher| {
+    pub(super) fn new(clock: Clock, delay: Duration, ours: Side, other: Side) -> Self {
+        let of = |is_ours: bool, side: &Side| {
             let each = side.watched.iter().enumerate();
             each.filter_map(|(n, watched)| Some((is_ours, n, Arc::clone(watched.preview()?))))
                 .collect::<Vec<_>>()
@@ -111,7 +99,7 @@ impl NodeView for DemoView {
     fn videos(&self) -> Vec<VideoTrack> {
         let side = |is_ours| if is_ours { &self.ours } else { &self.other };
         let track = |(is_ours, n, _): &(bool, usize, _)| {
-            let side: &Watcher = side(*is_ours);
+            let side: &Side = side(*is_ours);
             side.watched[*n].track(side.by)
         };
         self.tracks.iter().map(track).collect()
@@ -125,7 +113,7 @@ impl NodeView for DemoView {
     fn comparison(&self) -> Option<Comparison> {
         let now = self.clock.now();
         let figures = self.figures.lock().clone();
-        let share = |n: usize, side: &Watcher| {
+        let share = |n: usize, side: &Side| {
             let (all, good) = figures.before?[n];
             let counts = side.counts();
             let (all, good) = (counts.0.saturating_sub(all), counts.1.saturating_sub(good));

@@ -71,10 +71,7 @@ impl From<Where> for Place {
 
 pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let token = match &args.token {
-        Some(path) => Some(read_token(path).map_err(Failure::input)?),
-        None => None,
-    };
+    let token = args.token.as_deref().map(read_token).transpose().map_err(Failure::input)?;
     let wait = args.wait;
     let deployment = match &args.file {
         Some(path) => Some(Deployment {

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, input};
-use selvedge_comm_event::{Address, Listing, Participant, Settings, StartError};
-use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
+use selvedge_comm_event::{Address, ChannelHandle, Listing, Participant, Settings, StartError};
+use selvedge_control_event::{CHANNEL_NAME_MAX, Filter, Format, OpenError};
 use selvedge_units::Duration;
 
 use crate::time::{self, TimeError};
@@ -88,7 +88,8 @@ pub(crate) fn format(
     }
     if let Some(path) = file {
         // Error messages name the file.
-        let format = Format::parse(&file_name(path), &text(path)?).map_err(Failure::input)?;
+        let name = path.display().to_string();
+        let format = Format::parse(&name, &text(path)?).map_err(Failure::input)?;
         return Ok(Some(Format::new(channel, format.layout()).map_err(Failure::input)?));
     }
     let begin = Instant::now();
@@ -120,9 +121,9 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     input::text(path, FILE_MAX).map_err(|why| Failure::input(format!("{}: {why}", path.display())))
 }
 
-/// A filter's name, for its messages and for records that it shares.
-pub(crate) fn file_name(path: &Path) -> String {
-    path.display().to_string()
+/// A filter for an open channel. The file's name stands in its messages and for records that it shares.
+pub(crate) fn filter(joined: &ChannelHandle, path: &Path) -> Result<Filter, Failure> {
+    joined.filter(&path.display().to_string(), &text(path)?).map_err(Failure::input)
 }
 
 /// A time of at least a microsecond and at most a day.

@@ -70,17 +70,10 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     let Some(format) = format else { return Ok(()) };
     let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
     if let Some(path) = &args.filter {
-        let source = participant::text(path)?;
-        let filter = joined.filter(&participant::file_name(path), &source);
-        joined.set_out_filter(Some(filter.map_err(Failure::input)?));
+        joined.set_out_filter(Some(participant::filter(&joined, path)?));
     }
-    let fixed = match &args.event {
-        Some(text) => {
-            let event = Parsed::new(&format, text);
-            Some(event.map_err(|why| Failure::input(format!("--event: {why}")))?)
-        }
-        None => None,
-    };
+    let fixed = args.event.as_deref().map(|text| Parsed::new(&format, text)).transpose();
+    let fixed = fixed.map_err(|why| Failure::input(format!("--event: {why}")))?;
     let (there, wanted) = wait_for_hosts(&joined, args.members.into(), wait, &stop);
     if there < wanted {
         let channel = &args.channel;
@@ -149,10 +142,8 @@ enum EventError {
     /// It is not JSON, or not a record of the channel's format.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// An attribute is neither a number nor a text.
     #[error("attributes.{0} is no number and no text")]
     Attribute(String),
-    /// There are too many attributes, or one is too long.
     #[error("attributes.{name}: {error}")]
     Attributes { name: String, error: AttributeError },
 }
@@ -160,10 +151,8 @@ enum EventError {
 /// Why standard input delivered no line.
 #[derive(Debug, thiserror::Error)]
 enum LineError {
-    /// It can't be read.
     #[error(transparent)]
     Input(#[from] std::io::Error),
-    /// It is too long.
     #[error("a line is longer than {LINE_MAX} bytes")]
     TooLong,
 }

@@ -278,11 +278,8 @@ fn print_events(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
         }
         watch.wait(TICK)?;
         while let Some(event) = watch.poll(now()) {
-            writeln!(
-                out,
-                "{}",
-                if args.json { line(watch, &event) } else { shown(watch, &event) }
-            )?;
+            let text = if args.json { line(watch, &event) } else { shown(watch, &event) };
+            writeln!(out, "{text}")?;
             seen += 1;
             if args.count.is_some_and(|count| seen >= count) {
                 return Ok(out.flush()?);

@@ -11,7 +11,7 @@ use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{NamedNotice, Participant, ParticipantName, Received};
 use selvedge_control_code::Type;
 use selvedge_control_event::{
-    Format, NoticeKind, Overflow, Subscription, Value as Attribute, Wake,
+    Format, NoticeKind, Overflow, SinkCounts, Subscription, Value as Attribute, Wake,
 };
 use selvedge_units::Duration;
 use serde_json::{Map, Value, json};
@@ -82,13 +82,8 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     let format = participant::format(&host, &args.channel, args.format.as_deref(), wait, &stop)?;
     let Some(format) = format else { return Ok(()) };
     let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
-    let filter = match &args.filter {
-        Some(path) => {
-            let source = participant::text(path)?;
-            Some(joined.filter(&participant::file_name(path), &source).map_err(Failure::input)?)
-        }
-        None => None,
-    };
+    let filter = args.filter.as_deref().map(|path| participant::filter(&joined, path));
+    let filter = filter.transpose()?;
     let wish = Subscription { bound: args.bound.into(), overflow: args.full.into(), filter };
     let notices = host.notices();
     let mut sink = joined.subscribe(wish).map_err(Failure::failed)?;
@@ -120,11 +115,9 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
         }
     }
     out.flush()?;
-    let sink_counts = sink.sink_counts();
-    let dropped = sink_counts.expired + sink_counts.overflowed + sink_counts.faulted;
+    let SinkCounts { expired, overflowed, faulted, .. } = sink.sink_counts();
+    let dropped = expired + overflowed + faulted;
     if dropped > 0 {
-        let (expired, overflowed, faulted) =
-            (sink_counts.expired, sink_counts.overflowed, sink_counts.faulted);
         eprintln!(
             "selvedge: {dropped} events were not printed: {expired} expired, {overflowed} found no \
              room, on {faulted} the filter failed"

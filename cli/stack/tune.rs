@@ -9,6 +9,8 @@ use selvedge_node::control_server::{DeskError, StackRequest, processes, request}
 use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
 
+use super::attach::nobody;
+
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     /// The process (default: the only one of this user that has stacks)
@@ -55,10 +57,7 @@ impl TuneArgs {
         }
         match found[..] {
             [pid] => Ok(pid),
-            [] => Err(Failure::failed(
-                "no process of this user has stacks; start one, such as `selvedge stack listen \
-                 127.0.0.1:7800`",
-            )),
+            [] => Err(nobody(None)),
             _ => {
                 let all: Vec<String> = found.iter().map(u32::to_string).collect();
                 Err(Failure::input(format!(
@@ -92,11 +91,7 @@ pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
         }
         _ => Failure::failed(format!("process {pid} does not answer: {error}")),
     })?;
-    let Some(process) = process else {
-        return Err(Failure::failed(format!(
-            "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
-        )));
-    };
+    let process = process.ok_or_else(|| nobody(Some(pid)))?;
     let mut out = std::io::stdout().lock();
     let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
     let all: Vec<(String, MetaView)> = process.endpoints.iter().map(of).collect();

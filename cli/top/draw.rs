@@ -19,82 +19,47 @@ struct Column {
     width: usize,
     rank: u8,
     right: bool,
-    text: fn(&StreamSnapshot, &State) -> String,
+    text: Text,
+}
+
+type Text = fn(&StreamSnapshot, &State) -> String;
+
+impl Column {
+    /// A column of words.
+    const fn left(title: &'static str, width: usize, rank: u8, text: Text) -> Self {
+        Self { title, help: "", width, rank, right: false, text }
+    }
+
+    /// A column of numbers.
+    const fn right(title: &'static str, width: usize, rank: u8, text: Text) -> Self {
+        Self { right: true, ..Self::left(title, width, rank, text) }
+    }
+
+    const fn meaning(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
 }
 
 const COLUMNS: [Column; 9] = [
-    Column {
-        title: "stream",
-        help: "its name; yellow below 90 % decodable, red below 50 %",
-        width: 16,
-        rank: 0,
-        right: false,
-        text: |s, _| s.name.clone(),
-    },
-    Column {
-        title: "state",
-        help: "what its source does",
-        width: 8,
-        rank: 1,
-        right: false,
-        text: |s, _| s.state.to_string(),
-    },
-    Column {
-        title: "rate",
-        help: "sent over the last second",
-        width: 11,
-        rank: 3,
-        right: true,
-        text: |s, _| figures::rate(s.sent_bps),
-    },
-    Column {
-        title: "on time",
-        help: "frames sent whole by their deadline, last ten seconds",
-        width: 7,
-        rank: 2,
-        right: true,
-        text: |s, _| figures::share(s.on_time_share),
-    },
-    Column {
-        title: "decodable",
-        help: "those whose references all were on time, too",
-        width: 9,
-        rank: 0,
-        right: true,
-        text: |s, _| figures::share(s.decodable_share),
-    },
-    Column {
-        title: "violations",
-        help: "windows with more losses than the stream allows, since the start",
-        width: 10,
-        rank: 4,
-        right: true,
-        text: |s, _| s.violations.to_string(),
-    },
-    Column {
-        title: "wait",
-        help: "mean time from arrival to the last packet sent, last ten seconds",
-        width: 9,
-        rank: 6,
-        right: true,
-        text: |s, _| figures::millis(s.queueing_mean_ms),
-    },
-    Column {
-        title: "decodable of late",
-        help: "the last snapshots' shares, the newest on the right",
-        width: BARS,
-        rank: 7,
-        right: false,
-        text: |s, state| figures::bars(state.shares(&s.name, BARS)),
-    },
-    Column {
-        title: "dropped",
-        help: "frames dropped since the start, by reason",
-        width: 28,
-        rank: 5,
-        right: false,
-        text: |s, _| figures::drops(&s.dropped),
-    },
+    Column::left("stream", 16, 0, |s, _| s.name.clone())
+        .meaning("its name; yellow below 90 % decodable, red below 50 %"),
+    Column::left("state", 8, 1, |s, _| s.state.to_string()).meaning("what its source does"),
+    Column::right("rate", 11, 3, |s, _| figures::rate(s.sent_bps))
+        .meaning("sent over the last second"),
+    Column::right("on time", 7, 2, |s, _| figures::share(s.on_time_share))
+        .meaning("frames sent whole by their deadline, last ten seconds"),
+    Column::right("decodable", 9, 0, |s, _| figures::share(s.decodable_share))
+        .meaning("those whose references all were on time, too"),
+    Column::right("violations", 10, 4, |s, _| s.violations.to_string())
+        .meaning("windows with more losses than the stream allows, since the start"),
+    Column::right("wait", 9, 6, |s, _| figures::millis(s.queueing_mean_ms))
+        .meaning("mean time from arrival to the last packet sent, last ten seconds"),
+    Column::left("decodable of late", BARS, 7, |s, state| {
+        figures::bars(state.shares(&s.name, BARS))
+    })
+    .meaning("the last snapshots' shares, the newest on the right"),
+    Column::left("dropped", 28, 5, |s, _| figures::drops(&s.dropped))
+        .meaning("frames dropped since the start, by reason"),
 ];
 
 /// Draws the view: `height` lines of `width` cells.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{Token, TokenError};
 use selvedge_units::Duration;
 use selvedge_web::Fingerprint;
@@ -25,38 +26,22 @@ const PORT: u16 = 7700;
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
-    /// Not an address.
     #[error("{0:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")]
     Address(String),
     /// A token that no node can have.
     #[error("the token is {0}")]
     Token(#[from] TokenError),
-    /// TLS, and a certificate that is not trusted.
     #[error(
         "the certificate of {address} is not known here; if the node there printed this fingerprint \
          when it started, add --fingerprint {fingerprint}"
     )]
-    Unknown {
-        /// The address.
-        address: String,
-        /// The certificate's fingerprint.
-        fingerprint: Fingerprint,
-    },
-    /// Plain HTTP to a server that requires TLS.
+    Unknown { address: String, fingerprint: Fingerprint },
     #[error("the node speaks TLS; write https:// before its address")]
     TlsOnly,
-    /// TLS to a server without it.
     #[error("no TLS is spoken there ({0}); if that is right, write http:// before the address")]
     NotTls(rustls::Error),
-    /// No host of that name, or nothing listens.
     #[error("no node answers at {address} ({error}); is it running, and there?")]
-    Connect {
-        /// The address.
-        address: String,
-        /// The reason.
-        error: io::Error,
-    },
-    /// The time limit was exceeded.
+    Connect { address: String, error: io::Error },
     #[error("the node did not answer within {0}")]
     Timeout(Duration),
     /// An answer, but not 200.
@@ -65,13 +50,10 @@ pub(crate) enum HttpError {
     /// The node refuses, and states why.
     #[error("{0}")]
     Refused(String),
-    /// Longer than the limit.
     #[error("the answer is longer than {} MiB", BODY_MAX >> 20)]
     TooLarge,
-    /// Not HTTP.
     #[error("the answer is not HTTP: {0}")]
     Malformed(&'static str),
-    /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(io::Error),
 }
@@ -96,10 +78,12 @@ impl From<io::Error> for HttpError {
     }
 }
 
-impl HttpError {
-    /// Whether the user's input is to blame.
-    pub(crate) const fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Address(_) | Self::Token(_))
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Address(_) | HttpError::Token(_) => Self::input(error),
+            _ => Self::failed(error),
+        }
     }
 }
 
@@ -173,18 +157,13 @@ impl Client {
         &self.address
     }
 
-    /// Requests a change, and returns the answer's body. Looking up the host's name is not part of the
-    /// time limit.
-    pub(crate) fn post(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
-        self.ask_within("POST", path, limit)
-    }
-
-    /// The body of a resource. Looking up the host's name is not part of the time limit.
-    pub(crate) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
-        self.ask_within("GET", path, limit)
-    }
-
-    fn ask_within(&self, method: &str, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+    /// The body of the answer to a request. Looking up the host's name is not part of the time limit.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
         let places = self.address.to_socket_addrs().map_err(failed)?;
         let clock = Deadline { until: Instant::now() + limit.to_std() };

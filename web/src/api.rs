@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selvedge_control_config::view::ReloadError;
+use selvedge_control_config::view::{KnobError, ReloadError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -48,14 +48,14 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, name: Name) -> Result<Re
     let name = name_of(name)?;
     let snapshot = app.view.snapshot();
     let found = snapshot.streams.iter().find(|stream| stream.name == name);
-    found.map(json_of).ok_or_else(|| unknown("stream", &name))
+    found.map(json_of).ok_or_else(|| unknown(KnobError::NoStream(knobs::shorten(&name))))
 }
 
 pub(crate) async fn link(State(app): State<Arc<App>>, name: Name) -> Result<Response, Problem> {
     let name = name_of(name)?;
     let snapshot = app.view.snapshot();
     let found = snapshot.links.iter().find(|link| link.name == name);
-    found.map(json_of).ok_or_else(|| unknown("link", &name))
+    found.map(json_of).ok_or_else(|| unknown(KnobError::NoLink(knobs::shorten(&name))))
 }
 
 pub(crate) async fn patch_stream(
@@ -133,10 +133,8 @@ fn name_of(name: Name) -> Result<String, Problem> {
     })
 }
 
-fn unknown(noun: &'static str, name: &str) -> Problem {
-    let code = if noun == "link" { "unknown-link" } else { "unknown-stream" };
-    let message = format!("no {noun} is named \"{}\"", knobs::shorten(name));
-    Problem::new(StatusCode::NOT_FOUND, code, message, "GET /api/v1/node lists them").at(noun)
+fn unknown(error: KnobError) -> Problem {
+    Problem::from_knob(&error, "")
 }
 
 fn json_of(value: &impl Serialize) -> Response {

@@ -193,10 +193,8 @@ impl StreamPast {
                 say("quiet", format!("window set to {} (was {})", stream.window, last.window));
             }
             if last.priority != stream.priority {
-                say(
-                    "quiet",
-                    format!("priority set to {} (was {})", stream.priority, last.priority),
-                );
+                let [is, was] = [stream.priority, last.priority];
+                say("quiet", format!("priority set to {is} (was {was})"));
             }
         }
         let wrong = wrong_with(stream, self.alarm.is_some());

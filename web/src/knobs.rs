@@ -19,10 +19,11 @@ pub(crate) enum Target<'a> {
 }
 
 impl Target<'_> {
-    fn knows(self) -> &'static str {
+    /// What it is, and its keys.
+    const fn words(self) -> [&'static str; 2] {
         match self {
-            Self::Stream(_) => "window, priority",
-            Self::Link(_) => "rate",
+            Self::Stream(_) => ["stream", "window, priority"],
+            Self::Link(_) => ["link", "rate"],
         }
     }
 }
@@ -37,15 +38,16 @@ pub(crate) struct Change {
 
 /// Reads the one change in `object`. One at a time, so that it happens whole or not at all.
 pub(crate) fn parse(target: Target<'_>, object: &Map<String, Value>) -> Result<Change, Problem> {
+    let [kind, keys] = target.words();
     let mut entries = object.iter();
     let (Some((key, value)), rest) = (entries.next(), entries.next()) else {
-        let remedy = format!("set one of {}", target.knows());
+        let remedy = format!("set one of {keys}");
         return Err(Problem::bad("nothing-to-set", "", "the object sets nothing", remedy));
     };
     // An unknown key is the more useful error, wherever it stands.
-    let known = |key: &String| target.knows().split(", ").any(|name| name == key);
+    let known = |key: &String| keys.split(", ").any(|name| name == key);
     if let Some(stranger) = object.keys().find(|key| !known(key)) {
-        let remedy = format!("a {} has {}", target.kind_name(), target.knows());
+        let remedy = format!("a {kind} has {keys}");
         let message = format!("unknown key \"{}\"", shorten(stranger));
         return Err(Problem::bad("unknown-key", &shorten(stranger), message, remedy));
     }
@@ -57,15 +59,6 @@ pub(crate) fn parse(target: Target<'_>, object: &Map<String, Value>) -> Result<C
         (Target::Stream(stream), "window") => window(stream, value),
         (Target::Stream(stream), _) => priority(stream, value),
         (Target::Link(link), _) => rate(link, value),
-    }
-}
-
-impl Target<'_> {
-    fn kind_name(self) -> &'static str {
-        match self {
-            Self::Stream(_) => "stream",
-            Self::Link(_) => "link",
-        }
     }
 }
 

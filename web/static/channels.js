@@ -8,7 +8,6 @@ import { make } from "./row.js";
 /**
  * @typedef {object} Sink
  * @property {number} delivered
- * @property {number} filtered
  * @property {number} expired
  * @property {number} overflowed
  * @property {number} faulted
@@ -19,10 +18,8 @@ import { make } from "./row.js";
  * @property {string} host
  * @property {"ring"|"zenoh"} sent_by
  * @property {"ring"|"zenoh"} received_by
- * @property {boolean} wants
  * @property {number} lost
  * @property {number} refused
- * @property {number} owed
  * @property {number} dropped
  */
 
@@ -30,11 +27,7 @@ import { make } from "./row.js";
  * @typedef {object} Deployed
  * @property {string} name
  * @property {string} place
- * @property {string} by
- * @property {string|null} to
- * @property {number} calls
  * @property {number} cost_ns
- * @property {number} refused
  * @property {number} faults
  */
 
@@ -45,8 +38,6 @@ import { make } from "./row.js";
  * @property {Sink[]} sinks
  * @property {Member[]} members
  * @property {number} published
- * @property {number} turned_away
- * @property {number} suppressed
  * @property {number} held
  * @property {number} missed
  * @property {[number|null, number|null]} faults

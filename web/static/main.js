@@ -41,7 +41,7 @@ let framed = false;
 let pinned = null;
 
 const past = new History();
-const hour = new Past(part("alarm"), part("events"), () => {});
+const hour = new Past(part("alarm"), part("events"));
 const wire = new Wire(address, {
   snapshot(node, more) {
     newest = node;

@@ -24,12 +24,10 @@ export class Past {
   /**
    * @param {HTMLElement} alarm
    * @param {HTMLElement} events a section, hidden at first
-   * @param {() => void} changed
    */
-  constructor(alarm, events, changed) {
+  constructor(alarm, events) {
     this.alarm = alarm;
     this.events = events;
-    this.changed = changed;
     this.list = make("ol", "events");
     this.more = make("button", "toggle push");
     this.more.type = "button";
@@ -62,7 +60,6 @@ export class Past {
       decodable: lines.decodable.map((/** @type {number|null} */ share) => (share === null ? null : share * 100)),
     }]));
     this.links = new Map(Object.entries(history.links));
-    this.changed();
     this.#list(history.events);
   }
 

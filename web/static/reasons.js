@@ -10,58 +10,26 @@ import { count, lately, plural } from "./format.js";
  * @typedef {"chosen"|"late"|"fault"} Blame
  */
 
-/** @type {Record<string, {label: string, because: string, blame: Blame}>} */
+/**
+ * Label, sentence's end and kind of each reason.
+ * @type {Record<string, [string, string, Blame]>}
+ */
 const REASONS = {
-  "group-skipped": {
-    label: "group skipped",
-    because: "whole groups skipped so that others could be decoded",
-    blame: "chosen",
-  },
-  sacrificed: {
-    label: "sacrificed",
-    because: "the least loss among frames that could not all be on time",
-    blame: "chosen",
-  },
-  "reference-lost": {
-    label: "reference lost",
-    because: "a frame that they refer to was lost, so they could not be decoded",
-    blame: "chosen",
-  },
-  expired: {
-    label: "expired",
-    because: "their deadlines passed while they waited",
-    blame: "late",
-  },
-  "too-late": {
-    label: "too late",
-    because: "they could not have been sent whole by their deadlines",
-    blame: "late",
-  },
-  full: {
-    label: "queue full",
-    because: "the stream's ring or pool, or the link's queue, was full",
-    blame: "fault",
-  },
-  unusable: {
-    label: "unusable",
-    because: "malformed, or too large for the pool",
-    blame: "fault",
-  },
-  removed: {
-    label: "removed",
-    because: "the stream was removed while they waited",
-    blame: "fault",
-  },
-  "send-failed": {
-    label: "send failed",
-    because: "the socket refused them",
-    blame: "fault",
-  },
+  "group-skipped": ["group skipped", "whole groups skipped so that others could be decoded", "chosen"],
+  sacrificed: ["sacrificed", "the least loss among frames that could not all be on time", "chosen"],
+  "reference-lost": ["reference lost", "a frame that they refer to was lost, so they could not be decoded", "chosen"],
+  expired: ["expired", "their deadlines passed while they waited", "late"],
+  "too-late": ["too late", "they could not have been sent whole by their deadlines", "late"],
+  full: ["queue full", "the stream's ring or pool, or the link's queue, was full", "fault"],
+  unusable: ["unusable", "malformed, or too large for the pool", "fault"],
+  removed: ["removed", "the stream was removed while they waited", "fault"],
+  "send-failed": ["send failed", "the socket refused them", "fault"],
 };
 
 /** @param {string} name */
 export function reason(name) {
-  return REASONS[name] ?? { label: name, because: name, blame: /** @type {Blame} */ ("fault") };
+  const [label, because, blame] = REASONS[name] ?? [name, name, /** @type {Blame} */ ("fault")];
+  return { label, because, blame };
 }
 
 /**

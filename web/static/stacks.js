@@ -27,10 +27,8 @@ import { make } from "./row.js";
  * @typedef {object} Connection
  * @property {number} id
  * @property {string} peer
- * @property {string} stack
  * @property {Module[]} modules
  * @property {Flow} out
- * @property {Flow} back
  * @property {[string, number][]} dropped
  */
 
@@ -39,8 +37,6 @@ import { make } from "./row.js";
  * @property {string} address
  * @property {{modules: number, messages: number}[]} elements
  * @property {Connection[]} connections
- * @property {number} strangers
- * @property {number} refused
  * @property {number} reassigned
  * @property {boolean} encrypted
  */

@@ -8,10 +8,7 @@
  * @property {number} rate_bps
  * @property {number} sent_bps
  * @property {number} offered_bps
- * @property {number} sent_bytes
- * @property {number} could_send_bytes
  * @property {number|null} used_share
- * @property {number|null} late_p50_ms
  * @property {number|null} late_p99_ms
  * @property {number} queued_frames
  * @property {number} queued_bytes
@@ -47,14 +44,11 @@
  * @property {number|null} queueing_p99_ms
  * @property {number} queued_frames
  * @property {Received|null} received
- * @property {number} refused_packets
  */
 
 /**
  * What a stack's receiver reports.
  * @typedef {object} Received
- * @property {number} packets
- * @property {number} frames
  * @property {number} complete
  * @property {number} decodable
  * @property {number} sent_decodable

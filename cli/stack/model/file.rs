@@ -113,19 +113,14 @@ pub(super) enum FileError {
     /// It is not TOML, or has other keys and values.
     #[error(transparent)]
     Toml(#[from] toml::de::Error),
-    /// Too few elements, or too many.
     #[error("available: {0} elements; write 1 to {most}", most = ElementSet::MAX)]
     Elements(usize),
-    /// An element gives more than 100 %.
     #[error("available: {0}; an element gives 0 to 100 per cent")]
     Available(u8),
-    /// Too many streams.
     #[error("{0} streams; at most {STREAMS_MAX} are read")]
     Streams(usize),
-    /// Too many slaves, or parts of zero bytes.
     #[error("slaves: {count}, with parts of {part}; write 0 to 64, and a part")]
     Slaves { count: u64, part: Bytes },
-    /// A stream is wrong.
     #[error("stream {number}: {error}")]
     Stream { number: usize, error: StreamError },
 }
@@ -133,19 +128,15 @@ pub(super) enum FileError {
 /// Why a stream of the file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// Its modules are given in neither form, or in both.
     #[error("write either modules, at least one, or stack")]
     Modules,
-    /// Its line is not a stack.
     #[error("stack \"{line}\": {error}")]
     Stack { line: String, error: ComposeError },
     /// No machine can keep its contract.
     #[error(transparent)]
     Contract(#[from] ContractError),
-    /// Not one entry for each module.
     #[error("assigned has {given} entries for {modules} modules; write one each")]
     Assigned { given: usize, modules: usize },
-    /// Not an element, or one that does not exist.
     #[error("assigned \"{text}\": write elements 0 to {last}, such as \"0,1\"")]
     Element { text: String, last: usize },
 }

@@ -111,12 +111,12 @@ fn a_server_that_speaks_otherwise_is_told_from_one_that_fails() {
         stream
     });
     let client = Client::new(&format!("https://{address}"), None, None).unwrap();
-    let error = client.get("/", LONG).unwrap_err();
+    let error = client.request("GET", "/", LONG).unwrap_err();
     assert!(error.to_string().contains("write http://"), "{error}");
     drop(answering.join());
     let (address, _requests) =
         server(b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\n\r\n");
-    let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
+    let error = Client::new(&address, None, None).unwrap().request("GET", "/", LONG).unwrap_err();
     assert!(error.to_string().contains("write https://"), "{error}");
 }
 
@@ -145,7 +145,7 @@ fn server(bytes: &'static [u8]) -> (String, mpsc::Receiver<String>) {
 fn a_question_names_host_and_token() {
     let (address, requests) = server(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull");
     let client = Client::new(&address, Some("0123456789abcdef"), None).unwrap();
-    assert_eq!(client.get("/api/v1/node", LONG).unwrap(), b"null");
+    assert_eq!(client.request("GET", "/api/v1/node", LONG).unwrap(), b"null");
     let request = requests.recv_timeout(LONG.into()).unwrap();
     assert!(request.starts_with("GET /api/v1/node HTTP/1.1\r\n"));
     assert!(request.contains(&format!("\r\nHost: {address}\r\n")));
@@ -156,7 +156,7 @@ fn a_question_names_host_and_token() {
 fn a_silent_server_is_given_up() {
     let (address, _requests) = server(b"HTTP/1.1 200 OK\r\n");
     let client = Client::new(&address, None, None).unwrap();
-    let error = client.get("/", Duration::from_millis(100)).unwrap_err();
+    let error = client.request("GET", "/", Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, HttpError::Timeout(_)), "{error}");
 }
 
@@ -165,6 +165,6 @@ fn where_nobody_listens_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let error = Client::new(&address, None, None).unwrap().get("/", LONG).unwrap_err();
+    let error = Client::new(&address, None, None).unwrap().request("GET", "/", LONG).unwrap_err();
     assert!(matches!(error, HttpError::Connect { .. }), "{error}");
 }

@@ -1,8 +1,7 @@
 //! Raised events that wait for delivery: earliest deadline first, then in the order of raising. And
 //! calls that wait for their time. Pure: time is an argument.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use selvedge_units::Instant;
 
@@ -23,65 +22,37 @@ pub(crate) struct Event {
     pub(crate) data: Vec<u8>,
 }
 
-/// An entry that waits for its time.
-#[derive(Debug)]
-struct Waiting<T> {
-    at: Instant,
-    number: u64,
-    what: T,
-}
-
-impl<T> PartialEq for Waiting<T> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl<T> Eq for Waiting<T> {}
-
-impl<T> PartialOrd for Waiting<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Waiting<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
 /// Entries in the order of their instants; equal ones in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct TimeQueue<T> {
-    heap: BinaryHeap<Reverse<Waiting<T>>>,
+    entries: BTreeMap<(Instant, u64), T>,
+    /// The number of the next entry.
     number: u64,
     most: usize,
 }
 
 impl<T> TimeQueue<T> {
     pub(crate) fn new(most: usize) -> Self {
-        Self { heap: BinaryHeap::new(), number: 0, most }
+        Self { entries: BTreeMap::new(), number: 0, most }
     }
 
     /// Adds an entry; returns it if there is no room.
     pub(crate) fn push(&mut self, at: Instant, what: T) -> Result<(), T> {
-        if self.heap.len() >= self.most {
+        if self.entries.len() >= self.most {
             return Err(what);
         }
-        let number = self.number;
+        self.entries.insert((at, self.number), what);
         self.number += 1;
-        self.heap.push(Reverse(Waiting { at, number, what }));
         Ok(())
     }
 
     /// When the first entry is due.
     pub(crate) fn first(&self) -> Option<Instant> {
-        self.heap.peek().map(|first| first.0.at)
+        self.entries.first_key_value().map(|(&(at, _), _)| at)
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {
-        self.heap.pop().map(|first| first.0.what)
+        self.entries.pop_first().map(|(_, what)| what)
     }
 
     /// The first entry, if it is due.

@@ -15,7 +15,7 @@
 //! use selvedge_comm_call::{Call, CallError, EventSink, ServiceEventDraft, Service};
 //! use selvedge_units::{Instant, Duration};
 //!
-//! /// Tells its subscribers every so often how many calls it had.
+//! /// Reports to its subscribers, ten times a second, how many calls it got.
 //! struct Counter(u64);
 //!
 //! impl Service for Counter {

@@ -202,7 +202,7 @@ impl Subscription {
     }
 
     /// Readable when events have come ([`WakeMethod::Event`]), for a loop of the program's own,
-    /// which calls [`arm`](Self::arm) before it waits.
+    /// which calls [`prepare_wait`](Self::prepare_wait) before it waits.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.our_event.as_ref().map(AsFd::as_fd)

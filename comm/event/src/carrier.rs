@@ -116,7 +116,9 @@ impl Carrier {
 
     /// Passes received frames to the exchange, runs its timeouts, and sends its frames.
     pub(crate) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
-        self.begin_round(now);
+        // The exchange may take more frames, since its sinks had their turn.
+        self.left = TURN_MAX;
+        self.read_late_rings(now);
         while let Some(news) = self.poll_transport_event() {
             exchange.handle_news(now, news);
         }
@@ -159,12 +161,6 @@ impl Carrier {
                 hosts.iter().for_each(|host| self.send_event(now, *host, bytes));
             }
         }
-    }
-
-    /// Allows the exchange to take more frames, since its sinks had their turn.
-    fn begin_round(&mut self, now: Instant) {
-        self.left = TURN_MAX;
-        self.read_late_rings(now);
     }
 
     /// Whether a thread must be notified that events wait here; it [sends them](Self::flush_due) in time.
@@ -327,11 +323,7 @@ impl Carrier {
         }
         // Some members with rings still read the engine's messages.
         for (host, _) in self.inbox.hosts() {
-            if !self
-                .ring_transport
-                .as_ref()
-                .is_some_and(|ring_transport| ring_transport.has_ring_to(host))
-            {
+            if !self.shares_memory(host).0 {
                 self.put(BatchTarget::Participant(host), bytes);
             }
         }

@@ -128,7 +128,7 @@ impl ChannelHandle {
             core.waiting.push(Waiting { channel: self.channel, sink, signal: Arc::clone(&signal) });
             Ok(sink)
         })?;
-        Ok(Sink::new(Arc::clone(&self.shared), self.channel, sink, signal))
+        Ok(Sink { shared: Arc::clone(&self.shared), channel: self.channel, sink, signal })
     }
 
     /// Calls a function with each event, on the thread that brings it: at once, without a wake-up.
@@ -164,7 +164,7 @@ impl ChannelHandle {
     ) -> Result<Callback, SubscribeError> {
         let mut sink = self.subscribe(wish)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, signal) = (Arc::clone(&is_over), sink.signal());
+        let (over, signal) = (Arc::clone(&is_over), Arc::clone(&sink.signal));
         let thread = std::thread::Builder::new().name("selvedge-sink".to_owned());
         let thread = thread.spawn(move || {
             let mut event = Received::default();
@@ -229,9 +229,7 @@ impl std::fmt::Debug for DirectCallback {
 impl DirectCallback {
     /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
-        let (channel, sink) = (self.direct.channel, self.direct.sink);
-        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
-        sink_counts.unwrap_or_default()
+        self.shared.sink_counts(self.direct.channel, self.direct.sink)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_control_event::{Channel, ChannelId, Exchange, Notice, SinkId};
+use selvedge_control_event::{ChannelId, Exchange, Notice, SinkCounts, SinkId};
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
@@ -92,6 +92,12 @@ impl Shared {
             self.turn();
         }
         result
+    }
+
+    /// The fates of a sink's events.
+    pub(crate) fn sink_counts(&self, channel: ChannelId, sink: SinkId) -> SinkCounts {
+        let counts = self.with(|core, _| core.exchange.channel_mut(channel)?.sink_counts(sink));
+        counts.unwrap_or_default()
     }
 
     /// Handles arrived messages, unless another thread is doing so: then that one takes them.
@@ -261,10 +267,6 @@ impl Core {
             tracing::info!("nobody is connected; the session is opened again");
             self.carrier.reopen(now, &configuration);
         }
-    }
-
-    pub(crate) fn channel(&mut self, channel: ChannelId) -> Option<&mut Channel> {
-        self.exchange.channel_mut(channel)
     }
 
     /// Counts the channels that handlers opened and left, and watches the handlers' sinks.

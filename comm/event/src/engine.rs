@@ -85,13 +85,18 @@ pub(crate) fn configuration(
 /// Each member may send under its own name, and receive what it has rights to; others may do nothing.
 fn access(settings: &Settings) -> Value {
     let root = format!("selvedge/{}", settings.domain);
-    let mut rules = vec![json!({
-        "id": "presence",
-        "messages": ["liveliness_token", "liveliness_query", "declare_liveliness_subscriber"],
-        "flows": ["egress"],
-        "permission": "allow",
-        "key_exprs": [format!("{root}/**")],
-    })];
+    let rule = |id: &str, messages: &[&str], flow: &str, keys: &[String]| {
+        json!({
+            "id": id,
+            "messages": messages,
+            "flows": [flow],
+            "permission": "allow",
+            "key_exprs": keys,
+        })
+    };
+    let all = [format!("{root}/**")];
+    let presence = ["liveliness_token", "liveliness_query", "declare_liveliness_subscriber"];
+    let mut rules = vec![rule("presence", &presence, "egress", &all)];
     let (mut subjects, mut policies) = (Vec::new(), Vec::new());
     for (number, member) in settings.members.iter().enumerate() {
         let name = &member.name;
@@ -104,30 +109,11 @@ fn access(settings: &Settings) -> Value {
         read.extend(channels(&root, member));
         let (sends, wants, gets) =
             (format!("sends-{number}"), format!("wants-{number}"), format!("gets-{number}"));
-        rules.push(json!({
-            "id": sends,
-            "messages": ["put", "liveliness_token"],
-            "flows": ["ingress"],
-            "permission": "allow",
-            "key_exprs": [own],
-        }));
-        rules.push(json!({
-            "id": wants,
-            "messages": [
-                "declare_subscriber", "liveliness_query", "declare_liveliness_subscriber"
-            ],
-            "flows": ["ingress"],
-            "permission": "allow",
-            "key_exprs": read,
-        }));
-        rules.push(json!({
-            "id": gets,
-            "messages": ["put", "declare_subscriber"],
-            "flows": ["egress"],
-            "permission": "allow",
-            // The interests of this process are no secret; its events go where they are wanted.
-            "key_exprs": [format!("{root}/**")],
-        }));
+        let asks = ["declare_subscriber", "liveliness_query", "declare_liveliness_subscriber"];
+        rules.push(rule(&sends, &["put", "liveliness_token"], "ingress", &[own]));
+        rules.push(rule(&wants, &asks, "ingress", &read));
+        // The interests of this process are no secret; its events go where they are wanted.
+        rules.push(rule(&gets, &["put", "declare_subscriber"], "egress", &all));
         let subject = format!("member-{number}");
         subjects.push(json!({ "id": subject, "cert_common_names": [name] }));
         policies.push(json!({

@@ -58,7 +58,7 @@ pub use participant::{
 pub use received::Received;
 pub use ring_transport::Rings;
 pub use settings::{
-    DeployRights, MemberRights, NameError, Role, Settings, SettingsError, Tls, TokenError,
-    read_token,
+    DeployRights, MemberRights, NameError, ReadError, Role, Settings, SettingsError, Tls,
+    TokenError, read_token,
 };
 pub use sink::Sink;

@@ -1,13 +1,13 @@
 //! The messages of two hosts, over the engine, by which they switch to rings.
 //!
 //! ```text
-//! source                              sink
-//!   Wish    "are you on my machine?"   ->
-//!           <-   Offer, or Far
+//! source                                       sink
+//!   Request       "are you on my machine?"  ->
+//!                 <-  Offer, or Refuse
 //!   (connects, by the name and with the token offered; the ring is there)
-//!   RingTransport    the last before the ring   ->      from here on it reads the ring
-//!           <-   SinkTotals
-//!   Back    the ring is gone           ->      from here on it reads_ring_of the engine again
+//!   SwitchToRing  the last by the engine    ->   from here on the sink reads the ring
+//!                 <-  SwitchSeen
+//!   SwitchBack    the ring is gone          ->   from here on the sink reads from the engine again
 //! ```
 
 use serde::{Deserialize, Serialize};

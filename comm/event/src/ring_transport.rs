@@ -150,17 +150,13 @@ impl RingTransport {
             }
         }
         if self.unacknowledged > 0 && now.since(self.last_resend) > ASK_AGAIN {
-            self.resend_switch(now);
+            // The switch to hosts that have not confirmed it, or the confirmation, was lost.
+            self.last_resend = now;
+            let unread = |out: &RingState| matches!(out, RingState::Ring(_, false));
+            let hosts = self.out_rings.iter().filter(|(_, out)| unread(out));
+            let outgoing = hosts.map(|(host, _)| (*host, RingMessage::SwitchToRing.encode()));
+            self.outgoing.extend(outgoing);
         }
-    }
-
-    /// Resends the switch to hosts that have not confirmed it: it, or the confirmation, was lost.
-    fn resend_switch(&mut self, now: Instant) {
-        self.last_resend = now;
-        let unacknowledged =
-            self.out_rings.iter().filter(|(_, out)| matches!(out, RingState::Ring(_, false)));
-        let outgoing = unacknowledged.map(|(host, _)| (*host, RingMessage::SwitchToRing.encode()));
-        self.outgoing.extend(outgoing);
     }
 
     /// Handles the loss of a ring to a host: the engine carries its messages again.

@@ -7,27 +7,27 @@
 //! domain = "default"                    # hosts of other domains are not seen
 //! listen = ["192.168.1.5:7451"]         # default: the loopback, any free port
 //! connect = ["192.168.1.6:7451"]
-//! scout = false                         # look for others by multicast
-//! gossip = true                         # who is connected to tells of others
-//! meet = true                           # the programs of this user and machine
-//! rings = true                          # events to them through memory
+//! scout = false                         # look for other hosts by multicast
+//! gossip = true                         # connect to hosts that peers report, too
+//! meet = true                           # find the programs of this user and machine
+//! rings = true                          # send events to them through shared memory
 //! role = "peer"                         # or "client", of a "router"
 //!
-//! [tls]                                 # who has a certificate of this authority is let in; only in builds
+//! [tls]                                 # admits members with a certificate of this authority; only in builds
 //!                                       # with the feature `tls`
 //! certificate = "studio.pem"
 //! key = "studio.key"
 //! authority = "ca.pem"
 //! verify_address = true                 # a certificate must hold for the address connected to
 //!
-//! [[member]]                            # with any of these, nobody else is let in
+//! [[member]]                            # if there are any, only these are admitted
 //! name = "camera"                       # the certificate's common name, and the host's
-//! publish = ["load", "frames*"]         # channels; "*" is all, and the default
+//! publish = ["load", "frames*"]         # channels; "*", the default, stands for all
 //! subscribe = ["*"]
 //!
-//! [deploy]                              # who may deploy handlers here: nobody, without
+//! [deploy]                              # who may deploy handlers here; without it, nobody
 //! members = ["desk"]                    # by certificate
-//! token = "deploy.token"                # or who has this file's content
+//! token = "deploy.token"                # or any process that has this file's content
 //! quota = 16                            # handlers at a time
 //! share = 0.1                           # of a processor, for each
 //! ```
@@ -169,7 +169,7 @@ pub struct NameError(pub String);
 
 /// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+pub enum ReadError {
     /// The system's error.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -183,19 +183,11 @@ enum ReadError {
 pub enum TokenError {
     /// The file can't be read.
     #[error("{file}: {why}")]
-    System {
+    File {
         /// The file.
         file: String,
-        /// The system's error.
-        why: std::io::Error,
-    },
-    /// The file is too long.
-    #[error("{file}: is too long; at most {most} bytes are read")]
-    Long {
-        /// The file.
-        file: String,
-        /// The largest size.
-        most: u64,
+        /// The error.
+        why: ReadError,
     },
     /// The token is too short.
     #[error(
@@ -215,16 +207,11 @@ pub enum TokenError {
 /// The error in the file.
 pub fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
     let file = path.display().to_string();
-    let bytes = match limited(path, TOKEN_FILE_MAX) {
-        Ok(bytes) => bytes,
-        Err(ReadError::System(why)) => return Err(TokenError::System { file, why }),
-        Err(ReadError::Long(most)) => return Err(TokenError::Long { file, most }),
-    };
-    let token = bytes.trim_ascii().to_vec();
-    if token.len() < TOKEN_MIN {
-        return Err(TokenError::Short { file, size: token.len() });
+    match limited(path, TOKEN_FILE_MAX).map(|bytes| bytes.trim_ascii().to_vec()) {
+        Ok(token) if token.len() >= TOKEN_MIN => Ok(token),
+        Ok(token) => Err(TokenError::Short { file, size: token.len() }),
+        Err(why) => Err(TokenError::File { file, why }),
     }
-    Ok(token)
 }
 
 fn limited(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {

@@ -16,10 +16,10 @@ use crate::sink_signal::SinkSignal;
 
 /// A sink of a channel; dropping it unsubscribes it.
 pub struct Sink {
-    shared: Arc<Shared>,
-    channel: ChannelId,
-    sink: SinkId,
-    signal: Arc<SinkSignal>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) channel: ChannelId,
+    pub(crate) sink: SinkId,
+    pub(crate) signal: Arc<SinkSignal>,
 }
 
 impl std::fmt::Debug for Sink {
@@ -29,19 +29,6 @@ impl std::fmt::Debug for Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        channel: ChannelId,
-        sink: SinkId,
-        signal: Arc<SinkSignal>,
-    ) -> Self {
-        Self { shared, channel, sink, signal }
-    }
-
-    pub(crate) fn signal(&self) -> Arc<SinkSignal> {
-        Arc::clone(&self.signal)
-    }
-
     /// The next event, if one waits.
     pub fn try_take(&mut self) -> Option<Received> {
         let mut event = Received::default();
@@ -82,9 +69,7 @@ impl Sink {
 
     /// The fates of its events.
     pub fn sink_counts(&self) -> SinkCounts {
-        let (channel, sink) = (self.channel, self.sink);
-        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
-        sink_counts.unwrap_or_default()
+        self.shared.sink_counts(self.channel, self.sink)
     }
 }
 

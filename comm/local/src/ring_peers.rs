@@ -13,7 +13,7 @@ use rustix::net::{
 use selvedge_control_event::Overflow;
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Bytes, Duration};
 
 use crate::JoinError;
 use crate::member::{Change, Member};
@@ -281,11 +281,5 @@ impl RingPeers {
     #[must_use]
     pub const fn counts(&self) -> (u64, u64, SinkCounts) {
         (self.put, self.dropped, self.sink.counts())
-    }
-
-    /// The time, by the clock of rings.
-    #[must_use]
-    pub fn now(&self) -> Instant {
-        self.clock.now()
     }
 }

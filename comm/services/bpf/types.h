@@ -17,7 +17,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_USER_RINGBUF = 31,
 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_ANY = 0 };
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { EBUSY = 16 };
@@ -42,9 +42,6 @@ struct bpf_raw_tracepoint_args {
 typedef struct {
 	int counter;
 } atomic_t;
-struct sk_buff_head {
-	u32 qlen;
-};
 struct ns_common {
 	unsigned int inum;
 };
@@ -68,9 +65,6 @@ struct sock {
 	struct sock_common __sk_common;
 	u16 sk_protocol;
 	u32 sk_ack_backlog;
-	u32 sk_max_ack_backlog;
-	int sk_wmem_queued;
-	int sk_sndbuf;
 	struct socket *sk_socket;
 	struct {
 		atomic_t rmem_alloc;
@@ -86,9 +80,6 @@ struct tcp_sock {
 	u32 total_retrans;
 };
 struct tcphdr {
-	__be16 source;
-	__be16 dest;
-	__be32 seq;
 	__be32 ack_seq;
 };
 struct net_device {
@@ -98,7 +89,6 @@ struct net_device {
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
-	unsigned int len;
 	u16 transport_header;
 	unsigned char *head;
 };
@@ -107,14 +97,10 @@ struct qdisc_skb_head {
 };
 struct Qdisc {
 	struct qdisc_skb_head q;
-	u32 handle;
 };
 struct task_struct {
-	unsigned int __state;
 	int pid;
 	int tgid;
-	int prio;
-	char comm[16];
 };
 
 #pragma clang attribute pop

@@ -34,141 +34,87 @@ pub struct Kind {
 
 const PORTS: &str = "local port and peer's, 16 bits each";
 
+const fn kind(name: &'static str, about: &'static str) -> Kind {
+    Kind { name, about, value: "", key: "", programs: &[] }
+}
+
+impl Kind {
+    /// What its events' value and key are.
+    const fn of(self, value: &'static str, key: &'static str) -> Self {
+        Self { value, key, ..self }
+    }
+
+    /// The programs that raise them.
+    const fn by(self, programs: &'static [(&'static str, &'static str)]) -> Self {
+        Self { programs, ..self }
+    }
+}
+
 const SOCKET: &[Kind] = &[
-    Kind {
-        name: "data",
-        about: "a socket has data to read",
-        value: "bytes that wait",
-        key: PORTS,
-        programs: &[("data_ready", "sk_data_ready"), ("received", "sock_recv_length")],
-    },
-    Kind {
-        name: "space",
-        about: "a socket whose writer met a full buffer has room again",
-        value: "bytes set free",
-        key: PORTS,
-        programs: &[("space", "tcp_probe"), ("received", "sock_recv_length")],
-    },
-    Kind {
-        name: "connection",
-        about: "a connection waits to be accepted",
-        value: "connections that wait",
-        key: PORTS,
-        programs: &[("connection", "sk_data_ready"), ("closed", "inet_sock_set_state")],
-    },
-    Kind {
-        name: "closed",
-        about: "the peer has closed, or the connection has ended",
-        value: "the state before, as in tcp_states.h",
-        key: PORTS,
-        programs: &[("closed", "inet_sock_set_state"), ("received", "sock_recv_length")],
-    },
-    Kind {
-        name: "error",
-        about: "an error was reported to a socket",
-        value: "1",
-        key: PORTS,
-        programs: &[("failed", "inet_sk_error_report"), ("received", "sock_recv_length")],
-    },
-    Kind {
-        name: "load",
-        about: "a server's connections have changed; only with a port",
-        value: "connections that wait",
-        key: "connections that are served",
-        programs: &[("load_grows", "sk_data_ready"), ("load_counts", "inet_sock_set_state")],
-    },
+    kind("data", "a socket has data to read")
+        .of("bytes that wait", PORTS)
+        .by(&[("data_ready", "sk_data_ready"), ("received", "sock_recv_length")]),
+    kind("space", "a socket whose writer met a full buffer has room again")
+        .of("bytes set free", PORTS)
+        .by(&[("space", "tcp_probe"), ("received", "sock_recv_length")]),
+    kind("connection", "a connection waits to be accepted")
+        .of("connections that wait", PORTS)
+        .by(&[("connection", "sk_data_ready"), ("closed", "inet_sock_set_state")]),
+    kind("closed", "the peer has closed, or the connection has ended")
+        .of("the state before, as in tcp_states.h", PORTS)
+        .by(&[("closed", "inet_sock_set_state"), ("received", "sock_recv_length")]),
+    kind("error", "an error was reported to a socket")
+        .of("1", PORTS)
+        .by(&[("failed", "inet_sk_error_report"), ("received", "sock_recv_length")]),
+    kind("load", "a server's connections have changed; only with a port")
+        .of("connections that wait", "connections that are served")
+        .by(&[("load_grows", "sk_data_ready"), ("load_counts", "inet_sock_set_state")]),
 ];
 
+/// A thread becomes able to run, and then runs.
+const WAITS: &[(&str, &str)] =
+    &[("wakeup", "sched_wakeup"), ("wakeup_new", "sched_wakeup_new"), ("switched", "sched_switch")];
+
 const SCHED: &[Kind] = &[
-    Kind {
-        name: "delay",
-        about: "a thread that could run waited for a processor",
-        value: "ns",
-        key: "thread",
-        programs: &[
-            ("wakeup", "sched_wakeup"),
-            ("wakeup_new", "sched_wakeup_new"),
-            ("switched", "sched_switch"),
-        ],
-    },
-    Kind {
-        name: "placed",
-        about: "a thread was put on another processor",
-        value: "the processor",
-        key: "thread",
-        programs: &[("placed", "sched_migrate_task")],
-    },
-    Kind {
-        name: "miss",
-        about: "a thread had not done its work by its deadline",
-        value: "ns late",
-        key: "thread",
-        programs: &[
-            ("wakeup", "sched_wakeup"),
-            ("wakeup_new", "sched_wakeup_new"),
-            ("switched", "sched_switch"),
-        ],
-    },
+    kind("delay", "a thread that could run waited for a processor").of("ns", "thread").by(WAITS),
+    kind("placed", "a thread was put on another processor")
+        .of("the processor", "thread")
+        .by(&[("placed", "sched_migrate_task")]),
+    kind("miss", "a thread had not done its work by its deadline")
+        .of("ns late", "thread")
+        .by(WAITS),
 ];
 
 const NET: &[Kind] = &[
-    Kind {
-        name: "drop",
-        about: "a packet was dropped",
-        value: "the kernel's reason",
-        key: "device's number",
-        programs: &[("drop", "kfree_skb")],
-    },
-    Kind {
-        name: "queue",
-        about: "a packet was put into a device's queue",
-        value: "packets that wait",
-        key: "device's number",
-        programs: &[("queue", "qdisc_enqueue")],
-    },
-    Kind {
-        name: "retransmit",
-        about: "a segment was sent again",
-        value: "the connection's so far",
-        key: PORTS,
-        programs: &[("retransmit", "tcp_retransmit_skb")],
-    },
+    kind("drop", "a packet was dropped")
+        .of("the kernel's reason", "device's number")
+        .by(&[("drop", "kfree_skb")]),
+    kind("queue", "a packet was put into a device's queue")
+        .of("packets that wait", "device's number")
+        .by(&[("queue", "qdisc_enqueue")]),
+    kind("retransmit", "a segment was sent again")
+        .of("the connection's so far", PORTS)
+        .by(&[("retransmit", "tcp_retransmit_skb")]),
 ];
 
 const MEMORY: &[Kind] = &[
-    Kind {
-        name: "reclaim",
-        about: "a thread had to free memory itself, for the machine's sake or its group's",
-        value: "ns",
-        key: "pages set free",
-        programs: &[
+    kind("reclaim", "a thread had to free memory itself, for the machine's sake or its group's")
+        .of("ns", "pages set free")
+        .by(&[
             ("reclaim_begin", "mm_vmscan_direct_reclaim_begin"),
             ("reclaim_end", "mm_vmscan_direct_reclaim_end"),
             ("group_reclaim_begin", "mm_vmscan_memcg_reclaim_begin"),
             ("group_reclaim_end", "mm_vmscan_memcg_reclaim_end"),
-        ],
-    },
-    Kind {
-        name: "pressure",
-        about: "free pages are few, and the kernel's thread that frees some was called",
-        value: "the order of what was asked for",
-        key: "thread",
-        programs: &[("pressure", "mm_vmscan_wakeup_kswapd")],
-    },
-    Kind {
-        name: "fault",
-        about: "a process touched a page that was not there",
-        value: "the address",
-        key: "thread",
-        programs: &[("faulted", "page_fault_user")],
-    },
-    Kind {
-        name: "victim",
-        about: "a process is to die, since memory is out",
-        value: "the process",
-        key: "nothing",
-        programs: &[("victim", "mark_victim")],
-    },
+        ]),
+    kind("pressure", "free pages are few, and the kernel's thread that frees some was called")
+        .of("the order of what was asked for", "thread")
+        .by(&[("pressure", "mm_vmscan_wakeup_kswapd")]),
+    kind("fault", "a process touched a page that was not there")
+        .of("the address", "thread")
+        .by(&[("faulted", "page_fault_user")]),
+    kind("victim", "a process is to die, since memory is out")
+        .of("the process", "nothing")
+        .by(&[("victim", "mark_victim")]),
 ];
 
 impl Service {

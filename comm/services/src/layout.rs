@@ -1,6 +1,6 @@
 //! The records that programs in the kernel and this process share: `bpf/raise.h` in Rust.
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::Instant;
 
 /// `struct settings`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,11 +164,6 @@ impl Event {
             prefer: int(2) != 0,
             cpu: int(3),
         })
-    }
-
-    /// The time from the occurrence to `now`.
-    pub fn elapsed(&self, now: Instant) -> Duration {
-        now.since(self.at)
     }
 
     /// Whether its deadline has passed.

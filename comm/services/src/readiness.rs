@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libbpf_rs::{Link, Object};
 use rustix::event::epoll;
+use selvedge_os::clock::timespec;
 use selvedge_os_bpf::{release, types};
 use selvedge_units::Duration;
 
@@ -160,15 +161,11 @@ impl Readiness {
         };
         match domain(number) {
             Ok(libc::AF_INET | libc::AF_INET6) => {}
-            Ok(_) => {
+            Err(error) if error.raw_os_error() != Some(libc::ENOTSOCK) => return refused(error),
+            _ => {
                 self.board.set_interest(at, false);
                 return Err(AttachError::Kind(number));
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => {
-                self.board.set_interest(at, false);
-                return Err(AttachError::Kind(number));
-            }
-            Err(error) => return refused(error),
         }
         // Marks of the descriptor's last socket are invalid from here on.
         let generation = self.board.generation(at).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -244,18 +241,11 @@ impl Readiness {
         loop {
             let left =
                 at_most.map(|span| Duration(span.0.saturating_sub(crate::now().since(began).0)));
-            if self.prepare_sleep() {
-                let woken = self.sleep(into, left);
-                self.finish_sleep();
-                if !woken? && into.is_empty() {
-                    self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
-                    return Ok(());
-                }
-            } else {
-                self.finish_sleep();
-            }
+            let woken = if self.prepare_sleep() { self.sleep(into, left) } else { Ok(true) };
+            self.finish_sleep();
+            let woken = woken?;
             self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
-            if !into.is_empty() || left == Some(Duration(0)) {
+            if !into.is_empty() || !woken || left == Some(Duration(0)) {
                 return Ok(());
             }
         }
@@ -288,10 +278,7 @@ impl Readiness {
 
     /// Sleeps; returns `false` if the time is over, or a signal came.
     fn sleep(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<bool> {
-        let time = at_most.map(|span| rustix::event::Timespec {
-            tv_sec: (span.0 / 1_000_000_000) as i64,
-            tv_nsec: (span.0 % 1_000_000_000) as i64,
-        });
+        let time = at_most.map(|span| timespec(span.0));
         let mut events = [const { std::mem::MaybeUninit::uninit() }; ROOM_MAX];
         let found = match epoll::wait(&self.sleep, &mut events[..], time.as_ref()) {
             Ok((found, _)) => found,

@@ -3,7 +3,7 @@
 mod change;
 mod prepare;
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, Object, ProgramInput};
 use selvedge_control_code::Program;
+use selvedge_os::clock::timespec;
 use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
@@ -80,26 +81,6 @@ impl WatchOptions {
 /// The largest number of events that wait here for their turn by deadline.
 const WAITING_MAX: usize = 4096;
 
-/// Earliest deadline first, then in the order of arrival; those without deadline last.
-#[derive(Debug, PartialEq, Eq)]
-struct Waiting {
-    due: u64,
-    number: u64,
-    event: Event,
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.due, other.number).cmp(&(self.due, self.number))
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// A running service. Dropping it unloads all of it.
 #[derive(Debug)]
 pub struct Watch {
@@ -116,7 +97,8 @@ pub struct Watch {
     jobs: Option<OwnedFd>,
     change_ring: Option<ChangeRing>,
     is_timed: bool,
-    waiting: BinaryHeap<Waiting>,
+    /// Earliest deadline first, then in the order of arrival; those without deadline last.
+    waiting: BTreeMap<(u64, u64), Event>,
     taken: u64,
     expired: u64,
     signal: Option<Target>,
@@ -214,7 +196,7 @@ impl Watch {
             change_ring: if has_posts { Some(change_ring(&object)?) } else { None },
             is_timed: false,
             object,
-            waiting: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
             taken: 0,
             expired: 0,
             signal: None,
@@ -286,17 +268,17 @@ impl Watch {
     /// The event with the earliest deadline. Expired ones are dropped and counted.
     pub fn poll(&mut self, now: Instant) -> Option<Event> {
         self.collect();
-        while let Some(first) = self.waiting.pop() {
-            if first.event.is_expired(now) {
+        while let Some((_, event)) = self.waiting.pop_first() {
+            if event.is_expired(now) {
                 self.expired += 1;
                 continue;
             }
             if let Some(target) = &self.signal
-                && target.send(first.event.value).is_err()
+                && target.send(event.value).is_err()
             {
                 self.unsent += 1;
             }
-            return Some(first.event);
+            return Some(event);
         }
         None
     }
@@ -309,7 +291,7 @@ impl Watch {
             if let Some(event) = Event::parse(&record[..length]) {
                 let due = event.deadline.map_or(u64::MAX, |deadline| deadline.0);
                 self.taken += 1;
-                self.waiting.push(Waiting { due, number: self.taken, event });
+                self.waiting.insert((due, self.taken), event);
             }
         }
     }
@@ -359,11 +341,8 @@ impl Watch {
 
 /// Waits until a descriptor is readable; `false` if the time is over, or a signal came.
 pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let time = at_most.map(|span| Timespec {
-        tv_sec: (span.0 / 1_000_000_000) as i64,
-        tv_nsec: (span.0 % 1_000_000_000) as i64,
-    });
+    use rustix::event::{PollFd, PollFlags, poll};
+    let time = at_most.map(|span| timespec(span.0));
     let mut polled = [PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN)];
     match poll(&mut polled, time.as_ref()) {
         Ok(ready) => Ok(ready > 0),

@@ -127,16 +127,13 @@ impl<W: ModuleChain> ProcessingElement<W> {
             pipe.unregister_writer(self.me, &mut ends.writing[n]);
         }
         self.cursor = (0, 0);
-        self.unflushed.retain_mut(|of| {
-            let keep = *of != at;
+        let stays = |of: &mut usize| {
+            let is_other = *of != at;
             *of -= usize::from(*of > at);
-            keep
-        });
-        self.unsent.retain_mut(|(of, _)| {
-            let keep = *of != at;
-            *of -= usize::from(*of > at);
-            keep
-        });
+            is_other
+        };
+        self.unflushed.retain_mut(stays);
+        self.unsent.retain_mut(|(of, _)| stays(of));
     }
 
     /// Dequeues the next message, runs the modules that are assigned here, and returns the result

@@ -106,23 +106,10 @@ impl<W: ModuleChain> ElementSlot<W> {
             Err(TryLockError::WouldBlock) => None,
         }
     }
-}
 
-impl<W: ModuleChain> ElementSlot<W> {
     /// Runs a turn of the element, until `enough`; returns whether there was anything to do.
     fn turn(&self, served: &mut LockedElement<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
-        let worked = served.turn(clock, enough);
-        if worked > 0 {
-            self.processed.fetch_add(worked, Ordering::Relaxed);
-        }
-        worked > 0
-    }
-}
-
-impl<W: ModuleChain> LockedElement<W> {
-    /// Runs a turn of the element, until `enough`; returns the number of messages taken.
-    fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
-        let (element, now) = (&mut self.element, clock.now());
+        let (LockedElement { element, ticked }, now) = (served, clock.now());
         let mut worked = 0;
         for _ in 0..TURN_MAX {
             let Some(job) = element.process_next(now) else { break };
@@ -132,11 +119,14 @@ impl<W: ModuleChain> LockedElement<W> {
                 break;
             }
         }
-        if now.since(self.ticked) >= TICK {
-            self.ticked = now;
+        if now.since(*ticked) >= TICK {
+            *ticked = now;
             element.handle_timeout(now);
         }
-        worked
+        if worked > 0 {
+            self.processed.fetch_add(worked, Ordering::Relaxed);
+        }
+        worked > 0
     }
 }
 

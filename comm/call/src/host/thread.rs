@@ -123,11 +123,8 @@ impl HostThread {
             }
             registered.deliver_event(&event, self.dispatcher.as_deref(), self.clock);
         }
-        for registered in &mut self.services {
-            for connection in &mut registered.connections {
-                connection.flush();
-            }
-        }
+        let all = self.services.iter_mut().flat_map(|registered| &mut registered.connections);
+        all.for_each(|connection| connection.flush());
     }
 
     /// When the next service or call is due.
@@ -179,28 +176,20 @@ impl HostThread {
         if ready.next() == Some(true) {
             self.shared.wake_event.clear();
         }
-        let now = self.clock.now();
-        for at in 0..self.services.len() {
+        let (now, dispatcher) = (self.clock.now(), self.dispatcher.as_deref());
+        for registered in &mut self.services {
             let (comes, _) = (ready.next() == Some(true), ready.next());
-            let registered = &mut self.services[at];
             registered.connections.retain_mut(|connection| {
                 let (says, _) = (ready.next() == Some(true), ready.next());
-                let heard = if says {
-                    connection.handle_message(
-                        now,
-                        &mut registered.registered,
-                        self.dispatcher.as_deref(),
-                    )
-                } else {
-                    HandledMessage::Nothing
-                };
+                if !says {
+                    return true;
+                }
+                let heard = connection.handle_message(now, &mut registered.registered, dispatcher);
                 match heard {
                     HandledMessage::Nothing => {}
                     // The events that the service raises for this call are raised now.
                     HandledMessage::Call => registered.next = Some(Instant::ZERO),
-                    HandledMessage::End => {
-                        connection.leave(&mut registered.registered, self.dispatcher.as_deref())
-                    }
+                    HandledMessage::End => connection.leave(&mut registered.registered, dispatcher),
                 }
                 heard != HandledMessage::End
             });

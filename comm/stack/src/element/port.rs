@@ -46,12 +46,6 @@ impl<W: ModuleChain> EntryPort<W> {
             External::Network => (self.pipeline.module_count() - 1, Direction::Up),
         }
     }
-
-    /// The pipeline.
-    #[must_use]
-    pub const fn pipeline(&self) -> &Arc<Pipeline<W>> {
-        &self.pipeline
-    }
 }
 
 impl<W: ModuleChain> Drop for EntryPort<W> {

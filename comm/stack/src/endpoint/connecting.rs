@@ -152,16 +152,9 @@ impl Call {
         let both = self.streams.iter().zip(remote_delay);
         both.for_each(|(&id, remote_delay)| manager.answered(id, remote_delay));
         drop(manager);
-        let Self { id, peer, composition, streams, network, .. } = self;
-        let opened = shared.open(ConnectionParts {
-            id: *id,
-            peer: *peer,
-            composition,
-            session,
-            streams: *streams,
-            ring,
-            network: *network,
-        });
+        let &mut Self { id, peer, ref composition, streams, network, .. } = self;
+        let parts = ConnectionParts { id, peer, composition, session, streams, ring, network };
+        let opened = shared.open(parts);
         // The granted streams belong to the connection from now on.
         self.streams = [StreamId(usize::MAX); 2];
         let opened = opened.ok_or(RefusedHere::TooManyOrSameNumber)?;

@@ -6,26 +6,23 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread;
 
 use selvedge_data_stack::auto::{Event, Granted, PolicingError};
 use selvedge_data_stack::message::{Buffers, Message};
-use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::{ConnectionModules, SendError};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::buffer::Buffer;
 use super::error::RecvError;
-use super::negotiations::Negotiations;
-use super::open::{News, Opened};
+use super::open::Opened;
 use super::receive::{process_input_for, watch};
 use super::shared::Shared;
 use crate::concurrency::MultiThreaded;
-use crate::element::{EntryPort, Pipeline};
 use crate::sync::lock;
 use crate::work::{CLOSING, ConnectionChain, DATA};
 
@@ -33,46 +30,24 @@ use crate::work::{CLOSING, ConnectionChain, DATA};
 #[derive(Debug)]
 pub struct Connection {
     pub(super) shared: Arc<Shared>,
-    pub(super) id: u32,
-    pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
-    /// The application's port, and the ticket of the next message.
-    pub(super) port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
-    /// The contracts that are being negotiated with the other end.
-    pub(super) negotiations: Arc<Mutex<Negotiations>>,
-    /// The network's part of a delay, in each direction, as measured when the connection was made.
-    pub(super) network: Duration,
-    pub(super) streams: [StreamId; 2],
-    pub(super) disconnected: Arc<AtomicBool>,
-    is_unknown: Arc<AtomicBool>,
-    /// Events that the application has not read yet.
-    pub(super) news: Arc<Mutex<News>>,
+    pub(super) opened: Opened,
     /// The peer has closed the connection, and all messages before that have been read.
     pub(super) closed: AtomicBool,
 }
 
 impl Connection {
     pub(super) fn new(shared: &Arc<Shared>, opened: Opened) -> Self {
-        let Opened { id, pipeline, port, negotiations, network, streams, gone, is_unknown, news } =
-            opened;
-        Self {
-            shared: Arc::clone(shared),
-            id,
-            pipeline,
-            port,
-            negotiations,
-            network,
-            streams,
-            disconnected: gone,
-            is_unknown,
-            news,
-            closed: AtomicBool::new(false),
-        }
+        Self { shared: Arc::clone(shared), opened, closed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn work(&self) -> &ConnectionChain {
+        self.opened.pipeline.work()
     }
 
     /// The address of the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        self.pipeline.work().peer
+        self.work().peer
     }
 
     /// Whether an `unknown` message has arrived since the last call. It may be forged; otherwise
@@ -80,7 +55,7 @@ impl Connection {
     /// another connection, and drops this one when the other is confirmed.
     #[must_use]
     pub fn take_unknown(&self) -> bool {
-        self.is_unknown.swap(false, Ordering::Relaxed)
+        self.opened.is_unknown.swap(false, Ordering::Relaxed)
     }
 
     /// This host's guarantees for sent and for received messages, and how much of the delay the
@@ -88,32 +63,32 @@ impl Connection {
     #[must_use]
     pub fn granted(&self) -> [Option<Granted>; 2] {
         let manager = lock(&self.shared.manager);
-        self.streams.map(|id| manager.granted(id))
+        self.opened.streams.map(|id| manager.granted(id))
     }
 
     /// Half of the round-trip time, as it was measured when the connection was made.
     #[must_use]
     pub const fn network(&self) -> Duration {
-        self.network
+        self.opened.network
     }
 
     /// Events of the sent (`Down`) and received (`Up`) streams since the last call: a stream
     /// exceeds its contract, is assigned anew, policed or released. The last 64 events are kept.
     #[must_use]
     pub fn events(&self) -> Vec<(Direction, Event)> {
-        lock(&self.news).drain(..).collect()
+        lock(&self.opened.news).drain(..).collect()
     }
 
     /// The modules and the elements that serve them, a line for each: name, down, up, waiting messages.
     pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
-        let steps = self.pipeline.work().line.composition().steps();
-        let waiting = self.pipeline.waiting();
+        let steps = self.work().line.composition().steps();
+        let waiting = self.opened.pipeline.waiting();
         steps
             .iter()
             .enumerate()
             .zip(waiting)
             .map(|((place, step), waiting)| {
-                let at = |direction| self.pipeline.assigned(place, direction).to_string();
+                let at = |direction| self.opened.pipeline.assigned(place, direction).to_string();
                 (step.to_string(), at(Direction::Down), at(Direction::Up), waiting)
             })
             .collect()
@@ -122,7 +97,7 @@ impl Connection {
     /// The counts of messages that this end dropped, by reason, without zeros.
     #[must_use]
     pub fn dropped(&self) -> Vec<(Reason, u64)> {
-        let connection = self.pipeline.work().line.connection();
+        let connection = self.work().line.connection();
         let count = |why| (why, connection.dropped(why));
         Reason::ALL.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
     }
@@ -148,7 +123,7 @@ impl Connection {
     /// It initially holds bytes of an earlier message.
     #[must_use]
     pub fn buffer(&self, len: usize) -> Buffer {
-        Buffer::new(Message::of_len(len, self.pipeline.work().line.buffers()), &self.pipeline)
+        Buffer::new(Message::of_len(len, self.work().line.buffers()), &self.opened.pipeline)
     }
 
     /// Sends a message without a copy. A buffer of another connection may be sent as well.
@@ -166,7 +141,7 @@ impl Connection {
             match self.try_put(payload, tag) {
                 Err(SendError::Full) if self.shared.clock.now() < until => {}
                 Err(error) => {
-                    payload.recycle(self.pipeline.work().line.buffers());
+                    payload.recycle(self.work().line.buffers());
                     return Err(error);
                 }
                 Ok(()) => return Ok(()),
@@ -178,8 +153,8 @@ impl Connection {
 
     /// Enqueues a message if there is room for it now; otherwise it stays in `payload`.
     fn try_put(&self, payload: &mut Payload<'_>, tag: u8) -> Result<(), SendError> {
-        let (work, now) = (self.pipeline.work(), self.shared.clock.now());
-        let mut port = lock(&self.port);
+        let (work, now) = (self.work(), self.shared.clock.now());
+        let mut port = lock(&self.opened.port);
         if let Some(error) = self.check_send(payload.len(), port.1, tag, now) {
             return Err(error);
         }
@@ -189,8 +164,8 @@ impl Connection {
         }
         if let Some(bytes) = payload.contiguous()
             && bytes.len() >= DIRECT
-            && self.pipeline.is_drained()
-            && self.pipeline.assigned_elements().count() == 1
+            && self.opened.pipeline.is_drained()
+            && self.opened.pipeline.assigned_elements().count() == 1
             && work.send_direct(&[bytes, &[tag]], port.1, now)
         {
             port.1 += 1;
@@ -212,13 +187,13 @@ impl Connection {
         port.1 += 1;
         drop(port);
         self.sent(size, tag, now);
-        self.shared.elements.notify_or_run(&self.pipeline, false);
+        self.shared.elements.notify_or_run(&self.opened.pipeline, false);
         Ok(())
     }
 
     /// Counts a message of this size that was enqueued.
     fn sent(&self, size: Bytes, tag: u8, now: Instant) {
-        let work = self.pipeline.work();
+        let work = self.work();
         work.monitors[0].arrived(now, size);
         if tag == DATA {
             work.flows[0].add(size.0 as usize);
@@ -227,11 +202,11 @@ impl Connection {
 
     /// Why a message of this length can't be enqueued now, if it can't.
     fn check_send(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
-        let work = self.pipeline.work();
+        let work = self.work();
         if work.is_closed() {
             return Some(SendError::Closed);
         }
-        if self.disconnected.load(Ordering::Acquire) {
+        if self.opened.disconnected.load(Ordering::Acquire) {
             return Some(SendError::PeerLost);
         }
         let size = Bytes(len as u64);
@@ -240,7 +215,7 @@ impl Connection {
             if tag != DATA {
                 return None;
             }
-            let admitted = lock(&self.shared.manager).admit(self.streams[0], now, size);
+            let admitted = lock(&self.shared.manager).admit(self.opened.streams[0], now, size);
             match admitted.err()? {
                 PolicingError::TooSoon(_) => Some(SendError::Full),
                 PolicingError::TooLarge { size, largest } => {
@@ -252,13 +227,13 @@ impl Connection {
 
     /// Sends messages that were held back for batching.
     pub(super) fn flush_held(&self) {
-        self.shared.elements.notify_or_run(&self.pipeline, true);
+        self.shared.elements.notify_or_run(&self.opened.pipeline, true);
     }
 
     /// Sends messages that were held back and reads the peer's answers, while a sender waits.
     fn yield_to_reader(&self, waits: u32) {
         let shared = &self.shared;
-        shared.elements.notify_or_run(&self.pipeline, true);
+        shared.elements.notify_or_run(&self.opened.pipeline, true);
         match shared.socket_reader.try_lock() {
             Ok(mut socket_reader) => {
                 shared.last_input.fetch_add(1, Ordering::Relaxed);
@@ -309,12 +284,12 @@ impl Connection {
 
     /// The next message that has already arrived.
     fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_next(|| self.pipeline.work().pop(Duration::ZERO))
+        self.take_next(|| self.work().pop(Duration::ZERO))
     }
 
     /// The next application message among those that `next` returns.
     fn take_next(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
-        let work = self.pipeline.work();
+        let work = self.work();
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(RecvError::Closed);
@@ -323,23 +298,23 @@ impl Connection {
             match message.take_trailer::<1>() {
                 Some([DATA]) => {
                     work.flows[1].add(message.len());
-                    return Ok(Buffer::new(message, &self.pipeline));
+                    return Ok(Buffer::new(message, &self.opened.pipeline));
                 }
                 Some([CLOSING]) => self.closed.store(true, Ordering::Release),
                 _ => {}
             }
             work.line.buffers().recycle(message);
         }
-        let dead = self.disconnected.load(Ordering::Acquire) || work.line.has_lost_peer();
+        let dead = self.opened.disconnected.load(Ordering::Acquire) || work.line.has_lost_peer();
         Err(if dead { RecvError::PeerLost } else { RecvError::Timeout })
     }
 
     /// The next message that elements are working on, if any: where several serve this connection,
     /// their threads deliver it a moment after it was read.
     fn pop_from_elements(&self) -> Option<Message> {
-        let work = self.pipeline.work();
+        let work = self.work();
         for _ in 0..MOMENTS {
-            if self.pipeline.is_clear_of(Direction::Up) {
+            if self.opened.pipeline.is_clear_of(Direction::Up) {
                 break;
             }
             if let Some(message) = work.pop(MOMENT) {
@@ -351,12 +326,12 @@ impl Connection {
 
     /// The next message of any kind; waits at most `wait`.
     fn next(&self, wait: Duration) -> Option<Message> {
-        let (shared, work) = (&self.shared, self.pipeline.work());
+        let (shared, work) = (&self.shared, self.work());
         if let Some(message) = work.pop(Duration::ZERO) {
             return Some(message);
         }
         // The peer may be waiting for messages that this end held back.
-        shared.elements.notify_or_run(&self.pipeline, true);
+        shared.elements.notify_or_run(&self.opened.pipeline, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
             // This thread counts twice, so that a count of 1 always means a thread that reads by itself.
@@ -381,10 +356,10 @@ impl Connection {
     /// Waits until all sent messages have arrived, as far as the stack can know; returns whether they have.
     pub fn flush(&self, patience: Duration) -> bool {
         let mut until = self.shared.clock.now() + patience;
-        let (work, mut waits, mut closed) = (self.pipeline.work(), 0, false);
+        let (work, mut waits, mut closed) = (self.work(), 0, false);
         loop {
             let quiet = || work.line.modules().iter().all(|module| module.is_acknowledged());
-            if self.pipeline.is_drained() && work.has_left() && quiet() {
+            if self.opened.pipeline.is_drained() && work.has_left() && quiet() {
                 return true;
             }
             let now = self.shared.clock.now();
@@ -392,7 +367,7 @@ impl Connection {
                 // A closing peer acknowledges only for as long as it waits itself.
                 until = until.min(now + LAST);
             }
-            if now >= until || self.disconnected.load(Ordering::Acquire) {
+            if now >= until || self.opened.disconnected.load(Ordering::Acquire) {
                 return false;
             }
             waits += 1;
@@ -414,7 +389,7 @@ impl Connection {
 
     /// Announces to the peer that no more messages follow.
     fn send_close(&self, patience: Duration) {
-        let times = if self.pipeline.work().line.composition().has("reliable") { 1 } else { 3 };
+        let times = if self.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
             let _ = self.put(&mut Payload::Bytes(&[]), CLOSING, patience.min(CLOSE_PATIENCE));
         }
@@ -422,7 +397,7 @@ impl Connection {
 
     /// Ends the connection without a message to the peer.
     pub(super) fn forget(self) {
-        self.shared.remove_connection(self.id);
+        self.shared.remove_connection(self.opened.id);
     }
 
     /// [`Connection::send`] for a task: ready when the stack has the message. While the window is
@@ -453,13 +428,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.disconnected.load(Ordering::Acquire) && !self.pipeline.work().line.has_lost_peer()
-        {
+        if !self.opened.disconnected.load(Ordering::Acquire) && !self.work().line.has_lost_peer() {
             self.send_close(CLOSE_PATIENCE);
             // A peer that has closed waits only until this end has received all of its messages.
-            let _ = self.flush(if self.pipeline.work().is_closed() { LAST / 10 } else { LAST });
+            let _ = self.flush(if self.work().is_closed() { LAST / 10 } else { LAST });
         }
-        self.shared.remove_connection(self.id);
+        self.shared.remove_connection(self.opened.id);
     }
 }
 
@@ -473,7 +447,7 @@ pub struct SendFuture<'a> {
 
 impl Drop for SendFuture<'_> {
     fn drop(&mut self) {
-        self.payload.recycle(self.connection.pipeline.work().line.buffers());
+        self.payload.recycle(self.connection.work().line.buffers());
     }
 }
 
@@ -494,7 +468,7 @@ impl Future for SendFuture<'_> {
             return Poll::Ready(outcome);
         }
         // Room that was freed since then is seen now, or wakes this task.
-        connection.pipeline.work().wake_sender(context.waker());
+        connection.work().wake_sender(context.waker());
         let outcome = once();
         if refused(&outcome) { Poll::Pending } else { Poll::Ready(outcome) }
     }
@@ -512,7 +486,7 @@ impl Future for Taking<'_> {
         if outcome.is_ready() {
             return outcome;
         }
-        self.0.pipeline.work().wake_receiver(context.waker());
+        self.0.work().wake_receiver(context.waker());
         // The peer may be waiting for messages that this end held back.
         self.0.flush_held();
         once()

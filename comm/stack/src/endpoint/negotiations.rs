@@ -54,25 +54,21 @@ impl Negotiations {
 
     pub(super) fn add_request(
         &mut self,
-        way: Direction,
+        direction: Direction,
         contract: Contract,
         here: Duration,
-        alone: bool,
+        unattended: bool,
     ) {
         self.next += 1;
-        let (number, text) =
-            (self.next, Negotiation::Request(self.next, way, contract, here).text());
-        let again = Instant::ZERO;
-        let (answer, waker) = (None, None);
         self.asked = Some(PendingRequest {
-            number,
-            text,
-            direction: way,
+            number: self.next,
+            text: Negotiation::Request(self.next, direction, contract, here).text(),
+            direction,
             attempts: 0,
-            retry_at: again,
-            answer,
-            waker,
-            unattended: alone,
+            retry_at: Instant::ZERO,
+            answer: None,
+            waker: None,
+            unattended,
         });
     }
 }

@@ -48,11 +48,15 @@ pub(super) type News = VecDeque<(Direction, Event)>;
 pub(super) struct Opened {
     pub(super) id: u32,
     pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
+    /// The application's port, and the ticket of the next message.
     pub(super) port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
+    /// The contracts that are being negotiated with the other end.
     pub(super) negotiations: Arc<Mutex<Negotiations>>,
+    /// The network's part of a delay, in each direction, as measured when the connection was made.
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
-    pub(super) gone: Arc<AtomicBool>,
+    pub(super) disconnected: Arc<AtomicBool>,
     pub(super) is_unknown: Arc<AtomicBool>,
+    /// Events that the application has not read yet.
     pub(super) news: Arc<Mutex<News>>,
 }

@@ -261,18 +261,18 @@ pub struct RenegotiateFuture<'a> {
 
 impl RenegotiateFuture<'_> {
     fn stream(&self) -> StreamId {
-        self.connection.streams[usize::from(self.direction == Direction::Up)]
+        self.connection.opened.streams[usize::from(self.direction == Direction::Up)]
     }
 
     /// Adds a request; returns its number.
     fn add_request(&self) -> Result<u64, NegotiationError> {
         let (connection, shared) = (self.connection, &self.connection.shared);
-        let mut negotiations = lock(&connection.negotiations);
+        let mut negotiations = lock(&connection.opened.negotiations);
         if negotiations.asked.as_ref().is_some_and(|asked| !asked.unattended) {
             return Err(NegotiationError::Busy);
         }
         let found = lock(&shared.manager).try_renegotiate(self.stream(), self.contract)?;
-        let here = found.latency + connection.network;
+        let here = found.latency + connection.opened.network;
         negotiations.add_request(self.direction, self.contract, here, false);
         let number = negotiations.next;
         Ok(number)
@@ -285,10 +285,10 @@ impl RenegotiateFuture<'_> {
             let manager = lock(&shared.manager);
             (manager.declared(self.stream()), manager.granted(self.stream()))
         };
-        let mut negotiations = lock(&connection.negotiations);
+        let mut negotiations = lock(&connection.opened.negotiations);
         negotiations.asked = None;
         if let (Some(old), Some(granted)) = (old, granted) {
-            let here = granted.guarantee.latency + connection.network;
+            let here = granted.guarantee.latency + connection.opened.network;
             negotiations.add_request(self.direction, old, here, true);
         }
     }
@@ -303,20 +303,18 @@ impl RenegotiateFuture<'_> {
                 Err(error) => return Some(Err(error)),
             },
         };
-        let gone = connection.disconnected.load(Ordering::Acquire)
-            || connection.pipeline.work().is_closed();
+        let gone =
+            connection.opened.disconnected.load(Ordering::Acquire) || connection.work().is_closed();
         let answer = {
-            let mut negotiations = lock(&connection.negotiations);
+            let mut negotiations = lock(&connection.opened.negotiations);
             let asked = negotiations.asked.as_mut().filter(|asked| asked.number == number);
             match asked {
-                Some(asked) if asked.answer.is_none() && asked.attempts < ATTEMPTS_MAX && !gone => {
-                    asked.waker = Some(waker.clone());
-                    return None;
-                }
+                // After the last transmission its answer may still arrive.
                 Some(asked)
-                    if asked.answer.is_none() && asked.retry_at != Instant::MAX && !gone =>
+                    if asked.answer.is_none()
+                        && !gone
+                        && (asked.attempts < ATTEMPTS_MAX || asked.retry_at != Instant::MAX) =>
                 {
-                    // The last transmission has happened, and its answer may still arrive.
                     asked.waker = Some(waker.clone());
                     return None;
                 }
@@ -327,13 +325,13 @@ impl RenegotiateFuture<'_> {
         let answer = match answer {
             None => Err(NegotiationError::Silent(peer)),
             Some(Reply::Refused(why)) => {
-                lock(&connection.negotiations).asked = None;
+                lock(&connection.opened.negotiations).asked = None;
                 self.number = None;
                 return Some(Err(NegotiationError::Remote { peer, why }));
             }
             Some(Reply::Agreed(there)) => {
                 let mut events = Vec::new();
-                let remote_delay = there + connection.network;
+                let remote_delay = there + connection.opened.network;
                 let found = lock(&shared.manager).renegotiate_with(
                     self.stream(),
                     self.contract,
@@ -346,7 +344,7 @@ impl RenegotiateFuture<'_> {
             }
         };
         match answer {
-            Ok(_) => lock(&connection.negotiations).asked = None,
+            Ok(_) => lock(&connection.opened.negotiations).asked = None,
             Err(_) => self.withdraw(),
         }
         self.number = None;

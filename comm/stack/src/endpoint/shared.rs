@@ -154,7 +154,7 @@ impl Shared {
         let alarms = Arc::clone(&self.alarms);
         let work = ConnectionChain::new(line, below, sealing, peer, self.clock, alarms);
         let pipeline = Arc::new(Pipeline::new(work, 1024));
-        let [gone, is_unknown] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let [disconnected, is_unknown] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let mut open = lock(&self.open);
         if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
             drop(open);
@@ -176,7 +176,7 @@ impl Shared {
             last_heard: heard,
             is_confirmed: false,
             last_keepalive: None,
-            disconnected: Arc::clone(&gone),
+            disconnected: Arc::clone(&disconnected),
             is_unknown: Arc::clone(&is_unknown),
             lost: None,
         };
@@ -197,7 +197,7 @@ impl Shared {
             network,
             pipeline,
             streams,
-            gone,
+            disconnected,
             is_unknown,
             news,
         })

@@ -84,9 +84,9 @@ fn reassigned_while_messages_flow() {
         for n in 0..count {
             // The test assigns directly, once per message, which is more often than a manager would.
             for connection in [&here, &there] {
-                let places = connection.pipeline.module_count();
+                let places = connection.opened.pipeline.module_count();
                 let set = selvedge_data_stack::elements::ElementSet(1 + u64::from(n) % 3);
-                connection.pipeline.assign_both(n as usize % places, set);
+                connection.opened.pipeline.assign_both(n as usize % places, set);
             }
             there.recv(&mut got, LONG).unwrap();
             assert_eq!(got, n.to_be_bytes());

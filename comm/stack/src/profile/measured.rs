@@ -133,7 +133,7 @@ fn critical_of(line: &str, place: usize, direction: Direction) -> Critical {
 fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
     let composition: Composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
     let name = composition.steps()[place].to_string();
-    let [small, large] = SIZES.map(|size| sized(&composition, place, size, rounds));
+    let [small, large] = SIZES.map(|size| sized(&composition, place, size, rounds, None));
     let kilobytes = (SIZES[1] - SIZES[0]) as f64 / 1024.0;
     let through = |n: usize| {
         let each = (large[n] - small[n]) / kilobytes;
@@ -143,11 +143,7 @@ fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
 }
 
 /// Nanoseconds of a message of this size, down and up.
-fn sized(composition: &Composition, place: usize, size: usize, rounds: usize) -> [f64; 2] {
-    sized_by(composition, place, size, rounds, None)
-}
-
-pub(super) fn sized_by(
+pub(super) fn sized(
     composition: &Composition,
     place: usize,
     size: usize,
@@ -210,11 +206,10 @@ pub(super) fn sized_by(
 /// Measures pipes and hand-overs in `rounds` rounds.
 #[must_use]
 pub fn pipes(rounds: usize) -> PipeProfile {
-    let round = |locked: bool| put_and_get(locked);
     let of = |measure: &dyn Fn() -> f64| median((0..rounds).map(|_| measure()).collect());
     PipeProfile {
-        unlocked: of(&|| round(false)),
-        locked: of(&|| round(true)),
+        unlocked: of(&|| put_and_get(false)),
+        locked: of(&|| put_and_get(true)),
         same: of(&|| (chain(18) - chain(2)) / 16.0),
         other: of(&|| threads::stream(2, 200_000).0 as f64 / 200_000.0),
     }

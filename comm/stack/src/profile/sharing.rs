@@ -7,7 +7,7 @@ use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
-use super::measured::{median, sized_by};
+use super::measured::{median, sized};
 use crate::worker_threads::WorkerThreads;
 
 /// The encryption of one large message, alone and shared.
@@ -36,7 +36,7 @@ pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
             let Ok(worker_pool) = WorkerThreads::start(slaves) else { continue };
             let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
             let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
-            let [down, up] = sized_by(&composition, 1, bytes, rounds, worker_pool.as_ref());
+            let [down, up] = sized(&composition, 1, bytes, rounds, worker_pool.as_ref());
             all.push(Sharing { module: cipher.to_owned(), bytes, slaves, down, up });
         }
     }

@@ -92,7 +92,7 @@ fn connections_whose_peers_are_gone_are_closed_together() {
             let here = a.connect(b.address(), "ui | reliable | net", easy, easy).unwrap();
             let there = b.accept(LONG).expect("the other end");
             // As if the peer's host had lost power.
-            here.shared.remove_connection(here.id);
+            here.shared.remove_connection(here.opened.id);
             there
         })
         .collect();
@@ -179,7 +179,7 @@ fn a_quiet_peer_lives_and_a_gone_one_is_told() {
     }
     assert!(came > 0);
     // As if the peer's host had lost power.
-    there.shared.remove_connection(there.id);
+    there.shared.remove_connection(there.opened.id);
     assert_eq!(here.take(LONG).unwrap_err(), RecvError::PeerLost);
     assert_eq!(here.send(b"anybody?", LONG), Err(SendError::PeerLost));
 }

@@ -16,7 +16,7 @@ const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 /// The contracts that hold at an end, for sent and for received messages.
 fn stated(connection: &Connection) -> [Contract; 2] {
     let manager = lock(&connection.shared.manager);
-    connection.streams.map(|id| manager.declared(id).expect("it is open"))
+    connection.opened.streams.map(|id| manager.declared(id).expect("it is open"))
 }
 
 fn one() -> super::Endpoint {
@@ -130,7 +130,7 @@ fn one_who_gives_up_leaves_the_old_contract() {
         let wanted = if outcome.is_some() { large } else { before };
         let begun = Instant::now();
         while (stated(&here)[0], stated(&there)[1]) != (wanted, wanted)
-            || lock(&here.negotiations).is_busy()
+            || lock(&here.opened.negotiations).is_busy()
         {
             assert!(begun.elapsed() < LONG.into(), "{:?}, {:?}", stated(&here), stated(&there));
             std::thread::yield_now();

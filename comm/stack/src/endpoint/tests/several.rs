@@ -33,7 +33,7 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
     let (_a, b, _here, there) = pair(LINE);
     let shared = Arc::clone(&there.shared);
     // Without a connection the endpoint's thread ends, so no other thread locks the socket.
-    shared.remove_connection(there.id);
+    shared.remove_connection(there.opened.id);
     drop(b);
     // Another thread is in `recv` already.
     shared.receiving.fetch_add(1, Ordering::AcqRel);
@@ -46,7 +46,7 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
             }
         });
         for _ in 0..20 {
-            while !there.pipeline.work().is_waited_for() {
+            while !there.opened.pipeline.work().is_waited_for() {
                 assert!(begun.elapsed() < LONG.into(), "the thread waits for a message");
                 thread::yield_now();
             }
