@@ -79,7 +79,7 @@ impl State {
         let Some(stream) = found else { return };
         let period = contract_of(&stream.config, Some(info)).period;
         let terms = Contract { period, ..stream.terms };
-        links[stream.config.link].placed.set_terms(stream.number, &stream.terms, &terms);
+        links[stream.config.link].placed.set_terms(stream.number, &terms);
         stream.terms = terms;
     }
 }

@@ -393,7 +393,7 @@ impl Stream {
             }
         }
         if terms != self.terms {
-            links[config.link].placed.set_terms(self.number, &self.terms, &terms);
+            links[config.link].placed.set_terms(self.number, &terms);
             self.terms = terms;
         }
         self.config = config;

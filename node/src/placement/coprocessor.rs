@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, SourceUri};
-use selvedge_data_stream::{Contract, Windows};
+use selvedge_data_stream::Contract;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{
     default_folder, default_socket, listens, remove_stale_sockets,
@@ -77,19 +77,11 @@ impl PlacedLink for Attached {
         self.attachment.report()
     }
 
-    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        self.attachment.set_windows(stream, windows)
-    }
-
-    fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        self.attachment.set_priority(stream, priority)
-    }
-
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.attachment.set_rate(rate)
     }
 
-    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+    fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         self.attachment.set_terms(stream, terms)
     }
 
