@@ -105,7 +105,7 @@ impl SourceThreads {
     pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
         Self {
             #[cfg(feature = "gstreamer")]
-            source_threads: self.source_threads.extract_if(.., |one| which(one.status())).collect(),
+            source_threads: self.source_threads.extract_if(.., |one| which(&one.status)).collect(),
             recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
         }
     }
@@ -169,7 +169,7 @@ impl SourceThreads {
     pub(crate) fn all_ended(&self) -> bool {
         self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
-        if !self.source_threads.iter().all(SourceThread::is_over) {
+        if !self.source_threads.iter().all(|one| one.status.is_over()) {
             return false;
         }
         self.recordings.iter().all(|recording| recording.status.is_over())
@@ -202,6 +202,6 @@ impl Recording {
 impl Drop for SourceThreads {
     fn drop(&mut self) {
         // Each takes a moment to notice, so all are requested to stop before one is waited for.
-        self.source_threads.iter().for_each(SourceThread::request_stop);
+        self.source_threads.iter().for_each(|one| one.keeper.request_stop());
     }
 }

@@ -32,6 +32,7 @@ pub mod credentials;
 mod error;
 mod feed;
 mod follow;
+mod keeper;
 #[cfg(feature = "gstreamer")]
 mod media_source;
 mod node;
