@@ -169,9 +169,7 @@ impl Node {
                 Step::Kept { old, .. } => streams[*old].status.info(),
                 _ => opened.as_ref().and_then(|opened| opened.info.clone()),
             };
-            let name = || stream.spec.name.clone();
-            write_sdp(stream, info.as_ref(), &self.base)
-                .map_err(|(path, why)| StartError::Sdp { stream: name(), path, why })?;
+            write_sdp(stream, info.as_ref(), &self.base)?;
         }
         Ok(())
     }

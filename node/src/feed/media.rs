@@ -17,7 +17,7 @@ use super::{FeedStatus, OnInfo};
 use crate::follow::SentPictures;
 use crate::keeper::{Keeper, Stop};
 use crate::media_source::MediaSource;
-use crate::source::{OPENING_LOCAL, may_be_absent, write_sdp};
+use crate::source::{OPENING_LOCAL, SdpFailure, may_be_absent, write_sdp};
 use crate::source_spec::SourceSpec;
 
 /// The first wait before a source is tried again, and the longest.
@@ -184,8 +184,8 @@ impl Worker {
         self.status.set_info(Some(info.clone()));
         (self.on_info)(info);
         let SourceSpec { stream, base, .. } = &self.reopen;
-        if let Err((path, error)) = write_sdp(stream, Some(info), base) {
-            tracing::warn!(stream = stream.spec.name, path, %error, "no session description");
+        if let Err(SdpFailure { stream, path, why }) = write_sdp(stream, Some(info), base) {
+            tracing::warn!(stream, path, error = %why, "no session description");
         }
         Ok(())
     }
