@@ -93,18 +93,26 @@ enum SourceKind {
     Network(Url),
 }
 
-/// GStreamer's version, if it starts and these elements are installed.
+/// GStreamer's version, if it starts and has elements of each package that sources need.
 ///
 /// # Errors
-/// [`SourceError::Pipeline`], [`SourceError::CodecAbsent`].
-pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
+/// [`SourceError::Pipeline`] if it does not start, [`SourceError::CodecAbsent`] for an element that
+/// is not installed.
+pub fn version() -> Result<String, SourceError> {
     elements::init()?;
-    wanted.iter().try_for_each(|factory| elements::make(factory).map(drop))?;
+    for factory in ["qtdemux", "tsdemux", "h264parse", "rtph264pay", "avdec_h264"] {
+        elements::make(factory)?;
+    }
     Ok(gstreamer::version_string().to_string())
 }
 
-/// Finds what is wrong with a source's description, without starting anything.
-pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
+/// Finds mistakes in the description of a source, as far as that is possible without starting it:
+/// options, elements that are not installed, an invalid launch line or session description. Does not
+/// look for media files, devices and hosts.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
         SourceKind::Line(line, _) => launch::parse(&line).map(drop),
@@ -112,8 +120,10 @@ pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError>
     }
 }
 
-/// The mean rate and period that a source's description states, headers not included.
-pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
+/// The mean rate that a source's description states, headers not included, and its period: the settings
+/// of the encoder of a test signal or a launch line. `None` where it does not state them.
+#[must_use]
+pub fn stated_rate(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     match SourceOpener::new(uri, Path::new("")).ok()?.make {
         SourceKind::Line(line, _) => nominal::nominal(&line),
         _ => None,
