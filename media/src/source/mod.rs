@@ -184,19 +184,11 @@ impl SourceOpener {
         }
     }
 
-    /// What is known of the stream without waiting for it: all that is needed where nobody may
-    /// be sending yet.
-    fn known_format(&self) -> Option<Format> {
+    /// What is known of the stream without waiting for it, all that is needed where nobody may be
+    /// sending yet: its format, and the parameters of that which units don't show.
+    fn known_format(&self) -> Option<(Format, Option<String>)> {
         match &self.make {
-            SourceKind::Rtp(expected) => Some(expected.format()),
-            _ => None,
-        }
-    }
-
-    /// Parameters of the stream's format that are known without its units.
-    fn known_fmtp(&self) -> Option<String> {
-        match &self.make {
-            SourceKind::Rtp(expected) => expected.fmtp(),
+            SourceKind::Rtp(expected) => Some((expected.format(), expected.fmtp())),
             _ => None,
         }
     }
