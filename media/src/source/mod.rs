@@ -39,7 +39,6 @@ use crate::thumbnail::{Imager, Thumbnailer};
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
-pub(crate) use launch::parse as parsed_line;
 pub use together::Pair;
 use together::Together;
 use unit::{Format, Unit};
@@ -115,7 +114,7 @@ pub fn version() -> Result<String, SourceError> {
 pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
-        SourceKind::Line(line, _) => launch::parse(&line).map(drop),
+        SourceKind::Line(line, _) => elements::source_bin(&line).map(drop),
         _ => Ok(()),
     }
 }
