@@ -19,8 +19,6 @@ use crate::picture::{Codec, Picture};
 use crate::source::elements::{bin, init, make, wiring};
 use crate::source::forms;
 
-/// Pixels across.
-pub const WIDTH: u32 = 192;
 /// Units that may wait for the decoder.
 const WAITING: u64 = 16;
 
@@ -28,14 +26,14 @@ const WAITING: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSize {
     /// Pixels across.
-    width: u32,
+    pub width: u32,
     /// The shortest time between two images; zero for all.
     interval: Duration,
 }
 
 impl ImageSize {
     /// Those beside a stream's name: two a second.
-    pub const SMALL: Self = Self { width: WIDTH, interval: Duration::from_millis(500) };
+    pub const SMALL: Self = Self { width: 192, interval: Duration::from_millis(500) };
     /// Those of a stream that is watched: all of them.
     pub const WATCHED: Self = Self { width: 384, interval: Duration::ZERO };
 }
@@ -55,23 +53,12 @@ pub struct Thumbnailer {
 }
 
 impl Thumbnailer {
-    /// A thumbnailer for this codec; `None` for sound. `give` receives JPEG images 192 pixels wide,
-    /// each with its media time, from a GStreamer thread; it should not wait long.
+    /// A thumbnailer for this codec; `None` for sound. `give` receives JPEG images of this size, each
+    /// with its media time, from a GStreamer thread; it should not wait long.
     ///
     /// # Errors
     /// [`SourceError::CodecAbsent`] if an element is not installed.
     pub fn new(
-        codec: Codec,
-        give: impl FnMut(&[u8], Duration) + Send + 'static,
-    ) -> Result<Option<Self>, SourceError> {
-        Self::with_size(codec, ImageSize::SMALL, give)
-    }
-
-    /// The same with images of this size.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn with_size(
         codec: Codec,
         ImageSize { width, interval }: ImageSize,
         give: impl FnMut(&[u8], Duration) + Send + 'static,
@@ -188,7 +175,7 @@ impl Imager {
         } else if self.thumbnailer.is_none() {
             let to = Arc::clone(&self.onlookers);
             let give = move |jpeg: &[u8], present| to.image(present, jpeg);
-            match Thumbnailer::with_size(self.codec, ImageSize::WATCHED, give) {
+            match Thumbnailer::new(self.codec, ImageSize::WATCHED, give) {
                 Ok(made) => self.thumbnailer = made,
                 Err(error) => tracing::debug!(%error, "no images"),
             }

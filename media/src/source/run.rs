@@ -20,7 +20,7 @@ use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
 use crate::onlookers::Onlookers;
 use crate::pace::Pacer;
 use crate::picture::{Codec, jpeg};
-use crate::thumbnail::{Imager, Thumbnailer};
+use crate::thumbnail::{ImageSize, Imager, Thumbnailer};
 use crate::timeline::FrameTimes;
 
 /// How long anything waits before it looks at the stop flag.
@@ -124,7 +124,7 @@ impl Source {
         &mut self,
         give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<bool, SourceError> {
-        self.thumbnailer = Thumbnailer::new(self.framing.format.codec, give)?;
+        self.thumbnailer = Thumbnailer::new(self.framing.format.codec, ImageSize::SMALL, give)?;
         Ok(self.thumbnailer.is_some())
     }
 
