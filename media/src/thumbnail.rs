@@ -16,7 +16,7 @@ use selvedge_units::Duration;
 use crate::error::SourceError;
 use crate::onlookers::Onlookers;
 use crate::picture::{Codec, Picture};
-use crate::source::elements::{bin, init, make, wiring};
+use crate::source::elements::{bin, init, link_later, make, wiring};
 use crate::source::forms;
 
 /// Units that may wait for the decoder.
@@ -84,7 +84,8 @@ impl Thumbnailer {
         scale.link(&output).map_err(|e| wiring("appsink", e))?;
         let entry = scale.static_pad("sink").ok_or_else(|| wiring("videoscale", "no input"))?;
         limit_rate(&entry, interval);
-        connect(&decode, &entry);
+        link_later(&decode, &entry, "decoded pictures do not fit");
+        keep_to_one_thread(&decode);
         let bus = pipeline.bus().ok_or_else(|| wiring("thumbnailer", "it has no bus"))?;
         pipeline.set_state(gst::State::Playing).map_err(|e| wiring("thumbnailer", e))?;
         let (needs_intra, last, failed) = (true, None, false);
@@ -221,17 +222,8 @@ fn limit_rate(entry: &gst::Pad, interval: Duration) {
     });
 }
 
-/// Links the decoder's output, and keeps the decoder to one thread: more would hold pictures back, and
-/// compete with more important work.
-fn connect(decode: &gst::Element, entry: &gst::Pad) {
-    let entry = entry.downgrade();
-    decode.connect_pad_added(move |_, decoded| {
-        if let Some(entry) = entry.upgrade().filter(|entry| !entry.is_linked())
-            && let Err(error) = decoded.link(&entry)
-        {
-            tracing::debug!(%error, "decoded pictures do not fit");
-        }
-    });
+/// Keeps a decoder to one thread: more would hold pictures back, and compete with more important work.
+fn keep_to_one_thread(decode: &gst::Element) {
     decode.connect("element-added", false, |values| {
         let element = values.get(1).and_then(|value| value.get::<gst::Element>().ok());
         if let Some(element) = element.filter(|element| element.has_property("max-threads")) {
