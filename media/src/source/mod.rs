@@ -45,7 +45,7 @@ use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The period of a source that does not tell its own.
+/// The period of a source that does not tell its own: that of test signals, and of most cameras.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Units looked at for a period that the medium does not state.
 const LOOK_AHEAD: usize = 9;
