@@ -99,18 +99,6 @@ pub(crate) struct SourceThreads {
     recordings: Vec<Recording>,
 }
 
-impl SourceThreads {
-    /// Takes out the threads that feed streams selected by `which`, which examines their status;
-    /// dropped, they stop.
-    pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
-        Self {
-            #[cfg(feature = "gstreamer")]
-            source_threads: self.source_threads.extract_if(.., |one| which(&one.status)).collect(),
-            recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
-        }
-    }
-}
-
 /// A recording that is read, here or by a placement.
 struct Recording {
     status: Arc<FeedStatus>,
@@ -163,6 +151,16 @@ impl SourceThreads {
             _ => drop((reopen, on_info)),
         }
         Ok(())
+    }
+
+    /// Takes out the threads that feed streams selected by `which`, which examines their status;
+    /// dropped, they stop.
+    pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
+        Self {
+            #[cfg(feature = "gstreamer")]
+            source_threads: self.source_threads.extract_if(.., |one| which(&one.status)).collect(),
+            recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
+        }
     }
 
     /// Whether no more frames will come from any source.
