@@ -107,7 +107,7 @@ struct Recording {
 
 enum Reader {
     Local(Feeder),
-    Coprocessor { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
+    Coprocessor { source: RemoteSource, asked: Mutex<Instant> },
 }
 
 /// How often a placement is queried for the state of its readers.
@@ -185,7 +185,7 @@ impl Recording {
                     return;
                 }
                 *asked = Instant::now();
-                source.state()
+                source()
             }
         };
         match problem {

@@ -84,14 +84,11 @@ pub(crate) enum StreamEnd {
     /// In this process.
     FrameProducer(FrameProducer),
     /// In no process of ours: the placement reads them itself.
-    Elsewhere(Box<dyn RemoteSource>),
+    Elsewhere(RemoteSource),
 }
 
-/// A source that the placement reads itself.
-pub(crate) trait RemoteSource: Send + Sync {
-    /// Its error, if any, and whether it has ended.
-    fn state(&self) -> (Option<String>, bool);
-}
+/// Returns the error, if any, of a source that the placement reads itself, and whether it has ended.
+pub(crate) type RemoteSource = Box<dyn Fn() -> (Option<String>, bool) + Send + Sync>;
 
 impl StreamEnd {
     /// Records from now on when each frame arrives, if frames pass through this process.

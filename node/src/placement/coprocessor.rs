@@ -13,7 +13,7 @@ use selvedge_place_coprocessor::server::{
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes};
 
-use super::{Member, PlacedLink, PlacementError, RemoteSource, Start, Started, StreamEnd};
+use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
 
 struct Attached {
     attachment: Arc<Attachment>,
@@ -63,8 +63,8 @@ impl Attached {
             let file = std::path::absolute(base.join(path)).map_err(ClientError::System)?;
             let file = file.to_string_lossy();
             let place = self.attachment.read(spec, (&file, *repeat), params.ssrc)?;
-            let reader = Reader { attachment: Arc::clone(&self.attachment), place };
-            return Ok((place, StreamEnd::Elsewhere(Box::new(reader))));
+            let reader = Arc::clone(&self.attachment);
+            return Ok((place, StreamEnd::Elsewhere(Box::new(move || reader.source(place)))));
         }
         let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
         let (place, frame_producer) = self.attachment.add(spec, &frame_producer)?;
@@ -95,17 +95,5 @@ impl PlacedLink for Attached {
 
     fn stop(self: Box<Self>) -> LinkReport {
         self.report()
-    }
-}
-
-/// A recording that the coprocessor reads.
-struct Reader {
-    attachment: Arc<Attachment>,
-    place: usize,
-}
-
-impl RemoteSource for Reader {
-    fn state(&self) -> (Option<String>, bool) {
-        self.attachment.source(self.place)
     }
 }
