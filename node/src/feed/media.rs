@@ -161,16 +161,12 @@ impl Worker {
     }
 
     fn open(&mut self) -> Result<MediaSource, SourceError> {
-        let limit = match may_be_absent(&self.reopen.stream.source) {
-            true => OPENING.max(self.written_period() * 2),
+        let stream = &self.reopen.stream;
+        let limit = match may_be_absent(&stream.source) {
+            true => OPENING.max(stream.spec.declared_period().unwrap_or_default() * 2),
             false => OPENING_LOCAL,
         };
         MediaSource::open(&self.reopen, &mut self.process, limit, self.stop.flag())
-    }
-
-    /// The period that the node file states; zero if it leaves that to the medium.
-    fn written_period(&self) -> Duration {
-        self.reopen.stream.spec.declared_period().unwrap_or_default()
     }
 
     /// Records the stream's description when its source is open for the first time; `Err` with the old
