@@ -27,16 +27,8 @@ const FRAMES_MAX: usize = 512;
 /// A packet's description of its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Whether it is the frame's first packet.
-    pub is_first: bool,
-    /// Whether it is the frame's last packet.
-    pub is_last: bool,
     /// The frame's number, modulo 2^16; each layer of a picture is a frame.
     pub frame_number: u16,
-    /// Its temporal layer.
-    pub temporal_layer: u8,
-    /// Its spatial layer.
-    pub spatial_layer: u8,
     /// The distances of the frames that it refers to, by frame numbers.
     pub differences: Vec<u16>,
 }
@@ -53,14 +45,8 @@ struct Structure {
     /// The number of the first one.
     offset: u32,
     targets: u16,
-    templates: Vec<Template>,
-}
-
-#[derive(Clone, Debug)]
-struct Template {
-    temporal_layer: u8,
-    spatial_layer: u8,
-    differences: Vec<u16>,
+    /// The differences of each.
+    templates: Vec<Vec<u16>>,
 }
 
 impl DescriptorReader {
@@ -69,7 +55,8 @@ impl DescriptorReader {
     pub fn read(&mut self, descriptor: &[u8]) -> Option<Descriptor> {
         let mut bits = Bits::new(descriptor);
         let bits = &mut bits;
-        let (is_first, is_last) = (bits.flag()?, bits.flag()?);
+        // Whether the packet is the frame's first one, and its last.
+        bits.skip(2)?;
         let (template, frame_number) = (bits.number(6)?, bits.number(16)? as u16);
         let mut own = [false; 2];
         if descriptor.len() > MANDATORY_LEN {
@@ -93,17 +80,9 @@ impl DescriptorReader {
         }
         let differences = match has_own_differences {
             true => own_differences(bits)?,
-            false => template.differences.clone(),
+            false => template.clone(),
         };
-        let Template { temporal_layer, spatial_layer, .. } = *template;
-        Some(Descriptor {
-            is_first,
-            is_last,
-            frame_number,
-            temporal_layer,
-            spatial_layer,
-            differences,
-        })
+        Some(Descriptor { frame_number, differences })
     }
 }
 
@@ -129,11 +108,12 @@ impl Structure {
     /// `template_dependency_structure()`.
     fn read(bits: &mut Bits<'_>) -> Option<Self> {
         let (offset, targets) = (bits.number(6)?, bits.number(5)? as u16 + 1);
-        let mut templates = layers(bits)?;
-        bits.skip(2 * templates.len() * usize::from(targets))?;
-        for template in &mut templates {
+        let (count, highest_layer) = layers(bits)?;
+        bits.skip(2 * count * usize::from(targets))?;
+        let mut templates = vec![Vec::new(); count];
+        for differences in &mut templates {
             while bits.flag()? {
-                push(&mut template.differences, bits.number(4)?)?;
+                push(differences, bits.number(4)?)?;
             }
         }
         let chains = bits.below(targets + 1)? as u16;
@@ -141,28 +121,25 @@ impl Structure {
             for _ in 0..targets {
                 bits.below(chains)?;
             }
-            bits.skip(4 * templates.len() * usize::from(chains))?;
+            bits.skip(4 * count * usize::from(chains))?;
         }
         let has_sizes = bits.flag()?;
         if has_sizes {
-            let highest = templates.last().map_or(0, |last| usize::from(last.spatial_layer));
-            bits.skip(32 * (highest + 1))?;
+            bits.skip(32 * (highest_layer + 1))?;
         }
         Some(Self { offset, targets, templates })
     }
 }
 
-/// `template_layers()`: the templates, layer after layer.
-fn layers(bits: &mut Bits<'_>) -> Option<Vec<Template>> {
-    let (mut temporal_layer, mut spatial_layer) = (0, 0);
-    let mut templates = Vec::new();
-    while templates.len() < TEMPLATES_MAX {
-        templates.push(Template { temporal_layer, spatial_layer, differences: Vec::new() });
+/// `template_layers()`: how many templates there are, and the highest spatial layer.
+fn layers(bits: &mut Bits<'_>) -> Option<(usize, usize)> {
+    let mut highest = 0;
+    for count in 1..=TEMPLATES_MAX {
         match bits.number(2)? {
-            0 => {}
-            1 => temporal_layer += 1,
-            2 => (temporal_layer, spatial_layer) = (0, spatial_layer + 1),
-            _ => return Some(templates),
+            // The same layer, or the next temporal one.
+            0 | 1 => {}
+            2 => highest += 1,
+            _ => return Some((count, highest)),
         }
     }
     None
@@ -249,12 +226,11 @@ mod tests {
         let mut reader = DescriptorReader::default();
         assert_eq!(reader.read(&written(&head(0, 9))), None);
         let read = reader.read(&key(9, &[])).unwrap();
-        assert_eq!((read.frame_number, read.differences.len(), read.temporal_layer), (9, 0, 0));
+        assert_eq!((read.frame_number, read.differences.len()), (9, 0));
         let read = reader.read(&written(&head(0, 10))).unwrap();
-        assert!(read.is_first && read.is_last);
-        assert_eq!((read.differences, read.temporal_layer, read.spatial_layer), (vec![1], 1, 0));
+        assert_eq!(read.differences, [1]);
         let read = reader.read(&written(&head(63, 11))).unwrap();
-        assert_eq!((read.differences, read.temporal_layer), (vec![2], 0));
+        assert_eq!(read.differences, [2]);
         // Custom: 1 back in four bits, 300 back in twelve.
         let own = [(2, 1), (4, 0), (2, 3), (12, 299), (2, 0)];
         let read = reader.read(&key(12, &own)).unwrap();
@@ -267,16 +243,7 @@ mod tests {
     }
 
     fn frame(frame_number: u16, differences: &[u16]) -> Descriptor {
-        let differences = differences.to_vec();
-        let (temporal_layer, spatial_layer) = (0, 0);
-        Descriptor {
-            is_first: true,
-            is_last: true,
-            frame_number,
-            temporal_layer,
-            spatial_layer,
-            differences,
-        }
+        Descriptor { frame_number, differences: differences.to_vec() }
     }
 
     #[test]

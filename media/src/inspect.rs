@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_control_config::{Destination, FilePart, SourceUri};
 use selvedge_data_stream::rtp::{EXTENSION_LEN, packet_len};
-use selvedge_units::{Bitrate, Bytes, Duration};
+use selvedge_units::{Bytes, Duration};
 
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame};
 use crate::output::{Program, TransportStream, kind};
 use crate::picture::Picture;
 use crate::source::Source;
+pub use crate::source::{description, stated_rate as nominal, version};
 
 /// Bytes of an IPv4 and a UDP header, which every packet has.
 const IP_UDP_LEN: usize = 20 + 8;
@@ -41,24 +42,16 @@ pub struct WireFrame {
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
 pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
-    first_frames(path, usize::MAX)
-}
-
-/// The same, but at most this number of frames: the first ones.
-///
-/// # Errors
-/// [`SourceError`] as for [`Source::open`].
-pub fn first_frames(path: &Path, most: usize) -> Result<Vec<WireFrame>, SourceError> {
     let name = path.to_str().ok_or_else(|| SourceError::NotFound {
         path: path.display().to_string(),
         reason: "its name is not UTF-8".into(),
     })?;
     let uri = SourceUri::File { path: name.into(), repeat: false, part: FilePart::First };
-    frames_to(&uri, Path::new(""), None, most)
+    frames_to(&uri, Path::new(""), None, usize::MAX)
 }
 
-/// The same for any part of a file, in the packets of an output with their headers, where IP packets
-/// may be this large; `None`: for RTP. A file that loops is read once.
+/// The same for any part of a file, at most this number of frames, in the packets of an output with
+/// their headers, where IP packets may be this large; `None`: for RTP. A file that loops is read once.
 ///
 /// # Errors
 /// [`SourceError`] as for [`Source::open`].
@@ -87,32 +80,6 @@ pub fn frames_to(
     let mut list = List { frames: Vec::new(), most, enough: &enough, packets, headers };
     source.run_unpaced(&mut list, &enough)?;
     Ok(list.frames)
-}
-
-/// GStreamer's version, if it starts and has elements of each package that sources need.
-///
-/// # Errors
-/// [`SourceError::Pipeline`] if it does not start, [`SourceError::CodecAbsent`] for an element that
-/// is not installed.
-pub fn version() -> Result<String, SourceError> {
-    crate::source::version(&["qtdemux", "tsdemux", "h264parse", "rtph264pay", "avdec_h264"])
-}
-
-/// Finds mistakes in the description of a source, as far as that is possible without starting it:
-/// options, elements that are not installed, an invalid launch line or session description. Does not
-/// look for media files, devices and hosts.
-///
-/// # Errors
-/// [`SourceError`] as for [`Source::open`].
-pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
-    crate::source::check(uri, base_dir)
-}
-
-/// The mean rate that a source's description states, headers not included, and its period: the settings
-/// of the encoder of a test signal or a launch line. `None` where it does not state them.
-#[must_use]
-pub fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
-    crate::source::nominal(uri)
 }
 
 struct List<'a> {

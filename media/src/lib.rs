@@ -51,5 +51,5 @@ pub use preview::Preview;
 pub use source::{Framer, Pair, Source};
 pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]
-pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
+pub use thumbnail::{ImageSize, Thumbnailer};
 pub use timeline::{FrameTimes, Timeline};

@@ -199,17 +199,11 @@ struct Reader {
 struct Section {
     /// The number of the line, and the line, for errors that are found at the end.
     at: (usize, String),
-    audio: bool,
-    port: u16,
-    payload_type: u8,
+    /// Its encoding is empty until it is stated, and its key the first that is supported.
+    stream: Described,
     address: Option<IpAddr>,
-    map: Option<(String, u32, Option<u8>)>,
-    fmtp: Option<String>,
-    extension: Option<u8>,
-    dependency: Option<u8>,
-    /// Whether packets are sealed, and the first key that is supported.
+    /// Whether packets are sealed.
     is_sealed: bool,
-    key: Option<SrtpKey>,
 }
 
 impl Reader {
@@ -247,50 +241,39 @@ impl Reader {
         if self.sections.len() == STREAMS_MAX {
             return Err("more than 64 streams");
         }
-        self.sections.push(Section {
-            at: (number, beginning(line)),
+        let (encoding, clock_rate, channels) = assigned(payload_type).unwrap_or_default();
+        let stream = Described {
             audio,
-            port,
+            to: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
             payload_type,
-            address: None,
-            map: assigned(payload_type),
+            encoding,
+            clock_rate,
+            channels,
             fmtp: None,
             extension: None,
             dependency: None,
-            is_sealed,
             key: None,
-        });
+        };
+        let at = (number, beginning(line));
+        self.sections.push(Section { at, stream, address: None, is_sealed });
         Ok(())
     }
 
     fn finish(self) -> Result<Session, SdpError> {
         let mut session = Session { name: self.name, streams: Vec::new() };
-        for section in self.sections {
-            let fail = |problem| SdpError::Line {
-                line: section.at.0,
-                text: section.at.1.clone(),
-                problem,
-            };
-            let ip = section.address.or(self.address);
+        for Section { at: (line, text), mut stream, address, is_sealed } in self.sections {
+            let fail = |problem| SdpError::Line { line, text: text.clone(), problem };
+            let ip = address.or(self.address);
             let ip = ip.ok_or_else(|| fail("no address; add a line such as c=IN IP4 127.0.0.1"))?;
-            if section.is_sealed && section.key.is_none() {
+            stream.to.set_ip(ip);
+            if is_sealed && stream.key.is_none() {
                 return Err(fail(NO_KEY));
             }
-            let map = section.map.clone();
-            let no_map = "no encoding; add a line such as a=rtpmap:96 H264/90000";
-            let (encoding, clock_rate, channels) = map.ok_or_else(|| fail(no_map))?;
-            session.streams.push(Described {
-                audio: section.audio,
-                to: SocketAddr::new(ip, section.port),
-                payload_type: section.payload_type,
-                encoding,
-                clock_rate,
-                channels: if section.audio { channels.or(Some(1)) } else { None },
-                fmtp: section.fmtp,
-                extension: section.extension,
-                dependency: section.dependency,
-                key: section.key,
-            });
+            if stream.encoding.is_empty() {
+                return Err(fail("no encoding; add a line such as a=rtpmap:96 H264/90000"));
+            }
+            stream.channels = if stream.audio { stream.channels.or(Some(1)) } else { None };
+            session.streams.push(stream);
         }
         if session.streams.is_empty() { Err(SdpError::Empty) } else { Ok(session) }
     }
@@ -299,21 +282,22 @@ impl Reader {
 impl Section {
     fn attribute(&mut self, value: &str) -> Result<(), &'static str> {
         let Some((name, value)) = value.split_once(':') else { return Ok(()) };
+        let stream = &mut self.stream;
         match name {
             "rtpmap" => {
-                if let Some(map) = self.own(value)? {
-                    self.map = Some(encoding(map)?);
+                if let Some(map) = own(value, stream.payload_type)? {
+                    (stream.encoding, stream.clock_rate, stream.channels) = encoding(map)?;
                 }
             }
             "fmtp" => {
-                if let Some(parameters) = self.own(value)? {
-                    self.fmtp = Some(parameters.into());
+                if let Some(parameters) = own(value, stream.payload_type)? {
+                    stream.fmtp = Some(parameters.into());
                 }
             }
             // Some senders write keys and leave the profile at RTP/AVP.
             "crypto" => {
                 self.is_sealed = true;
-                self.key = self.key.take().or_else(|| SrtpKey::parse(value));
+                stream.key = stream.key.take().or_else(|| SrtpKey::parse(value));
             }
             "extmap" => {
                 let (id, uri) = value.split_once(' ').unwrap_or((value, ""));
@@ -322,11 +306,12 @@ impl Section {
                 match uri.split_ascii_whitespace().next() {
                     Some(EXTENSION_URI) => {
                         let id = id.filter(|id| (1..=14).contains(id));
-                        self.extension = Some(id.ok_or("the extension's number is not 1 to 14")?);
+                        stream.extension = Some(id.ok_or("the extension's number is not 1 to 14")?);
                     }
                     Some(DEPENDENCY_URI) => {
                         let id = id.filter(|id| *id > 0);
-                        self.dependency = Some(id.ok_or("the extension's number is not 1 to 255")?);
+                        stream.dependency =
+                            Some(id.ok_or("the extension's number is not 1 to 255")?);
                     }
                     _ => {}
                 }
@@ -335,13 +320,13 @@ impl Section {
         }
         Ok(())
     }
+}
 
-    /// The text after our payload type; `None` if it is about another.
-    fn own<'a>(&self, value: &'a str) -> Result<Option<&'a str>, &'static str> {
-        let (pt, rest) = value.trim().split_once(' ').ok_or("nothing behind the payload type")?;
-        let pt = pt.parse::<u8>().map_err(|_| "the payload type is not a number up to 127")?;
-        Ok((pt == self.payload_type).then_some(rest.trim()))
-    }
+/// The text after this payload type; `None` if it is about another.
+fn own(value: &str, payload_type: u8) -> Result<Option<&str>, &'static str> {
+    let (pt, rest) = value.trim().split_once(' ').ok_or("nothing behind the payload type")?;
+    let pt = pt.parse::<u8>().map_err(|_| "the payload type is not a number up to 127")?;
+    Ok((pt == payload_type).then_some(rest.trim()))
 }
 
 /// `IN IP4 127.0.0.1`, with or without the multicast scope.

@@ -16,11 +16,9 @@ use selvedge_units::Duration;
 use crate::error::SourceError;
 use crate::onlookers::Onlookers;
 use crate::picture::{Codec, Picture};
-use crate::source::elements::{bin, init, make, wiring};
+use crate::source::elements::{bin, init, link_later, make, wiring};
 use crate::source::forms;
 
-/// Pixels across.
-pub const WIDTH: u32 = 192;
 /// Units that may wait for the decoder.
 const WAITING: u64 = 16;
 
@@ -28,14 +26,14 @@ const WAITING: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSize {
     /// Pixels across.
-    width: u32,
+    pub width: u32,
     /// The shortest time between two images; zero for all.
     interval: Duration,
 }
 
 impl ImageSize {
     /// Those beside a stream's name: two a second.
-    pub const SMALL: Self = Self { width: WIDTH, interval: Duration::from_millis(500) };
+    pub const SMALL: Self = Self { width: 192, interval: Duration::from_millis(500) };
     /// Those of a stream that is watched: all of them.
     pub const WATCHED: Self = Self { width: 384, interval: Duration::ZERO };
 }
@@ -55,23 +53,12 @@ pub struct Thumbnailer {
 }
 
 impl Thumbnailer {
-    /// A thumbnailer for this codec; `None` for sound. `give` receives JPEG images 192 pixels wide,
-    /// each with its media time, from a GStreamer thread; it should not wait long.
+    /// A thumbnailer for this codec; `None` for sound. `give` receives JPEG images of this size, each
+    /// with its media time, from a GStreamer thread; it should not wait long.
     ///
     /// # Errors
     /// [`SourceError::CodecAbsent`] if an element is not installed.
     pub fn new(
-        codec: Codec,
-        give: impl FnMut(&[u8], Duration) + Send + 'static,
-    ) -> Result<Option<Self>, SourceError> {
-        Self::with_size(codec, ImageSize::SMALL, give)
-    }
-
-    /// The same with images of this size.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn with_size(
         codec: Codec,
         ImageSize { width, interval }: ImageSize,
         give: impl FnMut(&[u8], Duration) + Send + 'static,
@@ -97,7 +84,8 @@ impl Thumbnailer {
         scale.link(&output).map_err(|e| wiring("appsink", e))?;
         let entry = scale.static_pad("sink").ok_or_else(|| wiring("videoscale", "no input"))?;
         limit_rate(&entry, interval);
-        connect(&decode, &entry);
+        link_later(&decode, &entry, "decoded pictures do not fit");
+        keep_to_one_thread(&decode);
         let bus = pipeline.bus().ok_or_else(|| wiring("thumbnailer", "it has no bus"))?;
         pipeline.set_state(gst::State::Playing).map_err(|e| wiring("thumbnailer", e))?;
         let (needs_intra, last, failed) = (true, None, false);
@@ -188,7 +176,7 @@ impl Imager {
         } else if self.thumbnailer.is_none() {
             let to = Arc::clone(&self.onlookers);
             let give = move |jpeg: &[u8], present| to.image(present, jpeg);
-            match Thumbnailer::with_size(self.codec, ImageSize::WATCHED, give) {
+            match Thumbnailer::new(self.codec, ImageSize::WATCHED, give) {
                 Ok(made) => self.thumbnailer = made,
                 Err(error) => tracing::debug!(%error, "no images"),
             }
@@ -234,17 +222,8 @@ fn limit_rate(entry: &gst::Pad, interval: Duration) {
     });
 }
 
-/// Links the decoder's output, and keeps the decoder to one thread: more would hold pictures back, and
-/// compete with more important work.
-fn connect(decode: &gst::Element, entry: &gst::Pad) {
-    let entry = entry.downgrade();
-    decode.connect_pad_added(move |_, decoded| {
-        if let Some(entry) = entry.upgrade().filter(|entry| !entry.is_linked())
-            && let Err(error) = decoded.link(&entry)
-        {
-            tracing::debug!(%error, "decoded pictures do not fit");
-        }
-    });
+/// Keeps a decoder to one thread: more would hold pictures back, and compete with more important work.
+fn keep_to_one_thread(decode: &gst::Element) {
     decode.connect("element-added", false, |values| {
         let element = values.get(1).and_then(|value| value.get::<gst::Element>().ok());
         if let Some(element) = element.filter(|element| element.has_property("max-threads")) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use selvedge_data_stream::References;
-use selvedge_media::picture::reader;
+use selvedge_media::picture::{Codec, reader};
 
 /// Pictures of each stream: two groups.
 const PICTURES: usize = 60;
@@ -134,7 +134,7 @@ impl Encoded {
     }
 
     fn references(&self) -> Vec<References> {
-        let mut reader = reader(self.encoding).unwrap();
+        let mut reader = reader(Codec::from_encoding(self.encoding).unwrap());
         let refs = |unit: &Vec<u8>| reader.push(unit)?.refs;
         self.units.iter().map(refs).map(|refs| refs.expect("headers that can be read")).collect()
     }

@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 
 use selvedge_media::picture::jpeg;
 use selvedge_media::{Codec, inspect};
-use selvedge_media::{End, FrameSink, MediaFrame, Picture, THUMBNAIL_WIDTH, Thumbnailer};
+use selvedge_media::{End, FrameSink, ImageSize, MediaFrame, Picture, Thumbnailer};
 use selvedge_units::Duration;
 use support::{clips, file, open};
 
@@ -45,7 +45,11 @@ fn every_kind_of_picture_is_made_small() {
         assert_eq!(images.len(), 4, "{name}");
         for (image, _) in &images {
             let size = jpeg::check(image).unwrap();
-            assert_eq!((u32::from(size.width), size.height), (THUMBNAIL_WIDTH, height), "{name}");
+            assert_eq!(
+                (u32::from(size.width), size.height),
+                (ImageSize::SMALL.width, height),
+                "{name}"
+            );
         }
         let apart = |w: &[(Vec<u8>, Duration)]| w[1].1 - w[0].1 >= Duration::from_millis(500);
         assert!(images.windows(2).all(apart), "{name}: more than two a second");
@@ -75,7 +79,7 @@ fn a_thumbnailer_that_gets_nonsense_or_too_much_holds_nothing_up() {
         let count = |_: &[u8], _| {
             GIVEN.fetch_add(1, Ordering::Relaxed);
         };
-        let mut small = Thumbnailer::new(codec, count).unwrap().unwrap();
+        let mut small = Thumbnailer::new(codec, ImageSize::SMALL, count).unwrap().unwrap();
         let mut source = open(&file("one-by-one-mpeg2.ts", false)).unwrap();
         let mut flood = Flood(&mut small, 0);
         let end = source.run_unpaced(&mut flood, &AtomicBool::new(false));

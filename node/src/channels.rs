@@ -1,17 +1,16 @@
 //! The event channels that a node sees: it takes part in them, and queries all hosts about once a
 //! second.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::{io, thread};
 
 use parking_lot::Mutex;
 use selvedge_comm_event::{Participant, Settings, SettingsError, StartError, listed};
 use selvedge_units::Duration;
 
 use crate::Channels;
+use crate::keeper::{Keeper, Stop};
 
 /// How often hosts are queried, and how long their answers may take.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,13 +32,9 @@ pub enum ChannelsError {
 
 /// A member of all event channels that requests their list; dropped, it leaves.
 pub struct ChannelWatch {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct Shared {
-    listed: Mutex<Arc<str>>,
-    is_over: AtomicBool,
+    /// The last list.
+    list: Arc<Mutex<Arc<str>>>,
+    _keeper: Keeper,
 }
 
 impl ChannelWatch {
@@ -50,37 +45,21 @@ impl ChannelWatch {
     pub fn start(settings: Option<&Path>) -> Result<Self, ChannelsError> {
         let settings = settings.map(Settings::read).transpose()?.unwrap_or_default();
         let host = Participant::start(&settings)?;
-        let (listed, is_over) = (Mutex::new(Arc::from("[]")), AtomicBool::new(false));
-        let shared = Arc::new(Shared { listed, is_over });
-        let own = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("selvedge-list".to_owned());
-        let thread = thread.spawn(move || own.watch(&host))?;
-        Ok(Self { shared, thread: Some(thread) })
+        let list = Arc::new(Mutex::new(Arc::from("[]")));
+        let newest = Arc::clone(&list);
+        let watch = move |stop: &Stop| {
+            while !stop.is_requested() {
+                let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
+                *newest.lock() = text;
+                stop.pause(EVERY);
+            }
+        };
+        Ok(Self { list, _keeper: Keeper::start("selvedge-list".to_owned(), watch)? })
     }
 }
 
 impl Channels for ChannelWatch {
     fn listed(&self) -> Arc<str> {
-        Arc::clone(&self.shared.listed.lock())
-    }
-}
-
-impl Shared {
-    fn watch(&self, host: &Participant) {
-        while !self.is_over.load(Ordering::SeqCst) {
-            let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
-            *self.listed.lock() = text;
-            thread::park_timeout(EVERY.into());
-        }
-    }
-}
-
-impl Drop for ChannelWatch {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
+        Arc::clone(&self.list.lock())
     }
 }

@@ -1,12 +1,10 @@
 //! Why a node can't start, or take a stream; and which keys of the node file must be changed.
 
-use std::io;
-
 use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap};
 use selvedge_place_coprocessor::feeder::FeederError;
 
 use crate::placement::PlacementError;
-use crate::source::{OpenError, SourceFailure};
+use crate::source::{OpenError, SdpFailure, SourceFailure};
 use crate::stacks::StackError;
 
 /// Why a node can't start.
@@ -19,15 +17,8 @@ pub enum StartError {
     #[error("{}", lines(.0))]
     Sources(Vec<SourceFailure>),
     /// A session description that can't be written.
-    #[error("stream \"{stream}\": can't write \"{path}\": {why}")]
-    Sdp {
-        /// The stream's name.
-        stream: String,
-        /// The file.
-        path: String,
-        /// The system's error.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    Sdp(#[from] SdpFailure),
     /// Stacks that can't be opened.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -80,27 +71,10 @@ pub enum AddError {
         /// The reason.
         why: OpenError,
     },
-    /// Its session description can't be written.
-    #[error("stream \"{stream}\": can't write \"{path}\": {why}")]
-    Sdp {
-        /// The stream's name.
-        stream: String,
-        /// The file.
-        path: String,
-        /// The system's error.
-        why: io::Error,
-    },
-    /// The link does not take it.
-    #[error("link \"{link}\": {why}")]
-    Link {
-        /// The link's name.
-        link: String,
-        /// The error of its placement.
-        why: PlacementError,
-    },
-    /// Its source's thread can't start; the stream exists, without frames.
+    /// Its session description can't be written, its link does not take it, or its source's thread
+    /// can't start; in this last case the stream exists, without frames.
     #[error(transparent)]
-    Feed(#[from] FeederError),
+    Start(#[from] StartError),
 }
 
 fn lines(failed: &[SourceFailure]) -> String {
@@ -133,7 +107,7 @@ impl StartError {
                     (format!("stream.{}.{key}", f.stream), f.error.to_string())
                 })
                 .collect(),
-            Self::Sdp { stream, path, why } => {
+            Self::Sdp(SdpFailure { stream, path, why }) => {
                 vec![(format!("stream.{stream}.sdp"), format!("can't write \"{path}\": {why}"))]
             }
             Self::Stack(error) => {

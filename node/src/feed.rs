@@ -99,18 +99,6 @@ pub(crate) struct SourceThreads {
     recordings: Vec<Recording>,
 }
 
-impl SourceThreads {
-    /// Takes out the threads that feed streams selected by `which`, which examines their status;
-    /// dropped, they stop.
-    pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
-        Self {
-            #[cfg(feature = "gstreamer")]
-            source_threads: self.source_threads.extract_if(.., |one| which(one.status())).collect(),
-            recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
-        }
-    }
-}
-
 /// A recording that is read, here or by a placement.
 struct Recording {
     status: Arc<FeedStatus>,
@@ -119,7 +107,7 @@ struct Recording {
 
 enum Reader {
     Local(Feeder),
-    Coprocessor { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
+    Coprocessor { source: RemoteSource, asked: Mutex<Instant> },
 }
 
 /// How often a placement is queried for the state of its readers.
@@ -165,11 +153,21 @@ impl SourceThreads {
         Ok(())
     }
 
+    /// Takes out the threads that feed streams selected by `which`, which examines their status;
+    /// dropped, they stop.
+    pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
+        Self {
+            #[cfg(feature = "gstreamer")]
+            source_threads: self.source_threads.extract_if(.., |one| which(&one.status)).collect(),
+            recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
+        }
+    }
+
     /// Whether no more frames will come from any source.
     pub(crate) fn all_ended(&self) -> bool {
         self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
-        if !self.source_threads.iter().all(SourceThread::is_over) {
+        if !self.source_threads.iter().all(|one| one.status.is_over()) {
             return false;
         }
         self.recordings.iter().all(|recording| recording.status.is_over())
@@ -187,7 +185,7 @@ impl Recording {
                     return;
                 }
                 *asked = Instant::now();
-                source.state()
+                source()
             }
         };
         match problem {
@@ -202,6 +200,6 @@ impl Recording {
 impl Drop for SourceThreads {
     fn drop(&mut self) {
         // Each takes a moment to notice, so all are requested to stop before one is waited for.
-        self.source_threads.iter().for_each(SourceThread::request_stop);
+        self.source_threads.iter().for_each(|one| one.keeper.request_stop());
     }
 }

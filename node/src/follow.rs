@@ -113,12 +113,13 @@ mod pictures {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-    use std::thread::{self, JoinHandle};
 
     use parking_lot::Mutex;
     use selvedge_data_stream::{Fate, Frame, References};
     use selvedge_media::{MediaFrame, Onlookers, Picture, PictureRings, StreamInfo, Watched};
     use selvedge_units::{Duration, Instant};
+
+    use crate::keeper::{Keeper, Stop};
 
     /// Fates on their way to the thread, and frames and bytes of a stream that await theirs.
     const FATES_MAX: usize = 4096;
@@ -252,8 +253,7 @@ mod pictures {
     #[derive(Debug)]
     pub(crate) struct Pictures {
         pub(crate) streams: Vec<Option<Arc<SentPictures>>>,
-        stop: Arc<AtomicBool>,
-        thread: Option<JoinHandle<()>>,
+        _keeper: Keeper,
     }
 
     impl Pictures {
@@ -268,20 +268,9 @@ mod pictures {
                 })
             };
             let streams: Vec<_> = infos.into_iter().enumerate().map(sent).collect();
-            let stop = Arc::new(AtomicBool::new(false));
-            let (of, over) = (streams.clone(), Arc::clone(&stop));
-            let thread = thread::Builder::new().name("pictures".into());
-            let thread = Some(thread.spawn(move || run(&of, &came, &over))?);
-            Ok(Self { streams, stop, thread })
-        }
-    }
-
-    impl Drop for Pictures {
-        fn drop(&mut self) {
-            self.stop.store(true, Ordering::Relaxed);
-            if let Some(thread) = self.thread.take() {
-                let _ = thread.join();
-            }
+            let of = streams.clone();
+            let keeper = Keeper::start("pictures".to_owned(), move |stop| run(&of, &came, stop))?;
+            Ok(Self { streams, _keeper: keeper })
         }
     }
 
@@ -306,9 +295,9 @@ mod pictures {
         }
     }
 
-    fn run(streams: &[Option<Arc<SentPictures>>], came: &Receiver<Settled>, stop: &AtomicBool) {
+    fn run(streams: &[Option<Arc<SentPictures>>], came: &Receiver<Settled>, stop: &Stop) {
         let mut decodable = vec![Decodable::default(); streams.len()];
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.is_requested() {
             match came.recv_timeout(LOOK.to_std()) {
                 Ok(settled) => {
                     let Some(Some(sent)) = streams.get(settled.stream) else { continue };

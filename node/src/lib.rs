@@ -32,6 +32,7 @@ pub mod credentials;
 mod error;
 mod feed;
 mod follow;
+mod keeper;
 #[cfg(feature = "gstreamer")]
 mod media_source;
 mod node;
@@ -57,7 +58,7 @@ pub use credentials::{CredentialError, Credentials, PeersWatch};
 pub use error::{AddError, StartError};
 pub use node::{Ended, Node};
 pub use placement::PlacementError;
-pub use source::{OpenError, SourceFailure, picture_of};
+pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
 pub use stacks::StackError;
 
 /// Makes the tap that follows the frames of a link, given the streams of the link by their places in

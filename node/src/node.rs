@@ -79,7 +79,7 @@ impl State {
         let Some(stream) = found else { return };
         let period = contract_of(&stream.config, Some(info)).period;
         let terms = Contract { period, ..stream.terms };
-        links[stream.config.link].placed.set_terms(stream.number, &stream.terms, &terms);
+        links[stream.config.link].placed.set_terms(stream.number, &terms);
         stream.terms = terms;
     }
 }
@@ -158,9 +158,7 @@ impl Node {
             |stream: &_, link: &_| SourceSpec::new(stream, link, &base, isolates_by.as_deref());
         let opened = source::open(config, &all, spec_of, |_| None).map_err(StartError::Sources)?;
         for (stream, opened) in config.streams.iter().zip(&opened) {
-            write_sdp(stream, opened.info.as_ref(), &base).map_err(|(path, why)| {
-                StartError::Sdp { stream: stream.spec.name.clone(), path, why }
-            })?;
+            write_sdp(stream, opened.info.as_ref(), &base)?;
         }
         let started = clock.now();
         #[cfg(feature = "gstreamer")]
@@ -317,25 +315,23 @@ impl Node {
                 return Err(AddError::ToTaken { to, other });
             }
         }
-        let name = || stream.spec.name.clone();
         let opened = Opened::new(&self.source_spec(&stream, &link), &link)
-            .map_err(|why| AddError::Source { stream: name(), why })?;
-        write_sdp(&stream, opened.info.as_ref(), &self.base)
-            .map_err(|(path, why)| AddError::Sdp { stream: name(), path, why })?;
+            .map_err(|why| AddError::Source { stream: stream.spec.name.clone(), why })?;
+        write_sdp(&stream, opened.info.as_ref(), &self.base).map_err(StartError::from)?;
         let params = params(&stream, opened.info.as_ref(), self.clock);
         let member =
             Member { config: &stream, params, carried: opened.carrier(), base: &self.base };
         let (number, end) = self.state.lock().links[stream.link]
             .placed
             .add(member)
-            .map_err(|why| AddError::Link { link: link.name, why })?;
+            .map_err(|why| StartError::Link { link: link.name, why })?;
         let mut state = self.state.lock();
         let added = Stream::new(stream, opened, number, end, self.clock.now());
         state.links[added.config.link].follow(&added);
         state.streams.push(added);
         drop(state);
-        if self.delivers.load(Ordering::Acquire) {
-            self.start_sources()?;
+        if self.delivers() {
+            self.start_sources().map_err(StartError::from)?;
         }
         Ok(())
     }
@@ -402,7 +398,7 @@ impl Node {
     pub fn is_over(&self) -> bool {
         // One lock after the other, since `start_sources` takes both.
         let programs = self.streams().iter().any(Stream::is_the_programs);
-        self.delivers.load(Ordering::Acquire) && !programs && self.source_threads.lock().all_ended()
+        self.delivers() && !programs && self.source_threads.lock().all_ended()
     }
 
     /// Whether all receivers of stacks are connected, and all outputs are open.

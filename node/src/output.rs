@@ -8,15 +8,17 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use parking_lot::Mutex;
 use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
 use selvedge_media::output::{Output, OutputError, OutputKind, Program, kind};
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_units::{Bytes, Duration};
+
+use crate::keeper::{Keeper, Stop};
 
 /// The first wait before an output is opened again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
@@ -28,14 +30,9 @@ const NOT_YET: &str = "not open yet";
 /// A stream's output. Once all that share it are dropped, it is closed.
 #[derive(Clone)]
 pub(crate) struct StreamOutput {
-    keeper: Arc<Keeper>,
-    carrier: StreamCarrier,
-}
-
-/// The thread of an output. Dropped, it ends.
-struct Keeper {
     line: Arc<Line>,
-    thread: Option<JoinHandle<()>>,
+    _keeper: Arc<Keeper>,
+    carrier: StreamCarrier,
 }
 
 /// The state that the engine's thread and the output's share.
@@ -53,7 +50,6 @@ struct Line {
     problem: Mutex<Option<String>>,
     /// Bytes that the link has yet to be charged for.
     extra: AtomicU64,
-    stop: AtomicBool,
 }
 
 impl StreamOutput {
@@ -80,16 +76,13 @@ impl StreamOutput {
             open: Mutex::default(),
             problem: Mutex::new(Some(NOT_YET.to_owned())),
             extra: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
         });
-        let thread = thread::Builder::new().name(format!("output {}", line.stream));
-        let thread = Some(thread.spawn({
-            let line = Arc::clone(&line);
-            move || line.maintain()
-        })?);
+        let kept = Arc::clone(&line);
+        let name = format!("output {}", line.stream);
+        let keeper = Arc::new(Keeper::start(name, move |stop| kept.maintain(stop))?);
         let by = Arc::clone(&line) as Arc<dyn Carrier>;
         let carrier = StreamCarrier { by, overhead, packet_max };
-        Ok(Some(Self { keeper: Arc::new(Keeper { line, thread }), carrier }))
+        Ok(Some(Self { line, _keeper: keeper, carrier }))
     }
 
     /// The carrier to which the engine passes packets.
@@ -99,24 +92,13 @@ impl StreamOutput {
 
     /// Why its packets are not carried, if they are not.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.keeper.line.problem.lock().clone()
+        self.line.problem.lock().clone()
     }
 
     /// The common program of the streams that share it.
     #[cfg(feature = "gstreamer")]
     pub(crate) fn program(&self) -> Arc<Program> {
-        Arc::clone(&self.keeper.line.program)
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.line.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+        Arc::clone(&self.line.program)
     }
 }
 
@@ -133,11 +115,11 @@ impl Carrier for Line {
 
 impl Line {
     /// Opens the output, and opens it again, until requested to stop.
-    fn maintain(self: &Arc<Self>) {
+    fn maintain(self: &Arc<Self>, stop: &Stop) {
         let mut wait = RETRY.0;
-        while !self.stopped() {
-            let ended = match self.open() {
-                Some(Ok(open)) => self.watch(open.into(), &mut wait),
+        while !stop.is_requested() {
+            let ended = match self.open(stop) {
+                Some(Ok(open)) => self.watch(open.into(), &mut wait, stop),
                 Some(Err(error)) => Err(error),
                 None => return,
             };
@@ -146,17 +128,14 @@ impl Line {
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(stream = self.stream, to = %self.to, why, "output not open");
             }
-            let until = std::time::Instant::now() + wait.to_std();
-            while !self.stopped() && std::time::Instant::now() < until {
-                thread::park_timeout(POLL_EVERY.into());
-            }
+            stop.pause(wait);
             wait = (wait * 2).min(RETRY.1);
         }
     }
 
     /// The output, or the error; `None` when requested to stop. A name look-up may take longer than a
     /// stopping node should wait, so a separate thread does it, which is then abandoned.
-    fn open(self: &Arc<Self>) -> Option<Result<Box<dyn Output>, OutputError>> {
+    fn open(self: &Arc<Self>, stop: &Stop) -> Option<Result<Box<dyn Output>, OutputError>> {
         let (sender, opened) = mpsc::channel();
         let line = Arc::clone(self);
         let opener = thread::Builder::new().name(format!("open {}", self.stream));
@@ -164,7 +143,7 @@ impl Line {
         if let Err(error) = opener {
             tracing::error!(stream = self.stream, %error, "no thread for an output");
         }
-        while !self.stopped() {
+        while !stop.is_requested() {
             match opened.recv_timeout(POLL_EVERY.into()) {
                 Ok(result) => return Some(result),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -175,11 +154,16 @@ impl Line {
     }
 
     /// Lends the output to the engine until it breaks off, or until requested to stop.
-    fn watch(&self, open: Arc<dyn Output>, wait: &mut Duration) -> Result<(), OutputError> {
+    fn watch(
+        &self,
+        open: Arc<dyn Output>,
+        wait: &mut Duration,
+        stop: &Stop,
+    ) -> Result<(), OutputError> {
         *self.open.lock() = Some(Arc::clone(&open));
         let mut ended = Ok(());
         let mut ready = false;
-        while ended.is_ok() && !self.stopped() {
+        while ended.is_ok() && !stop.is_requested() {
             let waits = open.waits();
             let mut problem = self.problem.lock();
             // The reason of the last failure is more useful than the fact that the output waits again.
@@ -191,7 +175,7 @@ impl Line {
                 tracing::info!(stream = self.stream, to = %self.to, "output open");
                 (ready, *wait) = (true, RETRY.0);
             }
-            thread::park_timeout(POLL_EVERY.into());
+            stop.pause(POLL_EVERY);
             match open.poll() {
                 Ok(extra) => drop(self.extra.fetch_add(extra.0, Ordering::Relaxed)),
                 Err(error) => ended = Err(error),
@@ -204,9 +188,5 @@ impl Line {
             thread::yield_now();
         }
         ended
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
     }
 }

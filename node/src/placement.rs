@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
-use selvedge_data_stream::{Contract, Windows};
+use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
@@ -38,19 +38,11 @@ type Started = (Box<dyn PlacedLink>, Vec<StreamEnd>);
 pub(crate) trait PlacedLink: Send + Sync {
     /// The newest report.
     fn report(&self) -> LinkReport;
-    /// Changes a stream's windows; false if that is not possible.
-    fn set_windows(&self, stream: usize, windows: Windows) -> bool;
-    /// Changes a stream's priority; false if that is not possible.
-    fn set_priority(&self, stream: usize, priority: i32) -> bool;
     /// Changes the link's rate; false if that is not possible.
     fn set_rate(&self, rate: Bitrate) -> bool;
-    /// Changes those of windows, priority, weight, period and delay of a stream in which the two
-    /// differ; false if that is not possible. Configurations that a reload accepts require only
-    /// possible changes.
-    fn set_terms(&self, stream: usize, before: &Contract, terms: &Contract) -> bool {
-        (before.windows == terms.windows || self.set_windows(stream, terms.windows))
-            && (before.priority == terms.priority || self.set_priority(stream, terms.priority))
-    }
+    /// Changes windows, priority, weight, period and delay of a stream; false if that is not possible.
+    /// Configurations that a reload accepts require only possible changes.
+    fn set_terms(&self, stream: usize, terms: &Contract) -> bool;
     /// Changes the link's rate, queue and catch-up to those of a configuration; false if that is not
     /// possible.
     fn reconfigure(&self, link: &LinkConfig) -> bool {
@@ -92,14 +84,11 @@ pub(crate) enum StreamEnd {
     /// In this process.
     FrameProducer(FrameProducer),
     /// In no process of ours: the placement reads them itself.
-    Elsewhere(Box<dyn RemoteSource>),
+    Elsewhere(RemoteSource),
 }
 
-/// A source that the placement reads itself.
-pub(crate) trait RemoteSource: Send + Sync {
-    /// Its error, if any, and whether it has ended.
-    fn state(&self) -> (Option<String>, bool);
-}
+/// Returns the error, if any, of a source that the placement reads itself, and whether it has ended.
+pub(crate) type RemoteSource = Box<dyn Fn() -> (Option<String>, bool) + Send + Sync>;
 
 impl StreamEnd {
     /// Records from now on when each frame arrives, if frames pass through this process.

@@ -22,7 +22,9 @@ use crate::source::{self, Kept, Opened, contract_of, params, write_sdp};
 const EVENTS_MAX: usize = 64;
 
 /// The parts that a reload has prepared, by the places in the new file.
-struct Ready {
+struct Ready<'a> {
+    difference: &'a Difference,
+    new: &'a NodeConfig,
     opened: Vec<Option<Opened>>,
     /// New links.
     links: Vec<Option<NodeLink>>,
@@ -103,7 +105,7 @@ impl Node {
             other => ReloadError::Refused(other.to_string()),
         })?;
         let applied = difference.applied(&loaded, new);
-        self.apply(&difference, new, ready);
+        self.apply(ready);
         *loaded = new.clone();
         Ok(applied)
     }
@@ -123,7 +125,11 @@ impl Node {
     }
 
     /// Opens, starts and adds all new parts; if anything fails, all of them end again.
-    fn made_ready(&self, difference: &Difference, new: &NodeConfig) -> Result<Ready, StartError> {
+    fn made_ready<'a>(
+        &self,
+        difference: &'a Difference,
+        new: &'a NodeConfig,
+    ) -> Result<Ready<'a>, StartError> {
         let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
         let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
         let spec_of = |stream: &_, link: &_| self.source_spec(stream, link);
@@ -140,55 +146,46 @@ impl Node {
             _ => None,
         };
         let found = source::open(new, &fresh, spec_of, kept).map_err(StartError::Sources)?;
-        let mut opened: Vec<Option<Opened>> = new.streams.iter().map(|_| None).collect();
-        fresh.iter().zip(found).for_each(|(&n, one)| opened[n] = Some(one));
-        self.write_sdps(difference, new, &opened)?;
         let mut ready = Ready {
-            opened,
+            difference,
+            new,
+            opened: new.streams.iter().map(|_| None).collect(),
             links: new.links.iter().map(|_| None).collect(),
             ends: new.streams.iter().map(|_| None).collect(),
         };
-        let added = self.add_links(&mut ready, difference, new);
-        if let Err(error) = added.and_then(|()| self.add_streams(&mut ready, difference, new)) {
-            self.give_back(&ready, difference, new);
+        fresh.iter().zip(found).for_each(|(&n, one)| ready.opened[n] = Some(one));
+        self.write_sdps(&ready)?;
+        let added = self.add_links(&mut ready);
+        if let Err(error) = added.and_then(|()| self.add_streams(&mut ready)) {
+            self.give_back(&ready);
             return Err(error);
         }
         Ok(ready)
     }
 
-    fn write_sdps(
-        &self,
-        difference: &Difference,
-        new: &NodeConfig,
-        opened: &[Option<Opened>],
-    ) -> Result<(), StartError> {
+    fn write_sdps(&self, ready: &Ready<'_>) -> Result<(), StartError> {
         let streams = self.streams();
-        for ((stream, step), opened) in new.streams.iter().zip(&difference.streams).zip(opened) {
+        let steps = ready.new.streams.iter().zip(&ready.difference.streams);
+        for ((stream, step), opened) in steps.zip(&ready.opened) {
             let info = match step {
                 Step::Kept { keys, .. } if !keys.contains(&"sdp") => continue,
                 Step::Kept { old, .. } => streams[*old].status.info(),
                 _ => opened.as_ref().and_then(|opened| opened.info.clone()),
             };
-            let name = || stream.spec.name.clone();
-            write_sdp(stream, info.as_ref(), &self.base)
-                .map_err(|(path, why)| StartError::Sdp { stream: name(), path, why })?;
+            write_sdp(stream, info.as_ref(), &self.base)?;
         }
         Ok(())
     }
 
     /// Starts new links with their streams.
-    fn add_links(
-        &self,
-        ready: &mut Ready,
-        difference: &Difference,
-        new: &NodeConfig,
-    ) -> Result<(), StartError> {
+    fn add_links(&self, ready: &mut Ready<'_>) -> Result<(), StartError> {
+        let (difference, new) = (ready.difference, ready.new);
         let added = |&n: &usize| difference.links[n] == Step::Added;
         for n in (0..new.links.len()).filter(added) {
             let link = &new.links[n];
             let of_link = |&s: &usize| new.streams[s].link == n;
             let streams: Vec<usize> = (0..new.streams.len()).filter(of_link).collect();
-            let members = streams.iter().map(|&s| self.member(new, s, &ready.opened)).collect();
+            let members = streams.iter().map(|&s| self.member(ready, s)).collect();
             let followed = FollowedStreams::default();
             let tap = Some(Box::new(NodeTap { streams: followed.clone(), next: None }) as Box<_>);
             let start = Start { clock: self.clock, node: &self.name, link, members, tap };
@@ -204,12 +201,8 @@ impl Node {
     }
 
     /// Adds new streams to links that continue.
-    fn add_streams(
-        &self,
-        ready: &mut Ready,
-        difference: &Difference,
-        new: &NodeConfig,
-    ) -> Result<(), StartError> {
+    fn add_streams(&self, ready: &mut Ready<'_>) -> Result<(), StartError> {
+        let (difference, new) = (ready.difference, ready.new);
         let state = self.state.lock();
         for n in 0..new.streams.len() {
             let link = new.streams[n].link;
@@ -217,7 +210,7 @@ impl Node {
             if matches!(difference.streams[n], Step::Kept { .. }) {
                 continue;
             }
-            let added = state.links[at].placed.add(self.member(new, n, &ready.opened));
+            let added = state.links[at].placed.add(self.member(ready, n));
             let name = || new.links[link].name.clone();
             let added = added.map_err(|why| StartError::Link { link: name(), why })?;
             ready.ends[n] = Some(added);
@@ -225,25 +218,20 @@ impl Node {
         Ok(())
     }
 
-    fn member<'a>(
-        &'a self,
-        new: &'a NodeConfig,
-        stream: usize,
-        opened: &[Option<Opened>],
-    ) -> Member<'a> {
-        let config = &new.streams[stream];
-        let opened = opened[stream].as_ref();
+    fn member<'a>(&'a self, ready: &Ready<'a>, stream: usize) -> Member<'a> {
+        let config = &ready.new.streams[stream];
+        let opened = ready.opened[stream].as_ref();
         let info = opened.and_then(|opened| opened.info.as_ref());
         let carried = opened.and_then(Opened::carrier);
         Member { config, params: params(config, info, self.clock), carried, base: &self.base }
     }
 
     /// Removes the new streams from links that continue; new links end by themselves.
-    fn give_back(&self, ready: &Ready, difference: &Difference, new: &NodeConfig) {
+    fn give_back(&self, ready: &Ready<'_>) {
         let state = self.state.lock();
-        for (stream, end) in new.streams.iter().zip(&ready.ends) {
+        for (stream, end) in ready.new.streams.iter().zip(&ready.ends) {
             if let (Some((number, _)), Step::Kept { old, .. }) =
-                (end, &difference.links[stream.link])
+                (end, &ready.difference.links[stream.link])
             {
                 state.links[*old].placed.remove(*number);
             }
@@ -251,7 +239,8 @@ impl Node {
     }
 
     /// Builds the new state from the prepared parts and those that continue. Nothing here fails.
-    fn apply(&self, difference: &Difference, new: &NodeConfig, mut ready: Ready) {
+    fn apply(&self, mut ready: Ready<'_>) {
+        let (difference, new) = (ready.difference, ready.new);
         let mut state = self.state.lock();
         let mut old_links: Vec<Option<NodeLink>> = state.links.drain(..).map(Some).collect();
         let mut old_streams: Vec<Option<Stream>> = state.streams.drain(..).map(Some).collect();
@@ -393,7 +382,7 @@ impl Stream {
             }
         }
         if terms != self.terms {
-            links[config.link].placed.set_terms(self.number, &self.terms, &terms);
+            links[config.link].placed.set_terms(self.number, &terms);
             self.terms = terms;
         }
         self.config = config;

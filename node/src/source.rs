@@ -83,6 +83,18 @@ pub struct SourceFailure {
     pub error: OpenError,
 }
 
+/// A session description that can't be written.
+#[derive(Debug, thiserror::Error)]
+#[error("stream \"{stream}\": can't write \"{path}\": {why}")]
+pub struct SdpFailure {
+    /// The stream's name.
+    pub stream: String,
+    /// The file.
+    pub path: String,
+    /// The system's error.
+    pub why: std::io::Error,
+}
+
 impl Opened {
     /// The source of a stream of this link, and an output that it does not share.
     pub(crate) fn new(spec: &SourceSpec, link: &LinkConfig) -> Result<Self, OpenError> {
@@ -323,9 +335,13 @@ pub(crate) fn write_sdp(
     stream: &StreamConfig,
     info: Option<&StreamInfo>,
     base: &Path,
-) -> Result<(), (String, std::io::Error)> {
+) -> Result<(), SdpFailure> {
     let (Some(path), Some(info)) = (&stream.sdp, info) else { return Ok(()) };
     let streams = vec![Described::new(info, stream.spec.to)];
     let session = Session { name: stream.spec.name.clone(), streams };
-    std::fs::write(base.join(path), session.to_string()).map_err(|why| (path.clone(), why))
+    std::fs::write(base.join(path), session.to_string()).map_err(|why| SdpFailure {
+        stream: session.name,
+        path: path.clone(),
+        why,
+    })
 }

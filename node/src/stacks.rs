@@ -7,8 +7,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use parking_lot::Mutex;
 use selvedge_comm_stack::endpoint::{
@@ -25,6 +24,7 @@ use selvedge_units::{Bytes, Duration};
 use crate::acknowledged::Acknowledged;
 use crate::control_server::StackControlServer;
 use crate::credentials::{CredentialError, Credentials, PeersWatch};
+use crate::keeper::{Keeper, Stop};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -70,11 +70,10 @@ impl StackError {
 #[derive(Default)]
 pub(crate) struct NodeStacks {
     carriers: Vec<Option<(Arc<StreamConnection>, Bytes, Bytes)>>,
-    keepers: Vec<JoinHandle<()>>,
+    keepers: Vec<Keeper>,
     /// All endpoints.
     endpoints: Arc<[Arc<Endpoint>]>,
     control_server: Option<StackControlServer>,
-    stop: Arc<AtomicBool>,
 }
 
 /// A stream's connection, when there is one.
@@ -138,14 +137,12 @@ impl NodeStacks {
             let below = if v6 { IPV6_UDP } else { IPV4_UDP };
             let overhead = fit.headers + Bytes(below);
             stacks.carriers.push(Some((Arc::clone(&line), overhead, fit.message)));
-            let stop = Arc::clone(&stacks.stop);
-            let keeper = thread::Builder::new().name(format!("stack {}", stream.spec.name));
-            stacks.keepers.push(keeper.spawn(move || line.maintain(&stop))?);
+            let name = format!("stack {}", stream.spec.name);
+            stacks.keepers.push(Keeper::start(name, move |stop| line.maintain(stop))?);
         }
         if config.links.iter().any(|link| link.key.is_some()) {
-            let stop = Arc::clone(&stacks.stop);
-            let watcher = thread::Builder::new().name("stack peers".to_owned());
-            stacks.keepers.push(watcher.spawn(move || follow_peers(&mut watches, &stop))?);
+            let follow = move |stop: &Stop| follow_peers(&mut watches, stop);
+            stacks.keepers.push(Keeper::start("stack peers".to_owned(), follow)?);
         }
         stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
         if !stacks.endpoints.is_empty() {
@@ -199,12 +196,9 @@ impl NodeStacks {
 impl Drop for NodeStacks {
     fn drop(&mut self) {
         drop(self.control_server.take());
-        self.stop.store(true, Ordering::Release);
-        self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
-        for keeper in self.keepers.drain(..) {
-            // A panic there has been printed already.
-            let _ = keeper.join();
-        }
+        // Each takes a moment to notice, so all are requested to stop before one is waited for.
+        self.keepers.iter().for_each(Keeper::request_stop);
+        self.keepers.clear();
     }
 }
 
@@ -230,15 +224,15 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatc
 }
 
 /// Makes endpoints allow the keys that their lists contain at present.
-fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &AtomicBool) {
+fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &Stop) {
     let clock = Clock::new();
-    while !stop.load(Ordering::Acquire) {
+    while !stop.is_requested() {
         for (watch, endpoint) in &mut *watches {
             if let Some(peers) = watch.poll(clock.now()) {
                 endpoint.allow(&peers);
             }
         }
-        thread::park_timeout(POLL_EVERY.into());
+        stop.pause(POLL_EVERY);
     }
 }
 
@@ -263,15 +257,14 @@ impl Carrier for StreamConnection {
 
 impl StreamConnection {
     /// Connects, and connects again, until requested to stop.
-    fn maintain(&self, stop: &AtomicBool) {
-        let stopped = || stop.load(Ordering::Acquire);
+    fn maintain(&self, stop: &Stop) {
         let mut wait = RETRY.0;
-        while !stopped() {
-            let why = match self.connect(&stopped) {
+        while !stop.is_requested() {
+            let why = match self.connect(stop) {
                 Some(Ok(connection)) => {
                     wait = RETRY.0;
                     tracing::info!(stream = self.name, to = %self.to, "stack connected");
-                    match self.watch(connection, &stopped) {
+                    match self.watch(connection, stop) {
                         Some(why) => why.to_string(),
                         None => return,
                     }
@@ -282,19 +275,16 @@ impl StreamConnection {
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(stream = self.name, to = %self.to, why, "stack not connected");
             }
-            let until = std::time::Instant::now() + wait.to_std();
-            while !stopped() && std::time::Instant::now() < until {
-                thread::park_timeout(POLL_EVERY.into());
-            }
+            stop.pause(wait);
             wait = (wait * 2).min(RETRY.1);
         }
     }
 
     /// A connection, or the error; `None` when requested to stop.
-    fn connect(&self, stopped: &impl Fn() -> bool) -> Option<Result<Connection, ConnectError>> {
+    fn connect(&self, stop: &Stop) -> Option<Result<Connection, ConnectError>> {
         let [out, back] = self.contracts;
         let mut connecting = self.endpoint.connect_async(self.to, &self.stack, out, back);
-        while !stopped() {
+        while !stop.is_requested() {
             if let Some(outcome) = block_on_for(&mut connecting, POLL_EVERY) {
                 return Some(outcome);
             }
@@ -304,7 +294,7 @@ impl StreamConnection {
 
     /// Lends the connection to the engine until it ends, and returns the reason; `None` when requested
     /// to stop.
-    fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
+    fn watch(&self, connection: Connection, stop: &Stop) -> Option<RecvError> {
         let mut connection = Arc::new(connection);
         *self.connection.lock() = Some(Arc::clone(&connection));
         *self.problem.lock() = None;
@@ -312,8 +302,8 @@ impl StreamConnection {
         let mut ended = None;
         let mut message = Vec::new();
         let mut again_at = self.clock.now();
-        while ended.is_none() && !stopped() {
-            thread::park_timeout(POLL_EVERY.into());
+        while ended.is_none() && !stop.is_requested() {
+            stop.pause(POLL_EVERY);
             // Receivers send reports and nothing else.
             match connection.recv(&mut message, Duration::ZERO) {
                 Ok(()) => {
@@ -327,7 +317,7 @@ impl StreamConnection {
             // The receiver may have been killed and started again. Any sender can forge such a message,
             // so packets use this connection until there is another.
             if self.clock.now() >= again_at && connection.take_unknown() {
-                if let Some(Ok(other)) = self.connect(stopped) {
+                if let Some(Ok(other)) = self.connect(stop) {
                     let before = std::mem::replace(&mut connection, Arc::new(other));
                     *self.connection.lock() = Some(Arc::clone(&connection));
                     self.acknowledged.lock().handle_connected(self.clock.now());

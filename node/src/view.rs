@@ -271,7 +271,7 @@ impl Node {
         let mut terms = stream.terms;
         change(&mut terms);
         let placed = &links[stream.config.link].placed;
-        let is_taken = placed.set_terms(stream.number, &stream.terms, &terms);
+        let is_taken = placed.set_terms(stream.number, &terms);
         stream.terms = terms;
         Ok(is_taken)
     }

@@ -131,7 +131,10 @@ fn a_link_takes_64_streams_while_it_runs() {
         node.add_stream(stream(&format!("s{n}"), to(n))).unwrap();
     }
     let full = node.add_stream(stream("s64", to(64))).expect_err("it is full");
-    assert!(matches!(full, AddError::Link { why: PlacementError::Full(64), .. }), "{full}");
+    assert!(
+        matches!(full, AddError::Start(StartError::Link { why: PlacementError::Full(64), .. })),
+        "{full}"
+    );
 }
 
 #[test]

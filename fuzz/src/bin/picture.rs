@@ -21,8 +21,8 @@ fuzz_target!(|unit: &[u8]| {
     if let Some(picture) = h264::picture(unit) {
         assert!((picture.kind as u8) < 3);
     }
-    for encoding in ["H264", "H265", "VP8", "VP9", "AV1"] {
-        let mut reader = reader(encoding).unwrap();
+    for codec in [Codec::H264, Codec::H265, Codec::Vp8, Codec::Vp9, Codec::Av1] {
+        let mut reader = reader(codec);
         // The sets in it are known when it is read a second time; parts of it are further units.
         let units = [unit, unit].into_iter().chain(unit.chunks(48));
         for (number, unit) in (0_usize..).zip(units) {

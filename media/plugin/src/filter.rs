@@ -16,10 +16,6 @@ glib::wrapper! {
         @extends SelvedgeSink, gst::Bin, gst::Element, gst::Object, @implements gst::ChildProxy;
 }
 
-pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    gst::Element::register(Some(plugin), "selvedge", gst::Rank::NONE, Selvedge::static_type())
-}
-
 mod imp {
     use std::sync::LazyLock;
 

@@ -33,7 +33,8 @@ impl Input {
 
     /// From now on units belong to the stream with this number of a run, called `name` in errors.
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
-        self.imp().attach(run, name);
+        let run = run.map(|(session, stream)| imp::Run { session, stream, name: name.into() });
+        *self.imp().run.lock() = run;
     }
 
     /// From now on units go on to this pad once the link is done with their frames.
@@ -63,7 +64,7 @@ impl Input {
 }
 
 mod imp {
-    use parking_lot::{Mutex, MutexGuard};
+    use parking_lot::Mutex;
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -84,7 +85,7 @@ mod imp {
     pub(super) struct Run {
         pub(super) session: Arc<Session>,
         pub(super) stream: usize,
-        name: String,
+        pub(super) name: String,
     }
 
     /// State that only the streaming thread touches, from start to stop.
@@ -100,7 +101,7 @@ mod imp {
 
     #[derive(Default)]
     pub(crate) struct Input {
-        run: Mutex<Option<Run>>,
+        pub(super) run: Mutex<Option<Run>>,
         stream: Mutex<Stream>,
         pub(super) output: Mutex<Option<(glib::WeakRef<gst::Pad>, Arc<Output>)>>,
         unlocked: AtomicBool,
@@ -110,17 +111,8 @@ mod imp {
     }
 
     impl Input {
-        pub(super) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
-            let run = run.map(|(session, stream)| Run { session, stream, name: name.into() });
-            *self.run.lock() = run;
-        }
-
         pub(super) fn run(&self) -> Option<Run> {
             self.run.lock().clone()
-        }
-
-        fn stream(&self) -> MutexGuard<'_, Stream> {
-            self.stream.lock()
         }
 
         fn fail(&self, error: &SourceError) {
@@ -155,7 +147,7 @@ mod imp {
             run.session.set_media_period(run.stream, PERIOD_DEFAULT);
             let unlocks = self.unlocks.load(Ordering::Acquire);
             let given = {
-                let mut stream = self.stream();
+                let mut stream = self.stream.lock();
                 let Stream { framer, frame_producer, given, .. } = &mut *stream;
                 if let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
                 {
@@ -208,7 +200,7 @@ mod imp {
             && buffer.dts_or_pts().is_some_and(|time| time < start)
         {
             if let Some(input) = pad.parent().and_downcast::<super::Input>() {
-                input.imp().stream().decode_time = buffer.dts();
+                input.imp().stream.lock().decode_time = buffer.dts();
             }
             buffer.make_mut().set_dts(start);
         }
@@ -249,13 +241,13 @@ mod imp {
 
     impl BaseSinkImpl for Input {
         fn start(&self) -> Result<(), gst::ErrorMessage> {
-            *self.stream() = Stream::default();
+            *self.stream.lock() = Stream::default();
             self.unlocked.store(false, Ordering::Release);
             Ok(())
         }
 
         fn stop(&self) -> Result<(), gst::ErrorMessage> {
-            *self.stream() = Stream::default();
+            *self.stream.lock() = Stream::default();
             Ok(())
         }
 
@@ -279,7 +271,7 @@ mod imp {
                 gst::loggable_error!(CAT, "{error}")
             };
             let run = self.run().ok_or_else(|| gst::loggable_error!(CAT, "no run"))?;
-            let mut stream = self.stream();
+            let mut stream = self.stream.lock();
             if let Some(framer) = &mut stream.framer {
                 return framer.accept_caps(caps).map_err(refused);
             }
@@ -298,13 +290,13 @@ mod imp {
         fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
             let run = self.run().ok_or(gst::FlowError::Flushing)?;
             // Bound first: a guard in the condition would be held while waiting.
-            let missing = self.stream().frame_producer.is_none();
+            let missing = self.stream.lock().frame_producer.is_none();
             if missing {
                 let frame_producer = self.fetch_producer(&run)?;
-                self.stream().frame_producer = Some(frame_producer);
+                self.stream.lock().frame_producer = Some(frame_producer);
             }
             let segment = self.obj().segment();
-            let mut stream = self.stream();
+            let mut stream = self.stream.lock();
             let Stream { framer, frame_producer, given, decode_time } = &mut *stream;
             let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
             else {

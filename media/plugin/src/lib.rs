@@ -36,11 +36,16 @@ pub fn register_static() -> Result<(), glib::BoolError> {
 }
 
 mod plugin {
-    use super::{filter, glib, gst, sink};
+    use gstreamer::prelude::*;
+
+    use super::{Selvedge, SelvedgeSink, glib, gst};
 
     fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-        sink::register(plugin)?;
-        filter::register(plugin)
+        let sink = ("selvedgesink", SelvedgeSink::static_type());
+        for (name, element) in [sink, ("selvedge", Selvedge::static_type())] {
+            gst::Element::register(Some(plugin), name, gst::Rank::NONE, element)?;
+        }
+        Ok(())
     }
 
     gst::plugin_define!(

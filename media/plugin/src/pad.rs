@@ -22,25 +22,25 @@ glib::wrapper! {
 impl SelvedgeSinkPad {
     /// Gives the pad the element that its chain ends in.
     pub(crate) fn set_input(&self, input: &Input) {
-        self.imp().elements().input = Some(input.clone());
+        self.imp().elements.lock().input = Some(input.clone());
     }
 
     pub(crate) fn input(&self) -> Option<Input> {
-        self.imp().elements().input.clone()
+        self.imp().elements.lock().input.clone()
     }
 
     /// The parser and the media type of its caps, once they are known.
     pub(crate) fn chain(&self) -> Option<(gst::Element, String)> {
-        self.imp().elements().chain.clone()
+        self.imp().elements.lock().chain.clone()
     }
 
     pub(crate) fn set_chain(&self, chain: Option<(gst::Element, String)>) {
-        self.imp().elements().chain = chain;
+        self.imp().elements.lock().chain = chain;
     }
 
     /// The stream that the properties describe.
     pub(crate) fn plan(&self, filters: bool) -> Result<Spec, SettingError> {
-        self.imp().settings().plan(&self.name(), filters)
+        self.imp().settings.lock().plan(&self.name(), filters)
     }
 
     /// From now on the pad is the stream with this number of a run; `None`: of no run.
@@ -56,7 +56,6 @@ impl SelvedgeSinkPad {
 }
 
 mod imp {
-    use parking_lot::MutexGuard;
     use std::sync::LazyLock;
 
     use super::*;
@@ -71,19 +70,11 @@ mod imp {
 
     #[derive(Default)]
     pub struct SelvedgeSinkPad {
-        settings: Mutex<PadSettings>,
-        elements: Mutex<Elements>,
+        pub(super) settings: Mutex<PadSettings>,
+        pub(super) elements: Mutex<Elements>,
     }
 
     impl SelvedgeSinkPad {
-        pub(super) fn settings(&self) -> MutexGuard<'_, PadSettings> {
-            self.settings.lock()
-        }
-
-        pub(super) fn elements(&self) -> MutexGuard<'_, Elements> {
-            self.elements.lock()
-        }
-
         /// An invalid window is refused while playing, and an error at the start.
         fn set_window(&self, text: String) {
             if let Some((session, stream)) = self.obj().run() {
@@ -101,7 +92,7 @@ mod imp {
                     }
                 }
             }
-            self.settings().window = text;
+            self.settings.lock().window = text;
         }
     }
 
@@ -121,25 +112,25 @@ mod imp {
         fn set_property(&self, _: usize, value: &glib::Value, pspec: &glib::ParamSpec) {
             // GObject has checked types and ranges.
             match pspec.name() {
-                "to" => self.settings().to = text(value),
-                "period" => self.settings().period = number(value),
+                "to" => self.settings.lock().to = text(value),
+                "period" => self.settings.lock().period = number(value),
                 "window" => self.set_window(text(value)),
-                "late" => self.settings().late = value.get().unwrap_or(LateFrames::Drop),
+                "late" => self.settings.lock().late = value.get().unwrap_or(LateFrames::Drop),
                 "priority" => {
                     let priority = value.get().unwrap_or_default();
-                    self.settings().priority = priority;
+                    self.settings.lock().priority = priority;
                     if let Some((session, stream)) = self.obj().run() {
                         session.set_priority(stream, priority);
                     }
                 }
-                "weight" => self.settings().weight = value.get().unwrap_or(1),
-                "delay" => self.settings().delay = number(value),
+                "weight" => self.settings.lock().weight = value.get().unwrap_or(1),
+                "delay" => self.settings.lock().delay = number(value),
                 _ => {}
             }
         }
 
         fn property(&self, _: usize, pspec: &glib::ParamSpec) -> glib::Value {
-            let settings = self.settings().clone();
+            let settings = self.settings.lock().clone();
             match pspec.name() {
                 "to" => settings.to.to_value(),
                 "period" => settings.period.to_value(),

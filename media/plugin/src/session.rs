@@ -241,7 +241,7 @@ impl Session {
         let mut held = self.settled.lock.lock();
         while count.load(Ordering::Acquire) < given {
             let left = until.saturating_duration_since(StdInstant::now());
-            if left.is_zero() || interrupted() || self.is_closing() {
+            if left.is_zero() || interrupted() || self.closing.load(Ordering::Acquire) {
                 return false;
             }
             self.settled.more.wait_for(&mut held, left);
@@ -261,10 +261,6 @@ impl Session {
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
-    }
-
-    fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_rate(&self, rate: Bitrate) {

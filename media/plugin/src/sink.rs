@@ -19,15 +19,6 @@ pub(crate) trait SelvedgeSinkImpl: BinImpl {}
 // SAFETY: The sink adds nothing to the class structure of bins, which bins fill in themselves.
 unsafe impl<T: SelvedgeSinkImpl> IsSubclassable<T> for SelvedgeSink {}
 
-pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    gst::Element::register(
-        Some(plugin),
-        "selvedgesink",
-        gst::Rank::NONE,
-        SelvedgeSink::static_type(),
-    )
-}
-
 mod imp {
     use parking_lot::Mutex;
     use std::sync::{Arc, LazyLock};

@@ -5,7 +5,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_control_config::SourceUri;
 
-use crate::source::{elements, parsed_line};
+use crate::source::elements::{init, source_bin};
 
 /// Elements that read from an address, by the beginning of its scheme.
 const READERS: [(&str, &str); 3] = [("rtsp", "rtspsrc"), ("srt", "srtsrc"), ("rtmp", "rtmp2src")];
@@ -45,7 +45,7 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
         );
     };
     // An invalid line connects to nothing.
-    let Ok(bin) = elements::init().and_then(|()| parsed_line(line)) else { return false };
+    let Ok(bin) = init().and_then(|()| source_bin(line)) else { return false };
     let connects = |element: &gst::Element| {
         let class = element.metadata("klass").unwrap_or_default();
         let network = class.contains("Source") && class.contains("Network");
@@ -70,7 +70,7 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
         let _ = gst::Plugin::load_by_name(name);
     }
     if let SourceUri::Launch { line } = uri {
-        let _ = parsed_line(line);
+        let _ = source_bin(line);
     }
     let Ok(mut carried) = packed(uri, scheme).parse::<gst::Caps>() else { return };
     let Ok(encodings) = ENCODINGS.parse::<gst::Caps>() else { return };

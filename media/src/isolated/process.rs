@@ -108,7 +108,7 @@ impl SourceProcess {
     /// How long it has been running.
     #[must_use]
     pub fn age(&self) -> Duration {
-        Duration(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.started.elapsed().into()
     }
 
     /// Opens the source and waits for its first frame, at most for `limit`, and no longer once `stop`

@@ -26,17 +26,9 @@ struct Datagrams {
     added: AtomicU64,
 }
 
-/// RTP packets as they are.
-pub(super) fn rtp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
-    open(to, at, None)
-}
-
-/// The transport stream inside the packets.
-pub(super) fn udp(to: &Destination, at: SocketAddr, _: usize) -> Opened {
-    open(to, at, Some(Mutex::default()))
-}
-
-fn open(to: &Destination, at: SocketAddr, continuity: Option<Mutex<Continuity>>) -> Opened {
+/// Sends RTP packets as they are, or the transport stream inside of them.
+pub(super) fn open(to: &Destination, at: SocketAddr, _: usize) -> Opened {
+    let continuity = (to.scheme() != "rtp").then(Mutex::default);
     let ttl = to.option("ttl").and_then(|ttl| ttl.parse().ok());
     let socket = open_sender(at, ttl, to.option("interface").as_deref())?;
     Ok(Box::new(Datagrams {

@@ -42,9 +42,7 @@ pub trait Output: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`OutputError`] if it is broken: it is then closed, and opened again.
-    fn poll(&self) -> Result<Bytes, OutputError> {
-        Ok(Bytes(0))
-    }
+    fn poll(&self) -> Result<Bytes, OutputError>;
 
     /// Why nothing is sent though nothing is broken, for example because no peer has connected yet.
     fn waits(&self) -> Option<&'static str> {
@@ -124,7 +122,7 @@ type Open = fn(&Destination, SocketAddr, usize) -> Opened;
 
 /// The kinds, one a line.
 const KINDS: &[OutputKind] = &[
-    OutputKind { scheme: "rtp", codecs: &Codec::ALL, is_rtp: true, open: datagrams::rtp, ..UDP },
+    OutputKind { scheme: "rtp", codecs: &Codec::ALL, is_rtp: true, ..UDP },
     UDP,
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "srt", headers: Bytes(44), open: srt::open, ..UDP },
@@ -143,7 +141,7 @@ const UDP: OutputKind = OutputKind {
     codecs: &transport_stream::CODECS,
     is_rtp: false,
     headers: Bytes(28),
-    open: datagrams::udp,
+    open: datagrams::open,
 };
 
 /// How much longer headers of IPv6 are than those of IPv4.

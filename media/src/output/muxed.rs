@@ -312,7 +312,8 @@ impl Muxer {
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => {
                         ended = true;
-                        self.end();
+                        let rest = self.parsers.iter().flatten().flat_map(Parser::end).collect();
+                        self.keep(rest);
                         break;
                     }
                 }
@@ -333,11 +334,6 @@ impl Muxer {
         let samples = parser.push(unit);
         self.keep(samples);
         Ok(())
-    }
-
-    fn end(&mut self) {
-        let rest = self.parsers.iter().flatten().flat_map(Parser::end).collect();
-        self.keep(rest);
     }
 
     /// Keeps samples for their piece, with the container's times.

@@ -18,9 +18,12 @@ use super::slots::Slots;
 use super::{Picture, PictureReader};
 
 /// Types of open bitstream units.
-const SEQUENCE_HEADER: u32 = 1;
-const FRAME_HEADER: u32 = 3;
-const FRAME: u32 = 6;
+pub(crate) const SEQUENCE_HEADER: u8 = 1;
+const FRAME_HEADER: u8 = 3;
+const FRAME: u8 = 6;
+/// Bits of a unit's header: it has an extension, it has a size.
+pub(crate) const HAS_EXTENSION: u8 = 0x04;
+pub(crate) const HAS_SIZE: u8 = 0x02;
 
 /// Follows the frames of one stream.
 #[derive(Debug, Default)]
@@ -36,14 +39,15 @@ pub struct Av1Reader {
 
 /// One open bitstream unit.
 #[derive(Clone, Copy, Debug)]
-struct Obu<'a> {
-    obu_type: u32,
-    layer: Layer,
-    body: &'a [u8],
+pub(crate) struct Obu<'a> {
+    pub(crate) head: u8,
+    /// The byte with its layer, if there is one.
+    pub(crate) extension: &'a [u8],
+    pub(crate) body: &'a [u8],
 }
 
 /// The layer that a frame is of.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Layer {
     pub(super) temporal: u32,
     pub(super) spatial: u32,
@@ -54,14 +58,12 @@ impl PictureReader for Av1Reader {
         let number = self.next;
         self.next += 1;
         let mut whole: Option<Picture> = None;
-        let mut rest = unit;
-        while let Some((obu, behind)) = obu(rest) {
-            rest = behind;
-            match obu.obu_type {
+        for obu in obus(unit) {
+            match obu_type(obu.head) {
                 SEQUENCE_HEADER => self.sequence = Sequence::read(&mut Bits::new(obu.body)),
                 FRAME_HEADER | FRAME => {
                     let sequence = self.sequence.as_ref()?;
-                    let header = frame::header(obu.body, sequence, obu.layer, &self.orders)?;
+                    let header = frame::header(obu.body, sequence, obu.layer(), &self.orders)?;
                     let part = self.frame(header, number);
                     whole = Some(whole.map_or(part, |first| first.joined(part)));
                 }
@@ -120,26 +122,35 @@ impl Av1Reader {
     }
 }
 
-/// The first unit of these bytes, and the rest.
-fn obu(bytes: &[u8]) -> Option<(Obu<'_>, &[u8])> {
-    let (&head, mut rest) = bytes.split_first()?;
-    let mut layer = Layer::default();
-    if head & 0x04 != 0 {
-        let (&extension, behind) = rest.split_first()?;
-        layer =
-            Layer { temporal: u32::from(extension >> 5), spatial: u32::from(extension >> 3 & 3) };
+impl Obu<'_> {
+    fn layer(&self) -> Layer {
+        let byte = self.extension.first().map_or(0, |&byte| u32::from(byte));
+        Layer { temporal: byte >> 5, spatial: byte >> 3 & 3 }
+    }
+}
+
+/// The type of a unit, from its first byte.
+pub(crate) const fn obu_type(head: u8) -> u8 {
+    head >> 3 & 0x0f
+}
+
+/// The units of these bytes, up to the first invalid one.
+pub(crate) fn obus(bytes: &[u8]) -> impl Iterator<Item = Obu<'_>> {
+    let mut rest = bytes;
+    core::iter::from_fn(move || {
+        let (&head, behind) = rest.split_first()?;
+        let extension_len = usize::from(head & HAS_EXTENSION != 0);
+        let (extension, behind) = behind.split_at_checked(extension_len)?;
+        let has_size = head & HAS_SIZE != 0;
+        let (size, behind) = if has_size { leb128(behind)? } else { (behind.len(), behind) };
+        let (body, behind) = behind.split_at_checked(size)?;
         rest = behind;
-    }
-    let mut size = rest.len();
-    if head & 0x02 != 0 {
-        (size, rest) = leb128(rest)?;
-    }
-    let (body, behind) = rest.split_at_checked(size)?;
-    Some((Obu { obu_type: u32::from(head >> 3 & 0x0f), layer, body }, behind))
+        Some(Obu { head, extension, body })
+    })
 }
 
 /// A number in groups of seven bits, the lowest first, of eight bytes at most.
-fn leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
+pub(crate) fn leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let len = bytes.iter().take(8).position(|byte| byte & 0x80 == 0)? + 1;
     let (number, rest) = bytes.split_at(len);
     let value = number.iter().rev().fold(0_u64, |value, &byte| value << 7 | u64::from(byte & 0x7f));

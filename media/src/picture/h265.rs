@@ -20,14 +20,14 @@ const HEADER_MAX: usize = 4096;
 const KEPT_MAX: usize = 16;
 
 /// Follows the pictures of one stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct H265Reader {
     sets: Sets,
     kept: Vec<Kept>,
     /// The count of the last picture of the lowest temporal layer that counts are relative to.
     anchor: i64,
-    /// Whether decoding restarts with the next random-access picture.
-    begins: bool,
+    /// Whether decoding goes on over the next random-access picture; else it begins there.
+    goes_on: bool,
     /// Whether leading pictures refer to pictures that never arrived.
     skips_leading: bool,
     /// Number of the next access unit.
@@ -106,13 +106,6 @@ impl<'a> Nal<'a> {
     }
 }
 
-impl Default for H265Reader {
-    fn default() -> Self {
-        let (sets, kept) = (Sets::default(), Vec::new());
-        Self { sets, kept, anchor: 0, begins: true, skips_leading: false, next: 0 }
-    }
-}
-
 impl PictureReader for H265Reader {
     fn push(&mut self, unit: &[u8]) -> Option<Picture> {
         let number = self.next;
@@ -151,13 +144,13 @@ impl PictureReader for H265Reader {
         let ends = |nal: Nal<'_>| {
             matches!(nal.nal_type, NalType::END_OF_SEQUENCE | NalType::END_OF_BITSTREAM)
         };
-        self.begins |= nals().any(ends);
+        self.goes_on &= !nals().any(ends);
         Some(picture)
     }
 
     fn restart(&mut self) {
         self.kept.clear();
-        self.begins = true;
+        self.goes_on = false;
     }
 }
 
@@ -167,9 +160,9 @@ impl H265Reader {
     fn begin(&mut self, nal: &Nal<'_>, slice: &Slice, width: u32) -> i64 {
         let is_start = nal.nal_type.is_random_access();
         let begins =
-            is_start && (nal.nal_type.is_idr() || nal.nal_type.is_broken_link() || self.begins);
+            is_start && (nal.nal_type.is_idr() || nal.nal_type.is_broken_link() || !self.goes_on);
         if is_start {
-            (self.begins, self.skips_leading) = (false, begins);
+            (self.goes_on, self.skips_leading) = (true, begins);
         }
         let (range, low) = (1_i64 << width, i64::from(slice.order));
         let order = if begins {

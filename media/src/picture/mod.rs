@@ -21,7 +21,7 @@ use core::fmt;
 
 use selvedge_data_stream::{Kind, References};
 
-pub use self::reader::{reader, reader_of};
+pub use self::reader::reader;
 
 /// Follows the pictures of one stream.
 pub trait PictureReader: fmt::Debug + Send {

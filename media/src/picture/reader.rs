@@ -12,25 +12,18 @@ use super::vp8::Vp8Reader;
 use super::vp9::Vp9Reader;
 use super::{Codec, Picture, PictureReader};
 
-/// The reader for an encoding, by its name in SDP; `None` if its headers don't state references. A new
+/// The reader for a codec; if its headers don't state references, each unit is examined alone. A new
 /// reader is a line here and a file.
 #[must_use]
-pub fn reader(encoding: &str) -> Option<Box<dyn PictureReader>> {
-    let reader: Box<dyn PictureReader> = match encoding.to_ascii_uppercase().as_str() {
-        "H264" => Box::<H264Reader>::default(),
-        "H265" => Box::<H265Reader>::default(),
-        "VP8" => Box::<Vp8Reader>::default(),
-        "VP9" => Box::<Vp9Reader>::default(),
-        "AV1" => Box::<Av1Reader>::default(),
-        _ => return None,
-    };
-    Some(reader)
-}
-
-/// The reader for a codec. Without a specific reader each unit is examined alone.
-#[must_use]
-pub fn reader_of(codec: Codec) -> Box<dyn PictureReader> {
-    reader(codec.encoding()).unwrap_or_else(|| Box::new(Alone(codec)))
+pub fn reader(codec: Codec) -> Box<dyn PictureReader> {
+    match codec {
+        Codec::H264 => Box::<H264Reader>::default(),
+        Codec::H265 => Box::<H265Reader>::default(),
+        Codec::Vp8 => Box::<Vp8Reader>::default(),
+        Codec::Vp9 => Box::<Vp9Reader>::default(),
+        Codec::Av1 => Box::<Av1Reader>::default(),
+        Codec::Mpv | Codec::Jpeg | Codec::Aac | Codec::Opus | Codec::L16 => Box::new(Alone(codec)),
+    }
 }
 
 /// Examines each unit alone.
@@ -71,12 +64,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ENCODINGS: [&str; 5] = ["H264", "H265", "VP8", "VP9", "AV1"];
-
     #[test]
     fn a_unit_without_a_reader_of_its_own_is_looked_at_alone() {
-        assert!(reader("vp9").is_some() && reader("MPV").is_none());
-        let mut stills = reader_of(Codec::Jpeg);
+        let mut stills = reader(Codec::Jpeg);
         stills.restart();
         assert_eq!(stills.push(&[]), Some(Picture::STILL));
     }
@@ -86,8 +76,8 @@ mod tests {
         fn any_bytes_are_survived(
             units in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..24),
         ) {
-            for encoding in ENCODINGS {
-                let mut reader = reader(encoding).unwrap();
+            for codec in Codec::ALL {
+                let mut reader = reader(codec);
                 for (number, unit) in units.iter().enumerate() {
                     let refs = reader.push(unit).and_then(|picture| picture.refs);
                     let refs = refs.filter(|refs| refs.is_known()).unwrap_or_default();

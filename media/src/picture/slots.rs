@@ -3,20 +3,6 @@
 
 use selvedge_data_stream::References;
 
-use super::Picture;
-
-/// The picture of a unit of several frames, each of which `read` makes a part; `None` if one can't be read.
-pub(super) fn whole<F>(
-    mut frames: impl Iterator<Item = F>,
-    mut read: impl FnMut(F) -> Option<Picture>,
-) -> Option<Picture> {
-    let join = |whole: Option<Picture>, frame| {
-        let part = read(frame)?;
-        Some(Some(whole.map_or(part, |first| first.joined(part))))
-    };
-    frames.try_fold(None, join)?
-}
-
 /// For each slot the number of the unit that wrote it; `None` before one did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots<const COUNT: usize>([Option<u64>; COUNT]);

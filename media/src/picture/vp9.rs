@@ -10,7 +10,7 @@
 use selvedge_data_stream::Kind;
 
 use super::bits::Bits;
-use super::slots::{Slots, whole};
+use super::slots::Slots;
 use super::{Picture, PictureReader};
 
 const SYNC_CODE: u32 = 0x49_8342;
@@ -58,7 +58,12 @@ impl PictureReader for Vp9Reader {
     fn push(&mut self, unit: &[u8]) -> Option<Picture> {
         let number = self.next;
         self.next += 1;
-        whole(frames(unit), |frame| Some(self.frame(header(frame)?, number)))
+        let mut whole: Option<Picture> = None;
+        for frame in frames(unit) {
+            let part = self.frame(header(frame)?, number);
+            whole = Some(whole.map_or(part, |first| first.joined(part)));
+        }
+        whole
     }
 
     fn restart(&mut self) {

@@ -6,20 +6,17 @@
 
 use selvedge_data_stream::rtp::HEADER_LEN;
 
-/// Types of open bitstream units that stand in the format but not in packets, and the one with which a
-/// sequence begins.
+use crate::picture::av1::{HAS_SIZE, Obu, SEQUENCE_HEADER, obu_type, obus};
+
+/// Types of open bitstream units that stand in the format but not in packets.
 const TEMPORAL_DELIMITER: u8 = 2;
 const TILE_LIST: u8 = 8;
 const PADDING: u8 = 15;
-const SEQUENCE_HEADER: u8 = 1;
 /// Bits of the aggregation header: the first element continues, the last will continue, a sequence
 /// begins.
 const CONTINUED: u8 = 0x80;
 const CONTINUES: u8 = 0x40;
 const BEGINS: u8 = 0x08;
-/// Bits of a unit's header: it has an extension, it has a size.
-const HAS_EXTENSION: u8 = 0x04;
-const HAS_SIZE: u8 = 0x02;
 /// The marker in a packet's second byte.
 const MARKER: u8 = 0x80;
 /// The longest size of an element, in bytes: as many as packets of 64 KiB need.
@@ -93,39 +90,10 @@ impl Av1Packets {
 /// The parts of a temporal unit that go into packets, each open bitstream unit without its size. Ends
 /// at the first invalid one.
 fn elements(unit: &[u8]) -> Vec<Vec<u8>> {
-    let mut elements = Vec::new();
-    let mut rest = unit;
-    while let Some((&head, behind)) = rest.split_first() {
-        let extension_len = usize::from(head & HAS_EXTENSION != 0);
-        let Some((extension, behind)) = behind.split_at_checked(extension_len) else { break };
-        let (size, behind) = match leb128(behind) {
-            _ if head & HAS_SIZE == 0 => (behind.len(), behind),
-            Some((size, len)) => (size, &behind[len..]),
-            None => break,
-        };
-        let Some((body, behind)) = behind.split_at_checked(size) else { break };
-        if ![TEMPORAL_DELIMITER, TILE_LIST, PADDING].contains(&obu_type(head)) {
-            elements.push([&[head & !HAS_SIZE], extension, body].concat());
-        }
-        rest = behind;
-    }
-    elements
-}
-
-const fn obu_type(head: u8) -> u8 {
-    head >> 3 & 0x0f
-}
-
-/// A number of up to eight bytes, and how many it takes.
-fn leb128(bytes: &[u8]) -> Option<(usize, usize)> {
-    let mut value = 0_u64;
-    for (n, &byte) in bytes.iter().take(8).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * n);
-        if byte & 0x80 == 0 {
-            return Some((usize::try_from(value).ok()?, n + 1));
-        }
-    }
-    None
+    let left_out = [TEMPORAL_DELIMITER, TILE_LIST, PADDING];
+    let sent = obus(unit).filter(|obu| !left_out.contains(&obu_type(obu.head)));
+    let element = |obu: Obu<'_>| [&[obu.head & !HAS_SIZE], obu.extension, obu.body].concat();
+    sent.map(element).collect()
 }
 
 fn push_leb128(mut value: usize, bytes: &mut Vec<u8>) {
@@ -139,6 +107,7 @@ fn push_leb128(mut value: usize, bytes: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::av1::{HAS_EXTENSION, leb128};
     use proptest::prelude::*;
 
     /// The elements that a receiver assembles from packets, whole.
@@ -151,13 +120,13 @@ mod tests {
             assert_eq!(aggregation & CONTINUED != 0, is_open, "who goes on was begun");
             let mut rest = &bytes[start + HEADER_LEN + 1..end];
             while !rest.is_empty() {
-                let (size, len) = leb128(rest).unwrap();
-                let part = rest[len..len + size].to_vec();
+                let (size, behind) = leb128(rest).unwrap();
+                let (part, behind) = behind.split_at(size);
                 match elements.last_mut() {
                     Some(last) if is_open => last.extend(part),
-                    _ => elements.push(part),
+                    _ => elements.push(part.to_vec()),
                 }
-                (rest, is_open) = (&rest[len + size..], false);
+                (rest, is_open) = (behind, false);
             }
             is_open = aggregation & CONTINUES != 0;
             assert_eq!(

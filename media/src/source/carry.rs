@@ -8,7 +8,7 @@ use gstreamer::prelude::*;
 use parking_lot::Mutex;
 use selvedge_control_config::FilePart;
 
-use super::elements::{bin, make, package_for_caps, wiring};
+use super::elements::{bin, link_later, make, package_for_caps, wiring};
 use super::forms;
 use crate::error::SourceError;
 use crate::picture::Codec;
@@ -97,14 +97,7 @@ fn choose(
 fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad, SourceError> {
     let decode = make("decodebin")?;
     pipeline.add(&decode).map_err(|e| wiring("decodebin", e))?;
-    let weak = entry.downgrade();
-    decode.connect_pad_added(move |_, decoded| {
-        if let Some(entry) = weak.upgrade().filter(|entry| !entry.is_linked())
-            && let Err(error) = decoded.link(&entry)
-        {
-            tracing::debug!(%error, "decoded sound does not fit");
-        }
-    });
+    link_later(&decode, entry, "decoded sound does not fit");
     decode.sync_state_with_parent().map_err(|e| wiring("decodebin", e))?;
     decode.static_pad("sink").ok_or_else(|| wiring("decodebin", "no such pad"))
 }

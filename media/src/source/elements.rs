@@ -80,6 +80,19 @@ pub(crate) fn make(factory: &str) -> Result<gst::Element, SourceError> {
     })
 }
 
+/// Links the first output of an element to this input when it appears; `misfit` tells that it can't.
+pub(crate) fn link_later(element: &gst::Element, input: &gst::Pad, misfit: &'static str) {
+    // Weak, as the element owns the closure.
+    let input = input.downgrade();
+    element.connect_pad_added(move |_, output| {
+        if let Some(input) = input.upgrade().filter(|input| !input.is_linked())
+            && let Err(error) = output.link(&input)
+        {
+            tracing::debug!(%error, "{misfit}");
+        }
+    });
+}
+
 /// An error of a connection between elements, as a value.
 pub(crate) fn wiring(element: &str, message: impl ToString) -> SourceError {
     SourceError::Pipeline { element: element.into(), message: message.to_string() }

@@ -14,7 +14,7 @@ use super::unit::{Format, Unit};
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame, StreamInfo};
 use crate::picture::mpeg::{self, DisplayOrder};
-use crate::picture::{Codec, Picture, PictureReader, reader_of};
+use crate::picture::{Codec, Picture, PictureReader, reader};
 use crate::samples::SampleBlocks;
 use crate::timeline::{FrameTimes, Timeline};
 
@@ -53,7 +53,7 @@ impl Framing {
             timeline: Timeline::new(Duration::ZERO),
             order: DisplayOrder::default(),
             packetizer: Packetizer::new(format.codec, payload_max)?,
-            pictures: reader_of(format.codec),
+            pictures: reader(format.codec),
             sound,
             sound_offset: Duration::ZERO,
             sound_zero: None,

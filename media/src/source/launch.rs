@@ -1,6 +1,5 @@
 //! `launch:` sources: the user's own GStreamer line, ending in encoded media.
 
-use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_control_config::FilePart;
 
@@ -11,13 +10,8 @@ use crate::error::SourceError;
 /// The feed of a launch line.
 pub(super) fn feed(what: &str, line: &str, timing: Timing) -> Result<Feed, SourceError> {
     Feed::parsed(what, timing, FilePart::First, |pipeline| {
-        let bin = parse(line)?;
+        let bin = source_bin(line)?;
         pipeline.add(&bin).map_err(|e| wiring(&bin.name(), e))?;
         Ok(bin.upcast())
     })
-}
-
-/// The elements of a launch line, linked and not started.
-pub(crate) fn parse(line: &str) -> Result<gst::Bin, SourceError> {
-    source_bin(line)
 }

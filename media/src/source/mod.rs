@@ -39,14 +39,13 @@ use crate::thumbnail::{Imager, Thumbnailer};
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
-pub(crate) use launch::parse as parsed_line;
 pub use together::Pair;
 use together::Together;
 use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The period of a source that does not tell its own.
+/// The period of a source that does not tell its own: that of test signals, and of most cameras.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Units looked at for a period that the medium does not state.
 const LOOK_AHEAD: usize = 9;
@@ -93,27 +92,37 @@ enum SourceKind {
     Network(Url),
 }
 
-/// GStreamer's version, if it starts and these elements are installed.
+/// GStreamer's version, if it starts and has elements of each package that sources need.
 ///
 /// # Errors
-/// [`SourceError::Pipeline`], [`SourceError::CodecAbsent`].
-pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
+/// [`SourceError::Pipeline`] if it does not start, [`SourceError::CodecAbsent`] for an element that
+/// is not installed.
+pub fn version() -> Result<String, SourceError> {
     elements::init()?;
-    wanted.iter().try_for_each(|factory| elements::make(factory).map(drop))?;
+    for factory in ["qtdemux", "tsdemux", "h264parse", "rtph264pay", "avdec_h264"] {
+        elements::make(factory)?;
+    }
     Ok(gstreamer::version_string().to_string())
 }
 
-/// Finds what is wrong with a source's description, without starting anything.
-pub(crate) fn check(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
+/// Finds mistakes in the description of a source, as far as that is possible without starting it:
+/// options, elements that are not installed, an invalid launch line or session description. Does not
+/// look for media files, devices and hosts.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
-        SourceKind::Line(line, _) => launch::parse(&line).map(drop),
+        SourceKind::Line(line, _) => elements::source_bin(&line).map(drop),
         _ => Ok(()),
     }
 }
 
-/// The mean rate and period that a source's description states, headers not included.
-pub(crate) fn nominal(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
+/// The mean rate that a source's description states, headers not included, and its period: the settings
+/// of the encoder of a test signal or a launch line. `None` where it does not state them.
+#[must_use]
+pub fn stated_rate(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     match SourceOpener::new(uri, Path::new("")).ok()?.make {
         SourceKind::Line(line, _) => nominal::nominal(&line),
         _ => None,
@@ -174,19 +183,11 @@ impl SourceOpener {
         }
     }
 
-    /// What is known of the stream without waiting for it: all that is needed where nobody may
-    /// be sending yet.
-    fn known_format(&self) -> Option<Format> {
+    /// What is known of the stream without waiting for it, all that is needed where nobody may be
+    /// sending yet: its format, and the parameters of that which units don't show.
+    fn known_format(&self) -> Option<(Format, Option<String>)> {
         match &self.make {
-            SourceKind::Rtp(expected) => Some(expected.format()),
-            _ => None,
-        }
-    }
-
-    /// Parameters of the stream's format that are known without its units.
-    fn known_fmtp(&self) -> Option<String> {
-        match &self.make {
-            SourceKind::Rtp(expected) => expected.fmtp(),
+            SourceKind::Rtp(expected) => Some((expected.format(), expected.fmtp())),
             _ => None,
         }
     }

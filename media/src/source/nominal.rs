@@ -3,6 +3,8 @@
 
 use selvedge_units::{Bitrate, Duration};
 
+use super::PERIOD_DEFAULT;
+
 /// Encoders that have a property `bitrate`, and the size of its unit.
 const ENCODERS: [(&str, u64); 6] = [
     ("x264enc", 1000),
@@ -12,14 +14,11 @@ const ENCODERS: [(&str, u64); 6] = [
     ("mpeg2enc", 1000),
     ("openh264enc", 1),
 ];
-/// The period where the line has no frame rate: that of test signals, and of most cameras.
-const PERIOD: Duration = Duration::from_millis(40);
-
 /// The mean rate and period of a launch line's output, headers not included, if it states them.
 pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
     let rate =
         line.split('!').rev().find_map(|element| encoded(element).or_else(|| plain(element)));
-    Some((rate?, period(line).unwrap_or(PERIOD)))
+    Some((rate?, period(line).unwrap_or(PERIOD_DEFAULT)))
 }
 
 fn encoded(element: &str) -> Option<Bitrate> {

@@ -226,7 +226,7 @@ impl PacketFilter {
     }
 
     fn now(&self) -> Duration {
-        Duration(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.began.elapsed().into()
     }
 
     /// The synchronization source of a packet of the right kind from the right host.

@@ -20,7 +20,7 @@ use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
 use crate::onlookers::Onlookers;
 use crate::pace::Pacer;
 use crate::picture::{Codec, jpeg};
-use crate::thumbnail::{Imager, Thumbnailer};
+use crate::thumbnail::{ImageSize, Imager, Thumbnailer};
 use crate::timeline::FrameTimes;
 
 /// How long anything waits before it looks at the stop flag.
@@ -69,12 +69,12 @@ impl Source {
         stop: &AtomicBool,
     ) -> Result<Self, SourceError> {
         let mut feed = opener.feed().map_err(|e| opener.explain(e))?;
-        let (format, first) = match opener.known_format() {
-            Some(format) => (format, None),
+        let (format, fmtp, first) = match opener.known_format() {
+            Some((format, fmtp)) => (format, fmtp, None),
             None => {
                 let (first, caps) = first_unit(&mut feed, &opener.what, limit, stop)
                     .map_err(|e| opener.explain(e))?;
-                (framing::format(&opener.what, &caps)?, Some(first))
+                (framing::format(&opener.what, &caps)?, None, Some(first))
             }
         };
         let framing = Framing::new(&opener.what, format, payload_max)?;
@@ -85,7 +85,7 @@ impl Source {
             expected: Duration::ZERO,
             together: None,
             ahead: first.into_iter().collect(),
-            info: framing.info(),
+            info: StreamInfo { fmtp, ..framing.info() },
             framing,
             opener,
             opened: std::time::Instant::now(),
@@ -124,7 +124,7 @@ impl Source {
         &mut self,
         give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<bool, SourceError> {
-        self.thumbnailer = Thumbnailer::new(self.framing.format.codec, give)?;
+        self.thumbnailer = Thumbnailer::new(self.framing.format.codec, ImageSize::SMALL, give)?;
         Ok(self.thumbnailer.is_some())
     }
 
@@ -174,10 +174,7 @@ impl Source {
             self.info.period = self.measured_period()?;
             self.framing.timeline.set_period(self.info.period);
         }
-        let Some(first) = self.ahead.front() else {
-            self.info.fmtp = self.opener.known_fmtp();
-            return Ok(());
-        };
+        let Some(first) = self.ahead.front() else { return Ok(()) };
         let map = first.buffer.map_readable();
         let bytes = map.as_deref().unwrap_or_default();
         if self.framing.format.codec == Codec::Jpeg {

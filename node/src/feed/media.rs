@@ -2,8 +2,7 @@
 //! opens it again, waiting longer each time. No other stream is affected.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use selvedge_control_config::SourceUri;
@@ -16,8 +15,9 @@ use selvedge_units::Duration;
 
 use super::{FeedStatus, OnInfo};
 use crate::follow::SentPictures;
+use crate::keeper::{Keeper, Stop};
 use crate::media_source::MediaSource;
-use crate::source::{OPENING_LOCAL, may_be_absent, write_sdp};
+use crate::source::{OPENING_LOCAL, SdpFailure, may_be_absent, write_sdp};
 use crate::source_spec::SourceSpec;
 
 /// The first wait before a source is tried again, and the longest.
@@ -32,9 +32,9 @@ const HEALTHY: Duration = Duration::from_secs(20);
 
 /// A source's thread; dropped, it stops and is waited for.
 pub(super) struct SourceThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    status: Arc<FeedStatus>,
+    pub(super) keeper: Keeper,
+    /// It writes its state into this.
+    pub(super) status: Arc<FeedStatus>,
 }
 
 impl SourceThread {
@@ -48,54 +48,26 @@ impl SourceThread {
         if source.is_none() {
             status.set(StreamState::Retrying, "it did not answer at the start");
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        frame_producers
-            .iter_mut()
-            .for_each(|frame_producer| frame_producer.set_stop_flag(Arc::clone(&stop)));
         let began = reopen.program.as_ref().map_or_else(Instant::now, |program| program.began());
-        let worker = Worker {
-            reopen,
-            frame_producers,
-            stop: Arc::clone(&stop),
-            status: Arc::clone(&status),
-            began,
-            info: source.as_ref().map(|source| source.info().clone()),
-            on_info,
-            packets: None,
-            process: None,
-        };
-        let thread = thread::Builder::new()
-            .name(format!("source {}", worker.reopen.stream.spec.name))
-            .spawn(move || worker.run(source))?;
-        Ok(Self { stop, thread: Some(thread), status })
-    }
-
-    /// The status that it writes its state into.
-    pub(super) const fn status(&self) -> &Arc<FeedStatus> {
-        &self.status
-    }
-
-    /// Whether no more frames will come.
-    pub(super) fn is_over(&self) -> bool {
-        self.status.is_over()
-    }
-
-    /// Requests it to stop; `drop` waits for it.
-    pub(super) fn request_stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Drop for SourceThread {
-    fn drop(&mut self) {
-        self.request_stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+        let (name, of) = (format!("source {}", reopen.stream.spec.name), Arc::clone(&status));
+        let keeper = Keeper::start(name, move |stop| {
+            for frame_producer in &mut frame_producers {
+                frame_producer.set_stop_flag(Arc::clone(stop.flag()));
+            }
+            let worker = Worker {
+                reopen,
+                frame_producers,
+                stop: stop.clone(),
+                status: of,
+                began,
+                info: source.as_ref().map(|source| source.info().clone()),
+                on_info,
+                packets: None,
+                process: None,
+            };
+            worker.run(source);
+        })?;
+        Ok(Self { keeper, status })
     }
 }
 
@@ -137,7 +109,7 @@ impl Onlookers for Pages {
 struct Worker {
     reopen: SourceSpec,
     frame_producers: Vec<FrameProducer>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     status: Arc<FeedStatus>,
     began: Instant,
     /// The stream's description, once its source was open for the first time.
@@ -158,7 +130,7 @@ impl Worker {
         );
         let (first, longest) = if comes_and_goes { RETRY_ABSENT } else { RETRY };
         let mut wait = first;
-        while !self.stop.load(Ordering::Relaxed) {
+        while !self.stop.is_requested() {
             let began = Instant::now();
             let ended = source.take().map_or_else(|| self.open(), Ok).and_then(|s| self.deliver(s));
             match ended {
@@ -180,7 +152,7 @@ impl Worker {
                     tracing::warn!(stream = self.reopen.stream.spec.name, %error, %wait, "source failed");
                     let detail = format!("{error}; trying again in {wait}");
                     self.status.set(StreamState::Retrying, detail);
-                    self.pause(wait);
+                    self.stop.pause(wait);
                     // The cause of this failure may also cut the next attempt short.
                     wait = if is_first { wait } else { (wait * 2).min(longest) };
                 }
@@ -189,16 +161,12 @@ impl Worker {
     }
 
     fn open(&mut self) -> Result<MediaSource, SourceError> {
-        let limit = match may_be_absent(&self.reopen.stream.source) {
-            true => OPENING.max(self.written_period() * 2),
+        let stream = &self.reopen.stream;
+        let limit = match may_be_absent(&stream.source) {
+            true => OPENING.max(stream.spec.declared_period().unwrap_or_default() * 2),
             false => OPENING_LOCAL,
         };
-        MediaSource::open(&self.reopen, &mut self.process, limit, &self.stop)
-    }
-
-    /// The period that the node file states; zero if it leaves that to the medium.
-    fn written_period(&self) -> Duration {
-        self.reopen.stream.spec.declared_period().unwrap_or_default()
+        MediaSource::open(&self.reopen, &mut self.process, limit, self.stop.flag())
     }
 
     /// Records the stream's description when its source is open for the first time; `Err` with the old
@@ -212,8 +180,8 @@ impl Worker {
         self.status.set_info(Some(info.clone()));
         (self.on_info)(info);
         let SourceSpec { stream, base, .. } = &self.reopen;
-        if let Err((path, error)) = write_sdp(stream, Some(info), base) {
-            tracing::warn!(stream = stream.spec.name, path, %error, "no session description");
+        if let Err(SdpFailure { stream, path, why }) = write_sdp(stream, Some(info), base) {
+            tracing::warn!(stream, path, error = %why, "no session description");
         }
         Ok(())
     }
@@ -273,14 +241,6 @@ impl Worker {
             }
         };
         let pages = Arc::new(Pages { status: Arc::clone(&self.status), since });
-        source.run(&self.reopen, &mut self.process, &mut sink, pages, &self.stop)
-    }
-
-    /// Waits, unless requested to stop.
-    fn pause(&self, wait: Duration) {
-        let until = Instant::now() + wait.to_std();
-        while !self.stop.load(Ordering::Relaxed) && Instant::now() < until {
-            thread::park_timeout(until.saturating_duration_since(Instant::now()));
-        }
+        source.run(&self.reopen, &mut self.process, &mut sink, pages, self.stop.flag())
     }
 }

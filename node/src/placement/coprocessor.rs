@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, SourceUri};
-use selvedge_data_stream::{Contract, Windows};
+use selvedge_data_stream::Contract;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{
     default_folder, default_socket, listens, remove_stale_sockets,
@@ -13,7 +13,7 @@ use selvedge_place_coprocessor::server::{
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes};
 
-use super::{Member, PlacedLink, PlacementError, RemoteSource, Start, Started, StreamEnd};
+use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
 
 struct Attached {
     attachment: Arc<Attachment>,
@@ -63,8 +63,8 @@ impl Attached {
             let file = std::path::absolute(base.join(path)).map_err(ClientError::System)?;
             let file = file.to_string_lossy();
             let place = self.attachment.read(spec, (&file, *repeat), params.ssrc)?;
-            let reader = Reader { attachment: Arc::clone(&self.attachment), place };
-            return Ok((place, StreamEnd::Elsewhere(Box::new(reader))));
+            let reader = Arc::clone(&self.attachment);
+            return Ok((place, StreamEnd::Elsewhere(Box::new(move || reader.source(place)))));
         }
         let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
         let (place, frame_producer) = self.attachment.add(spec, &frame_producer)?;
@@ -77,19 +77,11 @@ impl PlacedLink for Attached {
         self.attachment.report()
     }
 
-    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        self.attachment.set_windows(stream, windows)
-    }
-
-    fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        self.attachment.set_priority(stream, priority)
-    }
-
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.attachment.set_rate(rate)
     }
 
-    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+    fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         self.attachment.set_terms(stream, terms)
     }
 
@@ -103,17 +95,5 @@ impl PlacedLink for Attached {
 
     fn stop(self: Box<Self>) -> LinkReport {
         self.report()
-    }
-}
-
-/// A recording that the coprocessor reads.
-struct Reader {
-    attachment: Arc<Attachment>,
-    place: usize,
-}
-
-impl RemoteSource for Reader {
-    fn state(&self) -> (Option<String>, bool) {
-        self.attachment.source(self.place)
     }
 }

@@ -1,7 +1,7 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
 use selvedge_control_config::LinkConfig;
-use selvedge_data_stream::{Contract, Windows};
+use selvedge_data_stream::Contract;
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Bitrate;
@@ -33,19 +33,11 @@ impl PlacedLink for Inline {
         self.engine.report()
     }
 
-    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        self.engine.set_windows(stream, windows)
-    }
-
-    fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        self.engine.set_priority(stream, priority)
-    }
-
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.engine.set_rate(rate)
     }
 
-    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+    fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         self.engine.set_terms(stream, terms)
     }
 

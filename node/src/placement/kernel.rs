@@ -1,6 +1,6 @@
 //! A link in the kernel: its device gets the scheduler as a qdisc for as long as the node runs.
 
-use selvedge_data_stream::{Contract, Windows};
+use selvedge_data_stream::Contract;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_place_kernel::AttachError;
 use selvedge_place_kernel::link::{KernelLink, LinkError};
@@ -36,19 +36,11 @@ impl PlacedLink for KernelLink {
         Self::report(self)
     }
 
-    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        Self::set_windows(self, stream, windows)
-    }
-
-    fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        Self::set_priority(self, stream, priority)
-    }
-
     fn set_rate(&self, rate: Bitrate) -> bool {
         Self::set_rate(self, rate)
     }
 
-    fn set_terms(&self, stream: usize, _before: &Contract, terms: &Contract) -> bool {
+    fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         Self::set_terms(self, stream, terms)
     }
 

@@ -233,34 +233,17 @@ impl KernelLink {
         self.shared.report.lock().clone()
     }
 
-    /// Changes a stream's window, from its next packet on; false if that is not possible (windows by kind, no
-    /// such stream).
-    pub fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        self.change(stream, |account| account.contract.windows = windows)
-    }
-
-    /// Changes a stream's priority, from its next packet on; false if there is no such stream.
-    pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        self.change(stream, |account| account.contract.priority = priority)
-    }
-
     /// Changes window, priority, period and delay of a stream to those of a contract, from its next packet
-    /// on; false as in [`set_windows`](Self::set_windows). Its weight stays.
+    /// on; false if that is not possible (windows by kind, no such stream). Its weight stays.
     pub fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
-        let Contract { period, delay, windows, priority, .. } = *terms;
-        self.change(stream, |account| {
-            account.contract = Contract { period, delay, windows, priority, ..account.contract };
-        })
-    }
-
-    fn change(&self, stream: usize, change: impl FnOnce(&mut StreamAccount)) -> bool {
         let (Some((_, qdisc)), Some(account)) = (&self.qdisc, self.shared.accounts.get(stream))
         else {
             return false;
         };
         let mut account = account.lock();
         let before = account.contract;
-        change(&mut account);
+        let Contract { period, delay, windows, priority, .. } = *terms;
+        account.contract = Contract { period, delay, windows, priority, ..before };
         let applied = !matches!(account.contract.windows, Windows::PerKind(_))
             && qdisc.renew(stream, &account.contract).is_ok();
         if !applied {

@@ -8,6 +8,10 @@ use crate::error::SourceError;
 use crate::source::alone::Alone;
 use crate::source::elements::{make, wiring};
 
+/// The forms of units in transport streams.
+const STREAM: &str = ",stream-format=byte-stream";
+const ADTS: &str = ",stream-format=adts";
+
 /// A picture or a sound as containers describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Track {
@@ -52,32 +56,17 @@ pub(super) struct Parser {
 impl Parser {
     /// For units like this one.
     pub(super) fn new(unit: &Unit) -> Result<Self, SourceError> {
-        const STREAM: &str = "stream-format=byte-stream,alignment=au";
-        let (factory, given, wanted) = match unit.kind {
-            0x1b => (
-                "h264parse",
-                format!("video/x-h264,{STREAM}"),
-                "video/x-h264,stream-format=avc,alignment=au",
-            ),
-            0x24 => (
-                "h265parse",
-                format!("video/x-h265,{STREAM}"),
-                "video/x-h265,stream-format=hvc1,alignment=au",
-            ),
-            0x0f => (
-                "aacparse",
-                "audio/mpeg,mpegversion=4,stream-format=adts".to_owned(),
-                "audio/mpeg,mpegversion=4,stream-format=raw",
-            ),
-            _ => (
-                "mpegvideoparse",
-                "video/mpeg,mpegversion=2,systemstream=false".to_owned(),
-                "video/mpeg",
-            ),
+        let (factory, media, given, wanted) = match unit.kind {
+            0x1b => ("h264parse", "video/x-h264,alignment=au", STREAM, ",stream-format=avc"),
+            0x24 => ("h265parse", "video/x-h265,alignment=au", STREAM, ",stream-format=hvc1"),
+            0x0f => ("aacparse", "audio/mpeg,mpegversion=4", ADTS, ",stream-format=raw"),
+            _ => ("mpegvideoparse", "video/mpeg", ",mpegversion=2,systemstream=false", ""),
         };
-        let caps = |text: &str| text.parse::<gst::Caps>().map_err(|e| wiring(factory, e));
+        let caps = |form: &str| {
+            format!("{media}{form}").parse::<gst::Caps>().map_err(|e| wiring(factory, e))
+        };
         let mut element = Alone::new(make(factory)?, &caps(wanted)?)?;
-        element.announce(&caps(&given)?)?;
+        element.announce(&caps(given)?)?;
         Ok(Self { track: unit.track, element })
     }
 
