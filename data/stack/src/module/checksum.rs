@@ -9,10 +9,6 @@ use crate::message::Message;
 pub struct Checksum;
 
 impl<C: Concurrency> Module<C> for Checksum {
-    fn name(&self) -> &'static str {
-        "checksum"
-    }
-
     fn handle(
         &self,
         direction: Direction,

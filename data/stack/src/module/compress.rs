@@ -12,10 +12,6 @@ use crate::message::Message;
 pub struct Compress;
 
 impl<C: Concurrency> Module<C> for Compress {
-    fn name(&self) -> &'static str {
-        "compress"
-    }
-
     fn handle(
         &self,
         direction: Direction,

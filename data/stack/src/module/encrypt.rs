@@ -203,10 +203,6 @@ fn bound(total: usize) -> [u8; 8] {
 }
 
 impl<C: Concurrency> Module<C> for Encrypt<C> {
-    fn name(&self) -> &'static str {
-        "encrypt"
-    }
-
     fn critical(&self, direction: Direction) -> Critical {
         if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }

@@ -213,10 +213,6 @@ fn header(group: u32, index: u8, k: u8, r: u8) -> [u8; HEADER] {
 }
 
 impl<C: Concurrency> Module<C> for Fec<C> {
-    fn name(&self) -> &'static str {
-        "fec"
-    }
-
     fn critical(&self, _: Direction) -> Critical {
         Critical::Whole
     }

@@ -169,10 +169,6 @@ fn header(name: u32, offset: usize, total: usize, unit: usize) -> [u8; HEADER] {
 }
 
 impl<C: Concurrency> Module<C> for Frag<C> {
-    fn name(&self) -> &'static str {
-        "frag"
-    }
-
     fn critical(&self, direction: Direction) -> Critical {
         if direction == Direction::Up { Critical::Whole } else { Critical::Nothing }
     }

@@ -18,9 +18,6 @@ pub enum Direction {
 
 /// A module of a connection's stack.
 pub trait Module<C: Concurrency>: fmt::Debug {
-    /// Its name in the line of text.
-    fn name(&self) -> &'static str;
-
     /// Handles one message of one direction, and puts the resulting messages into `out`. Bounded work.
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_, C>, out: &mut Outputs);
 

@@ -49,10 +49,6 @@ impl Net {
 }
 
 impl<C: Concurrency> Module<C> for Net {
-    fn name(&self) -> &'static str {
-        "net"
-    }
-
     fn handle(
         &self,
         direction: Direction,

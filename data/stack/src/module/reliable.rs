@@ -76,10 +76,6 @@ impl<C: Concurrency> Reliable<C> {
 }
 
 impl<C: Concurrency> Module<C> for Reliable<C> {
-    fn name(&self) -> &'static str {
-        "reliable"
-    }
-
     fn critical(&self, _: Direction) -> Critical {
         Critical::Whole
     }

@@ -21,10 +21,6 @@ impl Ui {
 }
 
 impl<C: Concurrency> Module<C> for Ui {
-    fn name(&self) -> &'static str {
-        "ui"
-    }
-
     fn handle(
         &self,
         direction: Direction,

@@ -23,10 +23,6 @@ impl<C: Concurrency> Default for Unreliable<C> {
 }
 
 impl<C: Concurrency> Module<C> for Unreliable<C> {
-    fn name(&self) -> &'static str {
-        "unreliable"
-    }
-
     fn critical(&self, direction: Direction) -> Critical {
         if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }
