@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_stream::Spec;
-use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
+use selvedge_data_stream::{Contract, Fate, Frame, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};
@@ -37,6 +37,7 @@ use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;
 pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContext};
 use crate::frame_producer::FrameProducer;
+pub use crate::frame_producer::payload_max;
 use crate::lateness::Pacing;
 use crate::report::LinkReport;
 use selvedge_os::clock::Clock;
@@ -315,12 +316,6 @@ impl<O> Drop for Engine<O> {
     fn drop(&mut self) {
         self.halt();
     }
-}
-
-/// The largest RTP payload that fits a packet of `mtu` with our headers.
-#[must_use]
-pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
-    (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
 }
 
 /// How long before an instant an engine of a link watches the clock. Above some tens of Mbit/s packets follow

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::control::{Connection, ControlError, Long};
-use selvedge_place_engine::engine::{NewStream, payload_max};
-use selvedge_place_engine::frame_producer::{FrameProducerParams, IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::engine::NewStream;
+use selvedge_place_engine::frame_producer::{FrameProducerParams, ip_udp};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::refusal::Refusal;
@@ -218,12 +218,10 @@ impl Producer {
         let bit = self.free_bit(None)?;
         let recording = Feeder::open(file.as_ref(), repeat)?;
         let segment = new_segment(coprocessor, &spec)?;
+        let mtu = coprocessor.options.link.mtu;
         let params = FrameProducerParams {
-            clock: coprocessor.clock,
             full: WhenFull::Block,
-            overhead: overhead(&spec),
-            payload_max: payload_max(coprocessor.options.link.mtu, overhead(&spec)),
-            ssrc,
+            ..FrameProducerParams::new(coprocessor.clock, &spec, mtu, ssrc)
         };
         let place = (Arc::clone(&bell), bit);
         let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
@@ -260,7 +258,7 @@ impl Producer {
         place: (Arc<Doorbell>, usize),
     ) -> Result<Stream, Refusal> {
         spec.check()?;
-        let overhead = overhead(&spec);
+        let overhead = ip_udp(spec.to);
         let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
         let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)?;
@@ -295,10 +293,6 @@ impl Producer {
             coprocessor.engine.detach(stream.number, DRAIN);
         }
     }
-}
-
-fn overhead(spec: &Spec) -> u64 {
-    if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
 /// Checks whether a stream can be on this link.
