@@ -122,7 +122,9 @@ impl Producer {
             }
             Request::Statistics {} => statistics(coprocessor),
             Request::Load { name, extension, point, arguments } => {
-                load(coprocessor, &name, &extension, &point, &arguments)
+                check_name(&name)?;
+                coprocessor.load_step(Step { name, extension, point, arguments })?;
+                done()
             }
             Request::Unload { name } => {
                 if coprocessor.engine.unload(&name) {
@@ -143,9 +145,7 @@ impl Producer {
         if self.bell.is_some() {
             return Err(Refusal::Attached);
         }
-        if name.is_empty() || name.len() > NAME_MAX {
-            return Err(Refusal::Name(name.len()));
-        }
+        check_name(&name)?;
         let (bell, back) = match <[OwnedFd; 2]>::try_from(fds) {
             Ok([file, event]) => (Doorbell::open(file, event)?, Vec::new()),
             Err(none) if none.is_empty() => {
@@ -313,20 +313,10 @@ fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegme
     Ok(StreamSegment::create("selvedge stream", spec.ring, spec.pool)?)
 }
 
-fn load(
-    coprocessor: &mut Coprocessor,
-    name: &str,
-    extension: &str,
-    point: &str,
-    arguments: &serde_json::Value,
-) -> Answer {
-    if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Refusal::Name(name.len()));
-    }
-    let (name, extension) = (name.to_owned(), extension.to_owned());
-    let (point, arguments) = (point.to_owned(), arguments.clone());
-    coprocessor.load_step(Step { name, extension, point, arguments })?;
-    done()
+/// Checks the name of a producer or an extension.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let fits = (1..=NAME_MAX).contains(&name.len());
+    if fits { Ok(()) } else { Err(Refusal::Name(name.len())) }
 }
 
 /// The statistics of all producers' streams.
