@@ -46,7 +46,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     if known && discipline != Discipline::Hwfq {
         for key in ["tree", "remap"] {
             if let Some(entry) = reader.entry(section, key) {
-                reader.report_value(&entry, ConfigFault::NotHwfq { discipline: discipline.name() });
+                reader.report_value(&entry, ConfigFault::NotHwfq(discipline.name()));
             }
         }
     }
@@ -116,13 +116,13 @@ fn refuse_in_kernel<'t>(
     if selection == Some(true)
         && let Some(entry) = reader.entry(section, "selection")
     {
-        reader.report_value(&entry, ConfigFault::NotInKernel { what: "selection of frames" });
+        reader.report_value(&entry, ConfigFault::NotInKernel("selection of frames"));
     }
     for (key, what) in
         [("queue", "a bound of all streams' bytes"), ("send", "a choice of how to send")]
     {
         if let Some(entry) = reader.entry(section, key) {
-            reader.report_value(&entry, ConfigFault::NotInKernel { what });
+            reader.report_value(&entry, ConfigFault::NotInKernel(what));
         }
     }
 }
@@ -132,9 +132,8 @@ fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     const LONGEST: usize = 15;
     let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     let will_do = |name: &str| (1..=LONGEST).contains(&name.len()) && !name.contains(unfit);
-    let name = reader.fit(section, ("device", "device = \"eth0\""), will_do, |value| {
-        ConfigFault::Device { value }
-    });
+    let example = "device = \"eth0\"";
+    let name = reader.fit(section, ("device", example), will_do, ConfigFault::Device);
     name.map(str::to_owned)
 }
 
@@ -145,8 +144,7 @@ fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     let will_do = |path: &str| {
         path.starts_with('/') && path.len() <= LONGEST && !path.contains(char::is_control)
     };
-    let path =
-        reader.fit(section, ("socket", example), will_do, |value| ConfigFault::Socket { value });
+    let path = reader.fit(section, ("socket", example), will_do, ConfigFault::Socket);
     path.map(str::to_owned)
 }
 

@@ -86,7 +86,7 @@ impl<'t> Reader<'t> {
                 // A table's key stands after its bracket; the table begins at the bracket.
                 let at = key.span().start.min(value.span().start);
                 let mistake = if section.path.is_empty() {
-                    ConfigFault::UnknownTable { nearest }
+                    ConfigFault::UnknownTable(nearest)
                 } else {
                     ConfigFault::UnknownKey { nearest, known }
                 };
@@ -150,7 +150,7 @@ impl<'t> Reader<'t> {
     ) -> Option<Entry<'t>> {
         let entry = self.entry(section, key);
         if entry.is_none() {
-            self.report(section.at, &section.path_of(key), ConfigFault::Missing { example });
+            self.report(section.at, &section.path_of(key), ConfigFault::Missing(example));
         }
         entry
     }
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
     ) -> Option<String> {
         let will_do =
             |path: &str| (1..=4096).contains(&path.len()) && !path.contains(char::is_control);
-        let path = self.fit(section, (key, example), will_do, |value| ConfigFault::Path { value });
+        let path = self.fit(section, (key, example), will_do, ConfigFault::Path);
         path.map(str::to_owned)
     }
 
@@ -306,7 +306,7 @@ impl<'t> Reader<'t> {
     /// A name of a node, a link or a stream.
     pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
         if !is_name(name) {
-            self.report(at, key, ConfigFault::Name { name: quoted(name) });
+            self.report(at, key, ConfigFault::Name(quoted(name)));
         }
     }
 

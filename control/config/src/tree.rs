@@ -144,7 +144,7 @@ fn report_cycle(
     let first = around.iter().copied().min().unwrap_or(at);
     let parent = listed[first].parent.unwrap_or(first);
     let section = &listed[first].section;
-    let mistake = ConfigFault::Cycle { by: cut(listed[parent].section.name) };
+    let mistake = ConfigFault::Cycle(cut(listed[parent].section.name));
     let key = section.path_of("parent");
     reader.errors.push_key(&reader.map, &key, mistake);
 }
