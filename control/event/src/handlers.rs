@@ -1,9 +1,10 @@
 //! Handlers in a stated order, each of which may change the event or keep it from the later ones.
 //! After Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before costlier steps.
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::Instant;
 
 use crate::attribute::Attributes;
+use crate::event::Event;
 use crate::filter::{Filter, FilterInput, SharedBlocks, SinkState};
 
 /// Whether the later handlers get the event.
@@ -117,19 +118,10 @@ fn ask(
     if record.len() != filter.input_size() {
         return Continue::Stop;
     }
-    let left = event.deadline.map(|deadline| {
-        let Duration(left) = deadline.since(now);
-        left
-    });
-    let sinks = [SinkState::default()];
-    let question = FilterInput {
-        record,
-        attributes: event.attributes,
-        left,
-        sequence: event.sequence,
-        sent: event.sequence,
-        sinks: &sinks,
-    };
+    let HandlerEvent { sequence, deadline, attributes } = *event;
+    let event = Event { deadline, attributes, record };
+    let sinks = &[SinkState::default()];
+    let question = FilterInput { event, now, sequence, sinks };
     match filter.ask(&question, blocks) {
         Ok(Some(_)) => Continue::Next,
         Ok(None) | Err(_) => Continue::Stop,
