@@ -7,8 +7,6 @@ use std::io;
 use selvedge_units::nearest;
 use thiserror::Error;
 
-use crate::Discipline;
-
 /// A malformed trace: where, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{file}:{line}: {}{fault}", FieldPrefix(.field))]
@@ -171,10 +169,6 @@ impl core::fmt::Display for DidYouMean<'_> {
 }
 
 impl Fault {
-    pub(super) fn unknown_discipline(name: &str) -> Self {
-        Self::unknown_name(name, &Discipline::ALL.map(Discipline::name))
-    }
-
     pub(super) fn unknown_name(name: &str, known: &[&str]) -> Self {
         Self::UnknownName {
             name: shorten(name),

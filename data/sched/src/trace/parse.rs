@@ -53,7 +53,7 @@ impl Trace {
         let source = Source { file: file_name, text };
         let top = source.value()?.object(&TRACE, TRACE_TEXT)?;
         let discipline = match top.get("discipline") {
-            Some(value) => discipline(&value)?,
+            Some(value) => named(&value, &Discipline::NAMES, Discipline::from_name)?,
             None => Discipline::default(),
         };
         let ticks = top.required("ticks", "\"ticks\": 12")?.number(0, TICKS_MAX)?;
@@ -81,9 +81,14 @@ impl Trace {
     }
 }
 
-fn discipline(value: &Value<'_, '_>) -> Result<Discipline, TraceError> {
+/// The value of this name among those of a type.
+fn named<T>(
+    value: &Value<'_, '_>,
+    names: &[&str],
+    of: fn(&str) -> Option<T>,
+) -> Result<T, TraceError> {
     let name = value.string()?;
-    Discipline::from_name(&name).ok_or_else(|| value.error(Fault::unknown_discipline(&name)))
+    of(&name).ok_or_else(|| value.error(Fault::unknown_name(&name, names)))
 }
 
 fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError> {
@@ -99,7 +104,7 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
         contract.windows = Windows::Whole(window(&value)?);
     }
     if let Some(value) = object.get("late") {
-        contract.late = late(&value)?;
+        contract.late = named(&value, &Late::NAMES, Late::from_name)?;
     }
     if let Some(value) = object.get("work_conserving") {
         contract.work_conserving = value.boolean()?;
@@ -111,7 +116,7 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
         contract.priority = value.number(i32::MIN, i32::MAX)?;
     }
     if let Some(value) = object.get("class") {
-        contract.class = class(&value)?;
+        contract.class = named(&value, &Class::NAMES, Class::from_name)?;
     }
     if let Some(value) = object.get("parent") {
         contract.parent = nodes.find(&value)?;
@@ -132,20 +137,6 @@ fn window(value: &Value<'_, '_>) -> Result<Window, TraceError> {
     let x = value.element(0, x).number(0, u16::MAX)?;
     let y = value.element(1, y).number(0, u16::MAX)?;
     Window::new(x, y).map_err(|_| value.error(Fault::Window { x, y }))
-}
-
-fn late(value: &Value<'_, '_>) -> Result<Late, TraceError> {
-    match &*value.string()? {
-        "drop" => Ok(Late::Drop),
-        "send" => Ok(Late::Send),
-        name => Err(value.error(Fault::unknown_name(name, &["drop", "send"]))),
-    }
-}
-
-fn class(value: &Value<'_, '_>) -> Result<Class, TraceError> {
-    let name = value.string()?;
-    Class::from_name(&name)
-        .ok_or_else(|| value.error(Fault::unknown_name(&name, &Class::ALL.map(Class::name))))
 }
 
 fn arrivals(
