@@ -147,12 +147,8 @@ impl<'a, 'p> Value<'a, 'p> {
         Value { source: self.source, raw, path: Path::Element(&self.path, index) }
     }
 
-    /// The fields of an object, each of which must be among `known`: names, and the same as text.
-    pub(super) fn object(
-        self,
-        known: &[&str],
-        known_text: &'static str,
-    ) -> Result<Object<'a, 'p>, TraceError> {
+    /// The fields of an object, each of which must be among `known`.
+    pub(super) fn object(self, known: &[&str]) -> Result<Object<'a, 'p>, TraceError> {
         self.expect("an object")?;
         let mut deserializer = serde_json::Deserializer::from_str(self.raw.get());
         let fields = deserializer
@@ -166,7 +162,7 @@ impl<'a, 'p> Value<'a, 'p> {
             if !known.contains(&&**name) {
                 return Err(field.error(Fault::UnknownField {
                     suggestion: nearest(name, known.iter().copied()).map(Into::into),
-                    known: known_text,
+                    known: known.join(", "),
                 }));
             }
             if !seen.insert(name) {
@@ -182,6 +178,15 @@ impl<'a> Object<'a, '_> {
         let (_, raw) = self.fields.iter().find(|(field, _)| field == name)?;
         let Value { source, path, .. } = &self.value;
         Some(Value { source, raw, path: Path::Field(path, name) })
+    }
+
+    /// The value that `read` finds in a field; `None` without the field.
+    pub(super) fn optional<'q, T>(
+        &'q self,
+        name: &'q str,
+        read: impl FnOnce(&Value<'a, 'q>) -> Result<T, TraceError>,
+    ) -> Result<Option<T>, TraceError> {
+        self.get(name).map(|value| read(&value)).transpose()
     }
 
     pub(super) fn required<'q>(

@@ -21,7 +21,6 @@ pub const TICKS_MAX: u64 = 10_000_000;
 
 const TRACE: [&str; 7] =
     ["discipline", "ticks", "streams", "arrivals", "backlogged", "tree", "remap"];
-const TRACE_TEXT: &str = "discipline, ticks, streams, arrivals, backlogged, tree, remap";
 const STREAM: [&str; 10] = [
     "id",
     "period",
@@ -34,8 +33,6 @@ const STREAM: [&str; 10] = [
     "class",
     "parent",
 ];
-const STREAM_TEXT: &str =
-    "id, period, window, late, work_conserving, first_deadline, weight, priority, class, parent";
 
 impl Trace {
     /// Reads a trace. `file_name` is for messages only.
@@ -51,11 +48,9 @@ impl Trace {
     /// [`TraceError`] for the first fault, in the order of checking.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TraceError> {
         let source = Source { file: file_name, text };
-        let top = source.value()?.object(&TRACE, TRACE_TEXT)?;
-        let discipline = match top.get("discipline") {
-            Some(value) => named(&value, &Discipline::NAMES, Discipline::from_name)?,
-            None => Discipline::default(),
-        };
+        let top = source.value()?.object(&TRACE)?;
+        let name = |value: &Value<'_, '_>| named(value, &Discipline::NAMES, Discipline::from_name);
+        let discipline = top.optional("discipline", name)?.unwrap_or_default();
         let ticks = top.required("ticks", "\"ticks\": 12")?.number(0, TICKS_MAX)?;
         let (tree, nodes) = tree::tree(&top)?;
         let example = "\"streams\": [{\"id\": \"a\", \"period\": 2, \"window\": [1, 2]}]";
@@ -70,7 +65,7 @@ impl Trace {
                 Entry::Vacant(place) => place.insert(StreamIndex(index)),
                 Entry::Occupied(_) => {
                     let fault = Fault::DuplicateId(shorten(&stream.id));
-                    let object = value.object(&STREAM, STREAM_TEXT)?;
+                    let object = value.object(&STREAM)?;
                     return Err(object.required("id", "")?.error(fault));
                 }
             };
@@ -92,7 +87,7 @@ fn named<T>(
 }
 
 fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError> {
-    let object = value.object(&STREAM, STREAM_TEXT)?;
+    let object = value.object(&STREAM)?;
     let id_value = object.required("id", "\"id\": \"a\"")?;
     let id = id_value.string()?;
     if id.is_empty() {
@@ -121,11 +116,8 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
     if let Some(value) = object.get("parent") {
         contract.parent = nodes.find(&value)?;
     }
-    let first_deadline = match object.get("first_deadline") {
-        Some(value) => Some(Instant(value.number(0, u64::MAX)?)),
-        None => None,
-    };
-    Ok(TraceStream { id, contract, first_deadline })
+    let first_deadline = object.optional("first_deadline", |at| at.number(0, u64::MAX))?;
+    Ok(TraceStream { id, contract, first_deadline: first_deadline.map(Instant) })
 }
 
 fn window(value: &Value<'_, '_>) -> Result<Window, TraceError> {
@@ -144,11 +136,7 @@ fn arrivals(
     ids: &BTreeMap<String, StreamIndex>,
 ) -> Result<Arrivals, TraceError> {
     const EXAMPLE: &str = "\"arrivals\": [[0, \"a\"]], or \"backlogged\": true";
-    let backlogged = match top.get("backlogged") {
-        Some(value) => value.boolean()?,
-        None => false,
-    };
-    if backlogged {
+    if top.optional("backlogged", Value::boolean)?.unwrap_or(false) {
         return match top.get("arrivals") {
             Some(value) => Err(value.error(Fault::BothBacklogAndArrivals)),
             None => Ok(Arrivals::Backlogged),
