@@ -181,7 +181,7 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }
-        if let SourceUri::Network { url } = &stream.source
+        if let SourceUri::Network(url) = &stream.source
             && url.scheme() == "udp"
         {
             listeners.take(reader, url.to_string(), &stream.spec.name);
