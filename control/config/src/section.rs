@@ -75,6 +75,13 @@ impl<'t> Reader<'t> {
         self.report(entry.at, &entry.path, mistake);
     }
 
+    /// Reports a mistake in the value of a key, if it is present.
+    pub(super) fn refuse(&mut self, section: &Section<'t>, key: &str, mistake: ConfigFault) {
+        if let Some(entry) = self.entry(section, key) {
+            self.report_value(&entry, mistake);
+        }
+    }
+
     /// Reports every key that is not among the known ones.
     pub(super) fn refuse_unknown(&mut self, section: &Section<'t>, known: &'static [&'static str]) {
         for (key, value) in section.table {
