@@ -94,12 +94,9 @@ pub struct Packet<'a> {
 /// Why bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Shorter than its own headers state, or than any header.
-    #[error("{len} bytes are too few for an RTP packet")]
-    Truncated {
-        /// Bytes there were.
-        len: usize,
-    },
+    /// Of fewer bytes than its own headers state, or than any header has.
+    #[error("{0} bytes are too few for an RTP packet")]
+    Truncated(usize),
     /// Not version 2.
     #[error("RTP version {0} is not 2")]
     Version(u8),
@@ -114,7 +111,7 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// [`PacketError`] for bytes that are not an RTP packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
-        let truncated = PacketError::Truncated { len: bytes.len() };
+        let truncated = PacketError::Truncated(bytes.len());
         let (fixed, mut rest) = bytes.split_at_checked(HEADER_LEN).ok_or(truncated)?;
         let version = fixed[0] >> 6;
         if version != 2 {
@@ -390,7 +387,7 @@ mod tests {
     fn every_truncation_is_refused_or_read_without_its_end() {
         let bytes = packet();
         for len in 0..HEADER_LEN + EXTENSION_LEN {
-            assert_eq!(Packet::parse(&bytes[..len]), Err(PacketError::Truncated { len }));
+            assert_eq!(Packet::parse(&bytes[..len]), Err(PacketError::Truncated(len)));
         }
     }
 

@@ -63,13 +63,10 @@ pub enum LinkError {
     },
     /// The streams leave by several devices.
     #[error(
-        "its streams leave by the devices {devices}, a link in the kernel has one; give each \
+        "its streams leave by the devices {0}, a link in the kernel has one; give each \
          device a link of its own, or name one with device ="
     )]
-    Devices {
-        /// Their names.
-        devices: String,
-    },
+    Devices(String),
     /// The device was not given the qdisc.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -310,7 +307,7 @@ fn device_of(streams: &[(&str, StreamParams)]) -> Result<String, LinkError> {
         (1, Some(device)) => Ok(device.clone()),
         _ => {
             let devices: Vec<String> = devices.into_iter().collect();
-            Err(LinkError::Devices { devices: devices.join(", ") })
+            Err(LinkError::Devices(devices.join(", ")))
         }
     }
 }

@@ -36,10 +36,7 @@ pub enum TreeError {
         parent: u32,
     },
     /// The `n`-th node, from 1, has the weight 0.
-    Weight {
-        /// The node.
-        node: usize,
-    },
+    Weight(usize),
     /// An update period of zero.
     Update,
     /// More nodes than [`Tree::NODES_MAX`].
@@ -53,7 +50,7 @@ impl fmt::Display for TreeError {
                 f,
                 "node {node} hangs below node {parent}; list parents before children, 0 being the link"
             ),
-            Self::Weight { node } => write!(f, "node {node} has the weight 0; give it at least 1"),
+            Self::Weight(node) => write!(f, "node {node} has the weight 0; give it at least 1"),
             Self::Update => f.write_str("an update period of 0; give it at least 1 ns"),
             Self::TooMany(nodes) => {
                 write!(f, "{nodes} nodes; a tree has at most {}", Tree::NODES_MAX)
@@ -82,7 +79,7 @@ impl Tree {
                 return Err(TreeError::Parent { node, parent });
             }
             if weight == 0 {
-                return Err(TreeError::Weight { node });
+                return Err(TreeError::Weight(node));
             }
         }
         if update == Some(Duration(0)) {

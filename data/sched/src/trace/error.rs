@@ -44,12 +44,9 @@ pub enum Fault {
     /// The field appears twice.
     #[error("stated twice; remove one")]
     Repeated,
-    /// A required field is missing.
-    #[error("missing; write {example}")]
-    Missing {
-        /// A correct example.
-        example: &'static str,
-    },
+    /// A required field is missing; with a correct example.
+    #[error("missing; write {0}")]
+    Missing(&'static str),
     /// The value has the wrong type.
     #[error("{found} where {expected} is needed")]
     Type {

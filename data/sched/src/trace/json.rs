@@ -196,7 +196,7 @@ impl<'a> Object<'a, '_> {
     ) -> Result<Value<'a, 'q>, TraceError> {
         self.get(name).ok_or_else(|| {
             let path = Path::Field(&self.value.path, name);
-            Value { path, ..self.value }.error(Fault::Missing { example })
+            Value { path, ..self.value }.error(Fault::Missing(example))
         })
     }
 }
