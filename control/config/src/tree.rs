@@ -8,10 +8,9 @@ use std::collections::HashMap;
 
 use selvedge_data_sched::{Tree, TreeNode};
 
-use super::ConfigFault;
 use super::quote::cut;
-use super::quoted;
 use super::section::{Entry, Reader, Section};
+use super::{ConfigFault, quoted};
 
 pub(super) const KNOWN: &[&str] = &["parent", "weight"];
 /// The most inner nodes of a link's tree.

@@ -23,8 +23,7 @@ use std::{io, thread};
 use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
-use selvedge_data_stream::Spec;
-use selvedge_data_stream::{Contract, Fate, Frame, Windows};
+use selvedge_data_stream::{Contract, Fate, Frame, Spec, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};

@@ -8,8 +8,7 @@ use selvedge_data_sched::replay::{
     Arrival, Arrivals, Event, FrameRef, Outcome, ReplayAction, Trace,
 };
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::Window;
+use selvedge_data_stream::{Counters, Window};
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Duration, Instant};
 

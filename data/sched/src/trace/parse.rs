@@ -6,9 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
-use selvedge_units::{Bytes, Duration, Instant};
-
-use selvedge_units::nearest;
+use selvedge_units::{Bytes, Duration, Instant, nearest};
 
 use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Source, Value};

@@ -4,10 +4,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::io;
 
-use selvedge_data_stream::Window;
+use selvedge_data_stream::{Counters, Window};
 
 use crate::replay::{Event, FrameRef, Outcome, ReplayAction, Trace};
-use selvedge_data_stream::Counters;
 use selvedge_units::Instant;
 
 /// The streams' names as JSON strings.

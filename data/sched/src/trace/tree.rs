@@ -5,9 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use selvedge_units::Duration;
-
-use selvedge_units::nearest;
+use selvedge_units::{Duration, nearest};
 
 use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Value};

@@ -10,8 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::{Counts, DropReason, Totals};
+use selvedge_data_stream::{Counters, Counts, DropReason, Totals};
 use selvedge_os::memory::Memfd;
 use selvedge_units::Bytes;
 
