@@ -78,9 +78,7 @@ impl Step {
             Self::Net(_) => "net",
         }
     }
-}
 
-impl Step {
     /// The number of bytes that the module adds to a message of at most this size.
     pub(crate) fn overhead(self, size: usize) -> usize {
         match self {
