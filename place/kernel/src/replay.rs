@@ -297,13 +297,7 @@ pub(crate) fn totals(table: &[u8], streams: usize) -> Vec<(Counters, Window)> {
 
 pub(crate) fn counters(slot: &[u8]) -> Counters {
     let long = |at: usize| number::<8>(slot, at).map_or(0, u64::from_ne_bytes);
-    Counters {
-        sent: long(24),
-        late: long(32),
-        missed: long(40),
-        dropped: long(48),
-        violations: long(56),
-    }
+    Counters::new([24, 32, 40, 48, 56].map(long))
 }
 
 pub(crate) fn window(slot: &[u8]) -> Window {
