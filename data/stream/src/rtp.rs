@@ -268,25 +268,17 @@ pub const SEQUENCE_AT: usize = 2;
 /// a packet that is too short.
 pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
     if packet.len() >= STAMPED_LEN {
-        for (at, bytes) in stamps(deadline, now) {
-            packet[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
+        let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
+        // Both are below 2^45.
+        let left = deadline_ms.cast_signed() - now_ms.cast_signed();
+        let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
+        packet[LEFT_AT..LEFT_AT + 2].copy_from_slice(&left_ms.to_be_bytes());
+        packet[DEADLINE_AT..STAMPED_LEN].copy_from_slice(&(deadline_ms as u16).to_be_bytes());
     }
 }
 
-/// The shortest packet that [`stamps`] may be written into.
+/// The shortest packet that [`stamp_deadline`] writes into.
 pub const STAMPED_LEN: usize = DEADLINE_AT + 2;
-
-/// The bytes that [`stamp_deadline`] writes, and their offsets in the packet: for packets that
-/// cannot be borrowed as a slice.
-#[must_use]
-pub fn stamps(deadline: Instant, now: Instant) -> [(usize, [u8; 2]); 2] {
-    let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
-    // Both are below 2^45.
-    let left = deadline_ms.cast_signed() - now_ms.cast_signed();
-    let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
-    [(LEFT_AT, left_ms.to_be_bytes()), (DEADLINE_AT, (deadline_ms as u16).to_be_bytes())]
-}
 
 #[cfg(test)]
 mod tests {
