@@ -114,27 +114,13 @@ impl Engine {
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
-        Self::start_carried(clock, link, streams, &[], tap)
-    }
-
-    /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
-    /// `carried` in their order, `None` or a missing entry for the others.
-    ///
-    /// # Errors
-    /// As [`Engine::start`].
-    pub fn start_carried(
-        clock: Clock,
-        link: &LinkConfig,
-        streams: &[StreamParams],
-        carried: &[Option<StreamCarrier>],
-        tap: Option<Box<dyn FateTap>>,
-    ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
-        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, carried, tap, 0)?;
+        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, &[], tap, 0)?;
         Ok((engine, frame_producers))
     }
 
-    /// Like [`start_carried`](Self::start_carried), with room for `room` more streams, which
-    /// [`add`](Self::add) adds while the engine runs.
+    /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
+    /// `carried` in their order, `None` or a missing entry for the others. There is room for `room` more
+    /// streams, which [`add`](Self::add) adds while the engine runs.
     ///
     /// # Errors
     /// As [`Engine::start`].
