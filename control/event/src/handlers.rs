@@ -51,12 +51,6 @@ impl std::fmt::Debug for Handlers<'_> {
 }
 
 impl<'h> Handlers<'h> {
-    /// Without handlers.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a handler after the others.
     pub fn add(
         &mut self,
@@ -148,7 +142,7 @@ mod tests {
     fn each_may_change_the_event_or_stop_the_next() {
         let mut blocks = SharedBlocks::default();
         let mut seen = Vec::new();
-        let mut handlers = Handlers::new();
+        let mut handlers = Handlers::default();
         handlers
             .add(|_, record| {
                 record[0] += 1;
@@ -174,7 +168,7 @@ mod tests {
         let mut blocks = SharedBlocks::default();
         let filter = Filter::new(Box::new(Interpreted::new(program)), "s", &mut blocks).unwrap();
         let mut count = 0;
-        let mut handlers = Handlers::new();
+        let mut handlers = Handlers::default();
         handlers.add_filter(filter).add(|_, _| {
             count += 1;
             Continue::Next
