@@ -47,8 +47,8 @@ fn silent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
 
     let (uri, base) = (&stream.source, &*file.base);
     let error = match uri {
-        SourceUri::Camera { .. } => Source::open(uri, base, PAYLOAD_MAX).err(),
-        SourceUri::Network { .. } => {
+        SourceUri::Camera(_) => Source::open(uri, base, PAYLOAD_MAX).err(),
+        SourceUri::Network(_) => {
             let request = SourceRequest {
                 uri,
                 base,

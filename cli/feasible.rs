@@ -132,7 +132,7 @@ fn not_carried(
 
     let to = stream.output.as_ref()?;
     let codec_of = |stream: &StreamConfig| {
-        let is_here = matches!(stream.source, SourceUri::File { .. } | SourceUri::Test { .. });
+        let is_here = matches!(stream.source, SourceUri::File { .. } | SourceUri::Test(_));
         let opened = is_here.then(|| Source::open(&stream.source, &file.base, PAYLOAD_MAX));
         Some(opened?.ok()?.info().codec)
     };

@@ -314,11 +314,7 @@ fn set(stream: &mut StreamSetup, key: &str, value: &str) -> Result<(), StreamErr
         "delay" => contract.delay = Some(time()?),
         "window" => contract.windows = Windows::Whole(value.parse::<Window>()?),
         "late" => {
-            contract.late = match value {
-                "drop" => Late::Drop,
-                "send" => Late::Send,
-                _ => return Err(word("drop and send")),
-            }
+            contract.late = Late::from_name(value).ok_or_else(|| word("drop and send"))?;
         }
         "work-conserving" => contract.work_conserving = yes()?,
         "txtime" => stream.by_txtime = yes()?,

@@ -166,7 +166,7 @@ struct Parsed {
 impl Parsed {
     fn new(format: &Format, text: &str) -> Result<Self, EventError> {
         let value: Value = serde_json::from_str(text).map_err(RecordError::from)?;
-        let mut attributes = AttributesBuf::new();
+        let mut attributes = AttributesBuf::default();
         let is_wrapped = |value: &Value| {
             let keys = value.as_object().map(|all| all.keys().map(String::as_str).collect());
             let keys: Vec<&str> = keys.unwrap_or_default();

@@ -15,11 +15,11 @@ use selvedge_units::Duration;
 use support::{Seen, clips, file, open, take};
 
 fn test(what: &str) -> SourceUri {
-    SourceUri::Test { what: what.into() }
+    SourceUri::Test(what.into())
 }
 
 fn launch(line: &str) -> SourceUri {
-    SourceUri::Launch { line: line.into() }
+    SourceUri::Launch(line.into())
 }
 
 fn count(frames: &[Seen], kind: Kind) -> usize {
@@ -196,7 +196,7 @@ fn options_are_checked_before_anything_starts() {
         from: None,
     };
     assert!(refusal(&uri).to_string().contains("MPV, JPEG or L16"));
-    let camera = SourceUri::Camera { device: "/dev/no-such-camera".into() };
+    let camera = SourceUri::Camera("/dev/no-such-camera".into());
     assert!(refusal(&camera).to_string().contains("v4l2-ctl"));
 }
 

@@ -150,7 +150,7 @@ impl Opened {
 /// Whether a source may come and go while the node runs: a camera, or a network source.
 #[cfg(feature = "gstreamer")]
 pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
-    matches!(uri, SourceUri::Camera { .. } | SourceUri::Network { .. } | SourceUri::Launch { .. })
+    matches!(uri, SourceUri::Camera(_) | SourceUri::Network(_) | SourceUri::Launch(_))
 }
 
 /// Whether a source is only absent, so that it is tried again: for a launch line, if it does not
@@ -159,7 +159,7 @@ pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
 fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
     let trouble = error.trouble();
     match uri {
-        SourceUri::Launch { .. } => trouble == Trouble::Silent,
+        SourceUri::Launch(_) => trouble == Trouble::Silent,
         uri => may_be_absent(uri) && trouble != Trouble::Lacking,
     }
 }

@@ -10,7 +10,7 @@ use selvedge_control_config::{LinkConfig, StreamConfig, carried};
 use selvedge_media::output::Program;
 use selvedge_media::output::kind;
 use selvedge_place_engine::engine::payload_max;
-use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::frame_producer::ip_udp;
 
 /// The parameters by which a source is opened.
 #[derive(Clone, Debug)]
@@ -52,9 +52,8 @@ fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
         return payload_max(carried(stack, link, stream.spec.to).message, 0);
     }
-    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     match stream.output.as_ref().map(|to| (to, kind(to))) {
         Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),
-        _ => payload_max(link.mtu, overhead),
+        _ => payload_max(link.mtu, ip_udp(stream.spec.to)),
     }
 }

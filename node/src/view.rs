@@ -13,7 +13,7 @@ use selvedge_control_config::view::{
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
-use selvedge_data_stream::{Contract, DropReason, Late, Totals, Windows};
+use selvedge_data_stream::{Contract, DropReason, Totals, Windows};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Duration, Instant};
 
@@ -74,11 +74,7 @@ impl Node {
             window: selvedge_control_config::windows_text(&report.contract.windows),
             priority: report.contract.priority,
             weight: report.contract.weight,
-            late: match report.contract.late {
-                Late::Drop => "drop",
-                Late::Send => "send",
-            }
-            .to_owned(),
+            late: report.contract.late.name().to_owned(),
             frames: totals.frames,
             sent: totals.sent,
             on_time: totals.on_time,

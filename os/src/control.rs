@@ -43,12 +43,9 @@ pub enum ControlError {
     /// The peer has closed the connection, or reads nothing.
     #[error("the other side is gone; connect again when it is back")]
     Closed,
-    /// A message beyond the limits.
-    #[error("the message is longer than {limit} or bears more than {DESCRIPTORS_MAX} descriptors")]
-    TooLong {
-        /// The limit.
-        limit: Bytes,
-    },
+    /// A message beyond the limits, of which this is that of bytes.
+    #[error("the message is longer than {0} or bears more than {DESCRIPTORS_MAX} descriptors")]
+    TooLong(Bytes),
     /// The text is not JSON, or not a known message.
     #[error("the message makes no sense: {0}; use programs of the same release")]
     Malformed(String),
@@ -161,7 +158,7 @@ impl Message<Long> {
         let malformed = |why: &dyn Display| ControlError::Malformed(why.to_string());
         let [file] = <[_; 1]>::try_from(self.fds).map_err(|_| malformed(&"no memory came"))?;
         if self.body.bytes as u64 > limit.0 {
-            return Err(ControlError::TooLong { limit });
+            return Err(ControlError::TooLong(limit));
         }
         let mut text = vec![0; self.body.bytes];
         File::from(file).read_exact_at(&mut text, 0).map_err(|error| malformed(&error))?;
@@ -258,9 +255,7 @@ impl Connection {
         match seqpacket::receive(&self.socket) {
             Ok(Received::Nothing) => Ok(None),
             Ok(Received::End) | Err(_) => Err(ControlError::Closed),
-            Ok(Received::TooLong) => {
-                Err(ControlError::TooLong { limit: Bytes(MESSAGE_MAX as u64) })
-            }
+            Ok(Received::TooLong) => Err(ControlError::TooLong(Bytes(MESSAGE_MAX as u64))),
             Ok(Received::Message(mut bytes, fds)) => {
                 // No JSON text holds a zero byte.
                 let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());

@@ -141,23 +141,11 @@ impl Transmitter {
     pub fn new(clock: Clock, options: TransmitOptions) -> Result<Self, SocketError> {
         let v4 = prepare(false, options.send_buffer)?;
         let v6 = prepare(true, options.send_buffer).ok();
-        let method = socket_method(options.method, &v4);
         let xdp = match options.method {
             Method::Xdp => open_xdp(clock, &v4, v6.as_ref())?,
             _ => None,
         };
-        Ok(Self {
-            v4,
-            v6,
-            clock,
-            method,
-            xdp,
-            patience: options.patience,
-            by_tai: false,
-            fates: Vec::new(),
-            counters: TransmitCounters::default(),
-            unreachable: None,
-        })
+        Ok(Self { xdp, ..Self::by(v4, v6, clock, options) })
     }
 
     /// Sends from an open socket, of one family.
@@ -168,10 +156,15 @@ impl Transmitter {
         options: TransmitOptions,
     ) -> Result<Self, SocketError> {
         let other = socket.try_clone().map_err(SocketError::Open)?;
-        let method = socket_method(options.method, &socket);
-        Ok(Self {
-            v4: socket,
-            v6: v6.then_some(other),
+        Ok(Self::by(socket, v6.then_some(other), clock, options))
+    }
+
+    /// Sends by these sockets alone.
+    fn by(v4: OwnedFd, v6: Option<OwnedFd>, clock: Clock, options: TransmitOptions) -> Self {
+        let method = socket_method(options.method, &v4);
+        Self {
+            v4,
+            v6,
             clock,
             method,
             xdp: None,
@@ -180,7 +173,7 @@ impl Transmitter {
             fates: Vec::new(),
             counters: TransmitCounters::default(),
             unreachable: None,
-        })
+        }
     }
 
     /// The method in use, after any fallback.

@@ -49,7 +49,7 @@ fn two_programs_that_share_a_name_meet() {
     let (source, sink) = (open(&one, "a/b"), open(&two, "a/b"));
     let mut sink = all(&sink, 10);
     connected(&source, 1);
-    let mut attributes = AttributesBuf::new();
+    let mut attributes = AttributesBuf::default();
     attributes.add("load", Value::Double(0.5)).unwrap();
     let deadline = Some(one.now() + Duration::from_secs(60));
     let record = 7_i64.to_le_bytes();

@@ -237,7 +237,7 @@ fn handlers_run_in_order_and_stop_the_next() {
         source.publish(&[n], None).unwrap();
     }
     let mut sum = 0_u32;
-    let mut handlers = Handlers::new();
+    let mut handlers = Handlers::default();
     handlers.add(|_, record| if record[0] % 2 == 0 { Continue::Next } else { Continue::Stop }).add(
         |_, record| {
             sum += u32::from(record[0]);

@@ -37,11 +37,8 @@ pub enum Step {
         /// The keys; mostly none.
         keys: Vec<&'static str>,
     },
-    /// A stream: the old one ends, and another takes its name.
-    Replaced {
-        /// Its place in the old file.
-        old: usize,
-    },
+    /// A stream: the old one, at this place in the old file, ends, and another takes its name.
+    Replaced(usize),
 }
 
 /// The effects of a reload, by paths in the file (`stream.lecture`, `link.uplink.rate`).
@@ -117,7 +114,7 @@ impl Difference {
                 Step::Kept { keys, .. } => {
                     done.changed.extend(keys.iter().map(|key| format!("{name}.{key}")));
                 }
-                Step::Replaced { .. } => done.restarted.push(name),
+                Step::Replaced(_) => done.restarted.push(name),
             }
         }
         done.removed.extend(self.removed_links.iter().map(|&at| link(&old.links[at])));
@@ -167,7 +164,7 @@ impl Difference {
         if held || !released || !takes {
             self.restart.extend(anew.iter().map(|key| format!("stream.{name}.{key}")));
         }
-        Step::Replaced { old: at }
+        Step::Replaced(at)
     }
 }
 
@@ -178,7 +175,7 @@ fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
 
 /// Whether a source can't be opened a second time while it is open.
 const fn is_exclusive(source: &SourceUri) -> bool {
-    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera { .. })
+    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera(_))
 }
 
 /// For each group of keys, those that differ between two values of a type. Every field is named, in a

@@ -268,11 +268,8 @@ pub enum SourceUri {
     },
     /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
     /// `rate=25` (1 to 240 frames per second), `size=320x240` (even, 16 to 4096; not for audio)
-    /// joined by `&`.
-    Test {
-        /// The text after `test:`.
-        what: String,
-    },
+    /// joined by `&`; the text after `test:`.
+    Test(String),
     /// `rtp://HOST:PORT?encoding=H264&clock=90000&pt=96`: packets that arrive at this port.
     Rtp {
         /// Where to listen.
@@ -297,15 +294,9 @@ pub enum SourceUri {
     },
     /// `rtsp://`, `srt://`, `rtmp://`: a camera or server to connect to; `udp://`: an MPEG transport
     /// stream that arrives.
-    Network {
-        /// Its address.
-        url: Url,
-    },
+    Network(Url),
     /// `camera:DEVICE`, a path such as `camera:/dev/video0`.
-    Camera {
-        /// The device.
-        device: String,
-    },
+    Camera(String),
     /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: a recording that `selvedge
     /// play --record` wrote.
     Record {
@@ -317,10 +308,7 @@ pub enum SourceUri {
         repeat: bool,
     },
     /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
-    Launch {
-        /// The launch line.
-        line: String,
-    },
+    Launch(String),
     /// The frames of the program that runs the node. Node files have no such source.
     Program,
 }

@@ -45,9 +45,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let known = !section.has("discipline") || named.is_some();
     if known && discipline != Discipline::Hwfq {
         for key in ["tree", "remap"] {
-            if let Some(entry) = reader.entry(section, key) {
-                reader.report_value(&entry, ConfigFault::NotHwfq { discipline: discipline.name() });
-            }
+            reader.refuse(section, key, ConfigFault::NotHwfq(discipline.name()));
         }
     }
     let placement = reader.choice(section, "placement", &Placement::NAMES);
@@ -59,25 +57,21 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let secret = reader.path(section, "secret", "secret = \"uplink.secret\"");
     let key = reader.path(section, "key", "key = \"uplink.key\"");
     let peer = reader.line(section, "peer", 64, "peer = \"lobby\"").map(str::to_owned);
-    if secret.is_some()
-        && let Some(entry) = reader.entry(section, "key")
-    {
-        reader.report_value(&entry, ConfigFault::SecretAndKey);
+    if secret.is_some() {
+        reader.refuse(section, "key", ConfigFault::SecretAndKey);
     }
     let sending = reader.choice(section, "send", &Sending::NAMES);
     let sending = sending.and_then(Sending::from_name);
     let in_kernel = placement == Some(Placement::Kernel);
     if in_kernel || (placement.is_none() && !section.has("placement")) {
         for key in ["socket", "core"] {
-            if let Some(entry) = reader.entry(section, key) {
-                reader.report_value(&entry, ConfigFault::NeedsCoprocessor);
-            }
+            reader.refuse(section, key, ConfigFault::NeedsCoprocessor);
         }
     }
     if in_kernel {
         refuse_in_kernel(reader, section, nodes.len(), selection);
-    } else if let Some(entry) = reader.entry(section, "device") {
-        reader.report_value(&entry, ConfigFault::NeedsKernel);
+    } else {
+        reader.refuse(section, "device", ConfigFault::NeedsKernel);
     }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
@@ -108,22 +102,17 @@ fn refuse_in_kernel<'t>(
 ) {
     // The room of `bpf/slots.h`, without the link itself.
     const NODES_MAX: usize = 255;
-    if nodes > NODES_MAX
-        && let Some(entry) = reader.entry(section, "tree")
-    {
-        reader.report_value(&entry, ConfigFault::TooManyNodes { count: nodes, most: NODES_MAX });
+    if nodes > NODES_MAX {
+        let mistake = ConfigFault::TooManyNodes { count: nodes, most: NODES_MAX };
+        reader.refuse(section, "tree", mistake);
     }
-    if selection == Some(true)
-        && let Some(entry) = reader.entry(section, "selection")
-    {
-        reader.report_value(&entry, ConfigFault::NotInKernel { what: "selection of frames" });
+    if selection == Some(true) {
+        reader.refuse(section, "selection", ConfigFault::NotInKernel("selection of frames"));
     }
     for (key, what) in
         [("queue", "a bound of all streams' bytes"), ("send", "a choice of how to send")]
     {
-        if let Some(entry) = reader.entry(section, key) {
-            reader.report_value(&entry, ConfigFault::NotInKernel { what });
-        }
+        reader.refuse(section, key, ConfigFault::NotInKernel(what));
     }
 }
 
@@ -132,9 +121,8 @@ fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     const LONGEST: usize = 15;
     let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     let will_do = |name: &str| (1..=LONGEST).contains(&name.len()) && !name.contains(unfit);
-    let name = reader.fit(section, ("device", "device = \"eth0\""), will_do, |value| {
-        ConfigFault::Device { value }
-    });
+    let example = "device = \"eth0\"";
+    let name = reader.fit(section, ("device", example), will_do, ConfigFault::Device);
     name.map(str::to_owned)
 }
 
@@ -145,8 +133,7 @@ fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     let will_do = |path: &str| {
         path.starts_with('/') && path.len() <= LONGEST && !path.contains(char::is_control)
     };
-    let path =
-        reader.fit(section, ("socket", example), will_do, |value| ConfigFault::Socket { value });
+    let path = reader.fit(section, ("socket", example), will_do, ConfigFault::Socket);
     path.map(str::to_owned)
 }
 

@@ -42,12 +42,9 @@ pub enum ConfigFault {
         /// Whether it is a table.
         table: bool,
     },
-    /// A table that nothing reads.
-    #[error("unknown table; {}", meant(*.nearest, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
-    UnknownTable {
-        /// The probable intention.
-        nearest: Option<&'static str>,
-    },
+    /// A table that nothing reads; with the probable intention.
+    #[error("unknown table; {}", meant(*.0, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
+    UnknownTable(Option<&'static str>),
     /// A key that nothing reads.
     #[error("unknown key; {}", meant(*.nearest, .known))]
     UnknownKey {
@@ -56,12 +53,9 @@ pub enum ConfigFault {
         /// All keys that could stand here.
         known: &'static [&'static str],
     },
-    /// A key that has no default is left out.
-    #[error("is missing; write {example}")]
-    Missing {
-        /// A correct line.
-        example: &'static str,
-    },
+    /// A key that has no default is left out; with a correct line.
+    #[error("is missing; write {0}")]
+    Missing(&'static str),
     /// A value of another type.
     #[error("{found} stands where {wanted} is needed; write {example}")]
     WrongType {
@@ -141,11 +135,8 @@ pub enum ConfigFault {
         most: usize,
     },
     /// A name with other characters, or none, or too many.
-    #[error("{name} is not a name; use 1 to 64 of A-Z, a-z, 0-9, \"_\" and \"-\"")]
-    Name {
-        /// The name, quoted.
-        name: String,
-    },
+    #[error("{0} is not a name; use 1 to 64 of A-Z, a-z, 0-9, \"_\" and \"-\"")]
+    Name(String),
     /// A stream names an unknown link.
     #[error("no link is named {name}; {}", link(.nearest.as_deref(), .links))]
     NoSuchLink {
@@ -156,21 +147,15 @@ pub enum ConfigFault {
         /// The links there are, the first few.
         links: Vec<String>,
     },
-    /// A stream names no link, and there are several.
-    #[error("is missing, and there are several links; {}", link(None, .links))]
-    WhichLink {
-        /// The links there are, the first few.
-        links: Vec<String>,
-    },
-    /// A tree, or a key that belongs to one, on a link that is not shared by a tree.
+    /// A stream names no link, and there are several: the first few.
+    #[error("is missing, and there are several links; {}", link(None, .0))]
+    WhichLink(Vec<String>),
+    /// A tree, or a key that belongs to one, on a link that is not shared by a tree, but of this discipline.
     #[error(
-        "is for hwfq, and this link's discipline is {discipline}; \
+        "is for hwfq, and this link's discipline is {0}; \
          write discipline = \"hwfq\", or leave this out"
     )]
-    NotHwfq {
-        /// The link's discipline.
-        discipline: &'static str,
-    },
+    NotHwfq(&'static str),
     /// A tree without a node.
     #[error("the tree has no node; write a table such as [link.uplink.tree.video] with weight = 3")]
     NoNodes,
@@ -192,15 +177,12 @@ pub enum ConfigFault {
         /// The nodes there are, the first few.
         nodes: Vec<String>,
     },
-    /// A node that hangs below itself.
+    /// A node that hangs below itself, by way of this parent.
     #[error(
-        "the node hangs below itself, by way of \"{by}\"; \
+        "the node hangs below itself, by way of \"{0}\"; \
          leave out one parent, and that node hangs below the link"
     )]
-    Cycle {
-        /// Its parent.
-        by: String,
-    },
+    Cycle(String),
     /// Not the address of a receiver.
     #[error("{0}")]
     Destination(DestinationError),
@@ -209,12 +191,9 @@ pub enum ConfigFault {
     Source(SourceError),
     /// Not an address to listen at.
     #[error(
-        "{value} is not an address to listen at; write a numeric one with a port, such as \"127.0.0.1:7700\""
+        "{0} is not an address to listen at; write a numeric one with a port, such as \"127.0.0.1:7700\""
     )]
-    Listen {
-        /// The text, quoted.
-        value: String,
-    },
+    Listen(String),
     /// Two streams would send to, or listen at, one address, or write one file.
     #[error("{what} is {used} stream \"{other}\" already (line {line}); give each stream its own")]
     Taken {
@@ -244,13 +223,10 @@ pub enum ConfigFault {
     Loop(SocketAddr),
     /// Anyone could reach the node.
     #[error(
-        "is missing, and {listen} can be reached from other hosts; \
+        "is missing, and {0} can be reached from other hosts; \
          write token = and what openssl rand -hex 16 prints, in quotes, or listen at 127.0.0.1"
     )]
-    TokenNeeded {
-        /// The address.
-        listen: SocketAddr,
-    },
+    TokenNeeded(SocketAddr),
     /// Not a token. The text does not repeat it.
     #[error(transparent)]
     Token(TokenError),
@@ -262,71 +238,50 @@ pub enum ConfigFault {
     ViewTokenSame,
     /// Not a path.
     #[error(
-        "{value} is not a path; write a path without control characters, such as \"out/lecture.sdp\""
+        "{0} is not a path; write a path without control characters, such as \"out/lecture.sdp\""
     )]
-    Path {
-        /// The text, quoted.
-        value: String,
-    },
+    Path(String),
     /// Not a path to listen at.
     #[error(
-        "{value} is not a socket; write an absolute path of at most 107 bytes, such as \"/run/selvedge/uplink.sock\""
+        "{0} is not a socket; write an absolute path of at most 107 bytes, such as \"/run/selvedge/uplink.sock\""
     )]
-    Socket {
-        /// The text, quoted.
-        value: String,
-    },
+    Socket(String),
     /// A key for coprocessors on a link without one.
     #[error(
         "is for links in a coprocessor; write placement = \"coprocessor\" beside it, or leave it out"
     )]
     NeedsCoprocessor,
     /// Not the name of a network device.
-    #[error("{value} is not a device; write its name as `ip link` shows it, such as \"eth0\"")]
-    Device {
-        /// The text, quoted.
-        value: String,
-    },
+    #[error("{0} is not a device; write its name as `ip link` shows it, such as \"eth0\"")]
+    Device(String),
     /// A key for links in the kernel on another link.
     #[error("is for links in the kernel; write placement = \"kernel\" beside it, or leave it out")]
     NeedsKernel,
     /// A feature that the kernel's placement lacks.
-    #[error("the kernel does not have {what}; leave this out, or placement = \"kernel\"")]
-    NotInKernel {
-        /// The feature.
-        what: &'static str,
-    },
+    #[error("the kernel does not have {0}; leave this out, or placement = \"kernel\"")]
+    NotInKernel(&'static str),
     /// Windows by kind of frame, in the kernel.
     #[error(
         "the kernel can't tell kinds of frames apart; write one window for all, such as \"1/5\""
     )]
     KindsInKernel,
-    /// A name that is too long there.
-    #[error("the name has {len} bytes, in the kernel it may have 31; shorten it")]
-    LongInKernel {
-        /// Its length.
-        len: usize,
-    },
-    /// The coprocessor is to read a source that only the node can read.
+    /// A name that is too long there, by its bytes.
+    #[error("the name has {0} bytes, in the kernel it may have 31; shorten it")]
+    LongInKernel(usize),
+    /// The coprocessor of this link is to read a source that only the node can read.
     #[error(
-        "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{link}\""
+        "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{0}\""
     )]
-    NotReadable {
-        /// The link's name.
-        link: String,
-    },
+    NotReadable(String),
     /// Not a stack.
     #[error("{0}")]
     Stack(ComposeError),
-    /// A stack that another placement would have to serve.
+    /// A stack that this other placement would have to serve.
     #[error(
-        "stacks carry links that the node sends itself, and this link's placement is {placement}; \
+        "stacks carry links that the node sends itself, and this link's placement is {0}; \
          write placement = \"inline\" for it, or stack = \"none\""
     )]
-    StackElsewhere {
-        /// The link's placement.
-        placement: &'static str,
-    },
+    StackElsewhere(&'static str),
     /// A link has two ways to prove its identity.
     #[error("a secret and a key; use one of them")]
     SecretAndKey,

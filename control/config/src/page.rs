@@ -88,7 +88,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PageCo
         let text = reader.text(&entry, "listen = \"127.0.0.1:7700\"")?;
         let address = text.parse::<SocketAddr>().ok().filter(|a| !a.ip().is_multicast());
         if address.is_none() {
-            reader.report_value(&entry, ConfigFault::Listen { value: quoted(text) });
+            reader.report_value(&entry, ConfigFault::Listen(quoted(text)));
         }
         address
     });
@@ -98,7 +98,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PageCo
     let local = listen.ip().to_canonical().is_loopback();
     if !local && !section.has("token") {
         let at = reader.map.at("node.listen").unwrap_or(Position::START);
-        reader.errors.push(at, &section.path_of("token"), ConfigFault::TokenNeeded { listen });
+        reader.errors.push(at, &section.path_of("token"), ConfigFault::TokenNeeded(listen));
     } else if section.has("view_token") && !section.has("token") {
         let key = section.path_of("view_token");
         reader.errors.push_key(&reader.map, &key, ConfigFault::ViewTokenAlone);

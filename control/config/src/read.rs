@@ -92,7 +92,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
             let key = path(&path("stream", &stream.spec.name), "source");
-            let mistake = ConfigFault::NotReadable { link: cut(&link.name) };
+            let mistake = ConfigFault::NotReadable(cut(&link.name));
             reader.errors.push_key(&reader.map, &key, mistake);
         }
         if link.placement == Placement::Kernel {
@@ -102,7 +102,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
                 reader.errors.push_key(&reader.map, &key, ConfigFault::KindsInKernel);
             }
             if stream.spec.name.len() > NAME_IN_KERNEL {
-                let mistake = ConfigFault::LongInKernel { len: stream.spec.name.len() };
+                let mistake = ConfigFault::LongInKernel(stream.spec.name.len());
                 reader.errors.push_key(&reader.map, &table, mistake);
             }
         }
@@ -181,7 +181,7 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }
-        if let SourceUri::Network { url } = &stream.source
+        if let SourceUri::Network(url) = &stream.source
             && url.scheme() == "udp"
         {
             listeners.take(reader, url.to_string(), &stream.spec.name);

@@ -75,6 +75,13 @@ impl<'t> Reader<'t> {
         self.report(entry.at, &entry.path, mistake);
     }
 
+    /// Reports a mistake in the value of a key, if it is present.
+    pub(super) fn refuse(&mut self, section: &Section<'t>, key: &str, mistake: ConfigFault) {
+        if let Some(entry) = self.entry(section, key) {
+            self.report_value(&entry, mistake);
+        }
+    }
+
     /// Reports every key that is not among the known ones.
     pub(super) fn refuse_unknown(&mut self, section: &Section<'t>, known: &'static [&'static str]) {
         for (key, value) in section.table {
@@ -86,7 +93,7 @@ impl<'t> Reader<'t> {
                 // A table's key stands after its bracket; the table begins at the bracket.
                 let at = key.span().start.min(value.span().start);
                 let mistake = if section.path.is_empty() {
-                    ConfigFault::UnknownTable { nearest }
+                    ConfigFault::UnknownTable(nearest)
                 } else {
                     ConfigFault::UnknownKey { nearest, known }
                 };
@@ -150,7 +157,7 @@ impl<'t> Reader<'t> {
     ) -> Option<Entry<'t>> {
         let entry = self.entry(section, key);
         if entry.is_none() {
-            self.report(section.at, &section.path_of(key), ConfigFault::Missing { example });
+            self.report(section.at, &section.path_of(key), ConfigFault::Missing(example));
         }
         entry
     }
@@ -201,7 +208,7 @@ impl<'t> Reader<'t> {
     ) -> Option<String> {
         let will_do =
             |path: &str| (1..=4096).contains(&path.len()) && !path.contains(char::is_control);
-        let path = self.fit(section, (key, example), will_do, |value| ConfigFault::Path { value });
+        let path = self.fit(section, (key, example), will_do, ConfigFault::Path);
         path.map(str::to_owned)
     }
 
@@ -306,7 +313,7 @@ impl<'t> Reader<'t> {
     /// A name of a node, a link or a stream.
     pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
         if !is_name(name) {
-            self.report(at, key, ConfigFault::Name { name: quoted(name) });
+            self.report(at, key, ConfigFault::Name(quoted(name)));
         }
     }
 

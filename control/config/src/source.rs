@@ -93,8 +93,8 @@ impl SourceUri {
     #[must_use]
     pub fn reveal(&self) -> String {
         match self {
-            Self::Network { url } => url.reveal().to_owned(),
-            Self::Launch { line } => format!("launch:{line}"),
+            Self::Network(url) => url.reveal().to_owned(),
+            Self::Launch(line) => format!("launch:{line}"),
             other => other.to_string(),
         }
     }
@@ -134,7 +134,7 @@ impl FromStr for SourceUri {
             return read(text, rest);
         }
         if let Some(&known) = url::SCHEMES.iter().find(|(name, _)| *name == scheme) {
-            return Ok(Self::Network { url: Url::new(text, known)? });
+            return Ok(Self::Network(Url::new(text, known)?));
         }
         if scheme.contains(['/', '.']) {
             return Err(SourceError::NoScheme(quoted(text)));
@@ -165,19 +165,19 @@ impl fmt::Display for SourceUri {
                 let mark = if options.is_empty() { "" } else { "?" };
                 write!(f, "file:{path}{mark}{}", options.join("&"))
             }
-            Self::Test { what } => write!(f, "test:{what}"),
+            Self::Test(what) => write!(f, "test:{what}"),
             Self::Rtp { listen, encoding, clock, payload_type, from: _ } => {
                 write!(f, "rtp://{listen}?encoding={encoding}&clock={clock}")?;
                 payload_type.map_or(Ok(()), |pt| write!(f, "&pt={pt}"))
             }
             Self::Sdp { path, from: _ } => write!(f, "sdp:{path}"),
-            Self::Network { url } => write!(f, "{url}"),
-            Self::Camera { device } => write!(f, "camera:{device}"),
+            Self::Network(url) => write!(f, "{url}"),
+            Self::Camera(device) => write!(f, "camera:{device}"),
             Self::Record { path, encoding, repeat } => {
                 let repeat = if *repeat { "&loop" } else { "" };
                 write!(f, "record:{path}?encoding={encoding}{repeat}")
             }
-            Self::Launch { line } => write!(f, "launch:{}", redacted(line)),
+            Self::Launch(line) => write!(f, "launch:{}", redacted(line)),
             Self::Program => f.write_str("the program"),
         }
     }
@@ -259,7 +259,7 @@ fn test(rest: &str) -> Result<SourceUri, SourceError> {
         _ => return Err(SourceError::Test(quoted(signal))),
     };
     Given::new(rest, choices, known)?;
-    Ok(SourceUri::Test { what: rest.to_owned() })
+    Ok(SourceUri::Test(rest.to_owned()))
 }
 
 fn rtp(text: &str) -> Result<SourceUri, SourceError> {
@@ -291,14 +291,14 @@ fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {
     if line.trim().is_empty() || line.contains('\0') {
         return Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"));
     }
-    Ok(SourceUri::Launch { line: line.to_owned() })
+    Ok(SourceUri::Launch(line.to_owned()))
 }
 
 fn camera(device: &str) -> Result<SourceUri, SourceError> {
     if !device.starts_with('/') || device.contains(char::is_control) {
         return Err(SourceError::Device(quoted(device)));
     }
-    Ok(SourceUri::Camera { device: device.to_owned() })
+    Ok(SourceUri::Camera(device.to_owned()))
 }
 
 fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {

@@ -51,7 +51,7 @@ pub(super) fn find_conflict(
 ) -> Option<(&'static str, ConfigFault)> {
     let stack = stream.stack.as_ref()?;
     if link.placement != Placement::Inline {
-        return Some(("stack", ConfigFault::StackElsewhere { placement: link.placement.name() }));
+        return Some(("stack", ConfigFault::StackElsewhere(link.placement.name())));
     }
     if stream.sdp.is_some() {
         return Some(("sdp", ConfigFault::SdpOfStack));

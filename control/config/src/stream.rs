@@ -167,7 +167,7 @@ fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> O
     let first_few = || links.iter().take(NAMED_LINKS).map(|&name| cut(name)).collect();
     let Some(entry) = reader.entry(section, "link") else {
         if links.len() > 1 {
-            let mistake = ConfigFault::WhichLink { links: first_few() };
+            let mistake = ConfigFault::WhichLink(first_few());
             reader.report(section.at, &section.path_of("link"), mistake);
         }
         return (links.len() == 1).then_some(0);

@@ -144,9 +144,7 @@ impl NodeConfig {
             memory_bytes: self.streams.iter().map(|stream| stream.spec.memory()).sum::<Bytes>().0,
         }
     }
-}
 
-impl NodeConfig {
     /// The shares of a link that has a tree. Nodes without a stream below them own nothing. O(nodes +
     /// streams).
     fn owners(&self, link: usize) -> Vec<TreeOwner> {

@@ -121,7 +121,7 @@ fn a_label_is_a_line_that_fits() {
 fn what_is_left_out_has_its_default() {
     let config = parsed(SMALLEST).config;
     let mut link = LinkConfig::new("uplink", Bitrate::from_mbps(6), Discipline::Dwcs);
-    let source = SourceUri::Test { what: "video".into() };
+    let source = SourceUri::Test("video".into());
     let stream = StreamConfig::new("lecture", source, "127.0.0.1:5004".parse().unwrap());
     assert_eq!(
         (link.selection, link.burst, link.catch_up, link.mtu, link.queue),

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 
 use selvedge_data_sched::{Tree, TreeNode};
 
-use super::ConfigFault;
 use super::quote::cut;
-use super::quoted;
 use super::section::{Entry, Reader, Section};
+use super::{ConfigFault, quoted};
 
 pub(super) const KNOWN: &[&str] = &["parent", "weight"];
 /// The most inner nodes of a link's tree.
@@ -144,7 +143,7 @@ fn report_cycle(
     let first = around.iter().copied().min().unwrap_or(at);
     let parent = listed[first].parent.unwrap_or(first);
     let section = &listed[first].section;
-    let mistake = ConfigFault::Cycle { by: cut(listed[parent].section.name) };
+    let mistake = ConfigFault::Cycle(cut(listed[parent].section.name));
     let key = section.path_of("parent");
     reader.errors.push_key(&reader.map, &key, mistake);
 }

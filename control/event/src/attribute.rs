@@ -103,11 +103,6 @@ pub struct AttributesBuf {
 }
 
 impl AttributesBuf {
-    /// Without attributes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The attributes of a received event, to add more.
     pub fn from_received(attributes: Attributes<'_>) -> Self {
         Self { bytes: attributes.bytes.to_vec(), count: attributes.iter().count() }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attributes;
@@ -51,6 +51,15 @@ pub struct SinkCounts {
     pub overflowed: u64,
     /// Events whose filtering a fault ended.
     pub faulted: u64,
+}
+
+impl SinkCounts {
+    /// The state of the sink for filters, while `waiting` events wait for it.
+    fn state(self, waiting: usize) -> SinkState {
+        let Self { delivered, expired, overflowed, faulted, .. } = self;
+        let dropped = expired + overflowed + faulted;
+        SinkState { waiting: waiting as u64, delivered, dropped }
+    }
 }
 
 /// Why an event was not accepted.
@@ -335,18 +344,14 @@ impl Channel {
         let mut states = [SinkState::default(); SINKS_MAX];
         let sinks = self.states(&mut states);
         let Some(filter) = &mut self.filter else { return u128::MAX };
-        let (left, sent) = (left(now, event.deadline), sequence);
-        let Event { record, attributes, .. } = event;
-        let question = FilterInput { record, attributes, left, sequence, sent, sinks };
+        let question = FilterInput { event, now, sequence, sinks };
         filter.ask(&question, blocks).ok().flatten().unwrap_or(FilterResult::NONE).sinks
     }
 
     fn states<'s>(&self, states: &'s mut [SinkState; SINKS_MAX]) -> &'s [SinkState] {
         for (state, sink) in states.iter_mut().zip(&self.sinks) {
             if let Some(sink) = sink {
-                let SinkCounts { delivered, expired, overflowed, faulted, .. } = sink.sink_counts;
-                let dropped = expired + overflowed + faulted;
-                *state = SinkState { waiting: sink.queue.len() as u64, delivered, dropped };
+                *state = sink.sink_counts.state(sink.queue.len());
             }
         }
         &states[..self.sinks.len()]
@@ -364,18 +369,9 @@ impl Channel {
             return false;
         }
         let Some(filter) = &mut sink.filter else { return true };
-        let left = left(now, event.deadline);
-        let own = SinkState {
-            waiting: sink.queue.len() as u64,
-            delivered: sink.sink_counts.delivered,
-            dropped: sink.sink_counts.expired
-                + sink.sink_counts.overflowed
-                + sink.sink_counts.faulted,
-        };
         // An event filter sees only its own sink.
-        let sinks = std::slice::from_ref(&own);
-        let Event { record, attributes, .. } = event;
-        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
+        let own = sink.sink_counts.state(sink.queue.len());
+        let question = FilterInput { event, now, sequence, sinks: &[own] };
         match filter.ask(&question, blocks) {
             Ok(Some(_)) => true,
             Ok(None) => {
@@ -448,12 +444,4 @@ impl Channel {
     fn first(&self, sink: usize) -> Option<QueuedEvent> {
         self.sinks.get(sink)?.as_ref()?.queue.first()
     }
-}
-
-/// The time until a deadline, in nanoseconds; 0 if it has passed.
-fn left(now: Instant, deadline: Option<Instant>) -> Option<u64> {
-    deadline.map(|deadline| {
-        let Duration(left) = deadline.since(now);
-        left
-    })
 }

@@ -30,7 +30,7 @@ use selvedge_control_code::{
 
 use selvedge_units::{Duration, Instant};
 
-use crate::attribute::{Attributes, Value};
+use crate::attribute::Value;
 use crate::event::{Delivery, Event};
 use crate::format::Format;
 
@@ -98,12 +98,10 @@ impl FilterResult {
 /// The input of a filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterInput<'a> {
-    pub(crate) record: &'a [u8],
-    pub(crate) attributes: Attributes<'a>,
-    /// Nanoseconds until the deadline.
-    pub(crate) left: Option<u64>,
+    pub(crate) event: Event<'a>,
+    /// When the filter is called.
+    pub(crate) now: Instant,
     pub(crate) sequence: u64,
-    pub(crate) sent: u64,
     pub(crate) sinks: &'a [SinkState],
 }
 
@@ -219,15 +217,16 @@ impl Filter {
     ) -> Result<Option<FilterResult>, Fault> {
         let FilterLayout { input, input_size, event, channel, choice, shared } = self.places;
         let memory = self.handler.memory_mut();
-        memory[input..input + input_size].copy_from_slice(question.record);
+        let Event { deadline, attributes, record } = question.event;
+        memory[input..input + input_size].copy_from_slice(record);
         let mut put = |at: usize, value: i64| {
             Number::Signed(value).store(memory, at, Storage::Long).expect("the checker's room");
         };
         let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        put(event, question.left.map_or(-1, long));
+        put(event, deadline.map_or(-1, |deadline| long(deadline.since(question.now).0)));
         put(event + 8, long(question.sequence));
         put(channel, question.sinks.len() as i64);
-        put(channel + 8, long(question.sent));
+        put(channel + 8, long(question.sequence));
         for (number, sink) in question.sinks.iter().enumerate() {
             let at = channel + 16 + number * 24;
             put(at, long(sink.waiting));
@@ -237,7 +236,7 @@ impl Filter {
         memory[choice..choice + SINKS_MAX].fill(1);
         memory[choice + SINKS_MAX..choice + SINKS_MAX + 8].fill(0);
         for (name, at, storage) in &self.attributes {
-            read(question.attributes.get(name), memory, *at, *storage);
+            read(attributes.get(name), memory, *at, *storage);
         }
         let block = self.shared.and_then(|at| blocks.blocks.get_mut(at)).map(|(.., bytes)| bytes);
         if let (Some((at, size)), Some(block)) = (shared, &block) {
@@ -270,10 +269,7 @@ impl Filter {
         blocks: &mut SharedBlocks,
     ) -> Result<bool, Fault> {
         let Delivery { sequence, event, .. } = *delivery;
-        let left = event.deadline.map(|deadline| deadline.since(now).0);
-        let Event { record, attributes, .. } = event;
-        let sinks = &[];
-        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
+        let question = FilterInput { event, now, sequence, sinks: &[] };
         Ok(self.ask(&question, blocks)?.is_some())
     }
 

@@ -17,11 +17,6 @@ pub struct FormatSender {
 }
 
 impl FormatSender {
-    /// Nothing was described yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Appends a description if the peer has not had it; returns true if so.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! Handlers in a stated order, each of which may change the event or keep it from the later ones.
 //! After Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before costlier steps.
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::Instant;
 
 use crate::attribute::Attributes;
+use crate::event::Event;
 use crate::filter::{Filter, FilterInput, SharedBlocks, SinkState};
 
 /// Whether the later handlers get the event.
@@ -50,12 +51,6 @@ impl std::fmt::Debug for Handlers<'_> {
 }
 
 impl<'h> Handlers<'h> {
-    /// Without handlers.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a handler after the others.
     pub fn add(
         &mut self,
@@ -117,19 +112,10 @@ fn ask(
     if record.len() != filter.input_size() {
         return Continue::Stop;
     }
-    let left = event.deadline.map(|deadline| {
-        let Duration(left) = deadline.since(now);
-        left
-    });
-    let sinks = [SinkState::default()];
-    let question = FilterInput {
-        record,
-        attributes: event.attributes,
-        left,
-        sequence: event.sequence,
-        sent: event.sequence,
-        sinks: &sinks,
-    };
+    let HandlerEvent { sequence, deadline, attributes } = *event;
+    let event = Event { deadline, attributes, record };
+    let sinks = &[SinkState::default()];
+    let question = FilterInput { event, now, sequence, sinks };
     match filter.ask(&question, blocks) {
         Ok(Some(_)) => Continue::Next,
         Ok(None) | Err(_) => Continue::Stop,
@@ -156,7 +142,7 @@ mod tests {
     fn each_may_change_the_event_or_stop_the_next() {
         let mut blocks = SharedBlocks::default();
         let mut seen = Vec::new();
-        let mut handlers = Handlers::new();
+        let mut handlers = Handlers::default();
         handlers
             .add(|_, record| {
                 record[0] += 1;
@@ -182,7 +168,7 @@ mod tests {
         let mut blocks = SharedBlocks::default();
         let filter = Filter::new(Box::new(Interpreted::new(program)), "s", &mut blocks).unwrap();
         let mut count = 0;
-        let mut handlers = Handlers::new();
+        let mut handlers = Handlers::default();
         handlers.add_filter(filter).add(|_, _| {
             count += 1;
             Continue::Next

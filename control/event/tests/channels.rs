@@ -162,7 +162,7 @@ fn filters_read_attributes_that_they_declare() {
         &[("kind", Value::Long(263))],
     ];
     for (number, attributes) in (0_i64..).zip(cases) {
-        let mut all = AttributesBuf::new();
+        let mut all = AttributesBuf::default();
         for (name, value) in attributes {
             all.add(name, *value).unwrap();
         }
@@ -264,7 +264,7 @@ fn what_is_out_of_range_is_refused() {
 fn attributes_reach_the_sink() {
     let (mut channel, mut blocks) = (channel(Wake::All), SharedBlocks::default());
     let sink = channel.subscribe(plain(1, Overflow::Latest)).unwrap();
-    let mut attributes = AttributesBuf::new();
+    let mut attributes = AttributesBuf::default();
     attributes.add("host", Value::Text("a")).unwrap();
     let attributes = attributes.as_attributes();
     let deadline = Some(Instant(0) + Duration::from_millis(1));

@@ -115,7 +115,7 @@ fn numbers_widen_and_never_narrow() {
 fn a_format_is_told_once_and_lies_are_found_out() {
     let old = format("input { int a; };");
     let new = Arc::new(format("input { int a; int b; };"));
-    let (mut format_sender, mut wire) = (FormatSender::new(), Vec::new());
+    let (mut format_sender, mut wire) = (FormatSender::default(), Vec::new());
     assert_eq!(format_sender.describe(&old, &mut wire), Ok(true));
     assert_eq!(format_sender.describe(&old, &mut Vec::new()), Ok(false));
     let mut format_receiver = FormatReceiver::new(new);
@@ -168,7 +168,7 @@ fn what_is_no_format_is_refused() {
 
 #[test]
 fn attributes_ride_along() {
-    let mut attributes = AttributesBuf::new();
+    let mut attributes = AttributesBuf::default();
     attributes.add("load", Value::Double(0.5)).unwrap();
     attributes.add("host", Value::Text("a")).unwrap().add("n", Value::Long(-3)).unwrap();
     assert_eq!(attributes.add("n", Value::Long(4)).unwrap_err(), AttributeError::Twice);

@@ -32,7 +32,7 @@ pub(crate) struct Progress {
 const GROWTH_MAX: u64 = 4 * (u16::MAX as u64);
 
 impl Progress {
-    pub(crate) const fn new(task: &Task, windows: WindowSet) -> Self {
+    pub(crate) fn new(task: &Task, windows: WindowSet) -> Self {
         Self {
             task: *task,
             windows,
@@ -40,14 +40,7 @@ impl Progress {
             woken_at: Instant::ZERO,
             deadline: Instant(task.period.0),
             left: task.service,
-            counts: Counts {
-                on_time: 0,
-                missed: 0,
-                violations: 0,
-                events: 0,
-                ran: Duration::ZERO,
-                extra: Duration::ZERO,
-            },
+            counts: Counts::default(),
         }
     }
 

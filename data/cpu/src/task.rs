@@ -1,6 +1,6 @@
 //! The parameters and the counts of a task.
 
-use selvedge_data_stream::{Contract, Late, Window, Windows};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::Duration;
 
 /// A task's id on its processor: the lowest that was free when it was admitted.
@@ -95,11 +95,7 @@ impl Task {
 
     /// The task as a stream whose frames are its periods. `ahead`: they may be served before they begin.
     pub(crate) const fn contract(&self, ahead: bool) -> Contract {
-        let mut contract = Contract::new(self.period, self.window);
-        contract.windows = Windows::Whole(self.window);
-        contract.late = Late::Drop;
-        contract.work_conserving = ahead;
-        contract
+        Contract { work_conserving: ahead, ..Contract::new(self.period, self.window) }
     }
 }
 

@@ -37,7 +37,8 @@ mod share;
 mod text;
 mod verdict;
 
-use core::fmt;
+use alloc::format;
+use alloc::string::String;
 
 use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -269,46 +270,34 @@ pub struct Response {
 }
 
 /// Why a question can't be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// A frame has a size, but no rate is stated, or one of 0 or from 2^48 bit/s on.
+    #[error("{}", rate_text(*.0))]
     Rate(Option<Bitrate>),
     /// A stream's service time or frame size is 0, or its size 2^48 or more.
+    #[error("stream {0}: a frame must take some time, and less than 2^63 ns or 2^48 bytes")]
     Service(usize),
     /// A stream's period or delay is 0 or above 2^63 ns.
+    #[error("stream {0}: period and delay must be 1 to 2^63 ns; state others")]
     Time(usize),
     /// A stream's window may lose more frames than it holds.
+    #[error("stream {0}: its window loses more than it holds; x is at most y")]
     Window(usize),
     /// A stream's weight is 0.
+    #[error("stream {0}: a weight of 0 is no share; state 1 or more")]
     Weight(usize),
     /// There are 2^32 streams or more.
+    #[error("{0} streams; at most 2^32-1 are tested together")]
     Streams(usize),
 }
 
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rate(None) => write!(f, "frames have sizes; state the link's rate"),
-            Self::Rate(Some(rate)) => {
-                write!(f, "a link of {rate} is out of range; state 1 to 2^48-1 bit/s")
-            }
-            Self::Service(s) => write!(
-                f,
-                "stream {s}: a frame must take some time, and less than 2^63 ns or 2^48 bytes"
-            ),
-            Self::Time(s) => {
-                write!(f, "stream {s}: period and delay must be 1 to 2^63 ns; state others")
-            }
-            Self::Window(s) => {
-                write!(f, "stream {s}: its window loses more than it holds; x is at most y")
-            }
-            Self::Weight(s) => write!(f, "stream {s}: a weight of 0 is no share; state 1 or more"),
-            Self::Streams(n) => write!(f, "{n} streams; at most 2^32-1 are tested together"),
-        }
+fn rate_text(rate: Option<Bitrate>) -> String {
+    match rate {
+        None => "frames have sizes; state the link's rate".into(),
+        Some(rate) => format!("a link of {rate} is out of range; state 1 to 2^48-1 bit/s"),
     }
 }
-
-impl core::error::Error for RequestError {}
 
 /// Whether the streams fit. O(N) for utilisation tests of N streams. The tests of `edf` and `priority` are
 /// pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]). The search for values that fit takes

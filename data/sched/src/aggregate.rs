@@ -127,9 +127,6 @@ impl Aggregate {
     }
 
     /// Adds a set that gets a share of the stream by its weight, 1 to 65535.
-    ///
-    /// # Errors
-    /// [`SetError`].
     pub fn add_set(&mut self, weight: u16) -> Result<SetIndex, SetError> {
         if weight == 0 {
             return Err(SetError::Weightless);

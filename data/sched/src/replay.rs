@@ -10,11 +10,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use selvedge_data_stream::{Contract, Kind, Window};
+use selvedge_data_stream::{Contract, Counters, Kind, Window};
 use selvedge_units::{Bytes, Instant};
 
 use crate::{Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};
-use selvedge_data_stream::Counters;
 
 /// The size of a frame for which a trace states none.
 pub(crate) const SIZE: Bytes = Bytes(1000);

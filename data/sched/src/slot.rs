@@ -3,12 +3,11 @@
 //!
 //! ShareStreams' register base block (section 4.3) in software.
 
-use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
+use selvedge_data_stream::{Contract, Counters, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::record::Head;
 use crate::window::{Progress, WindowSet};
-use selvedge_data_stream::Counters;
 
 /// The index of a counter in a slot.
 #[derive(Clone, Copy)]

@@ -78,9 +78,7 @@ impl Step {
             Self::Net(_) => "net",
         }
     }
-}
 
-impl Step {
     /// The number of bytes that the module adds to a message of at most this size.
     pub(crate) fn overhead(self, size: usize) -> usize {
         match self {
@@ -286,16 +284,9 @@ impl Composition {
         Fit { message: Bytes(message as u64), headers: Bytes(headers as u64) }
     }
 
-    /// The modules of one connection's end.
+    /// The modules of one connection's end, with worker threads that share the encryption of large messages,
+    /// if there are any.
     pub fn build<C: Concurrency>(
-        &self,
-        keys: Option<&Keys>,
-    ) -> Result<Vec<AnyModule<C>>, BuildError> {
-        self.build_with(keys, None)
-    }
-
-    /// The same, with worker threads that share the encryption of large messages.
-    pub fn build_with<C: Concurrency>(
         &self,
         keys: Option<&Keys>,
         worker_pool: Option<&Arc<dyn WorkerPool>>,

@@ -60,12 +60,6 @@ impl Load {
     pub fn stretch_load(self, used: Self) -> Self {
         Self(self.scale_time(Duration(used.0)).0)
     }
-
-    /// As a decimal number of hundredths, for printing.
-    #[must_use]
-    pub fn as_percent_f64(self) -> f64 {
-        self.0 as f64 / (WHOLE / 100) as f64
-    }
 }
 
 impl Add for Load {
@@ -90,7 +84,7 @@ impl Sum for Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} %", self.as_percent_f64())
+        write!(f, "{:.1} %", self.0 as f64 / (WHOLE / 100) as f64)
     }
 }
 

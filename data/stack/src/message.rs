@@ -183,12 +183,6 @@ impl Message {
     pub fn set_len(&mut self, len: usize) {
         self.bytes.resize(self.start + len, 0);
     }
-
-    /// The buffers, for reuse.
-    #[must_use]
-    pub fn into_buffers(self) -> [Vec<u8>; 2] {
-        [self.bytes, self.body]
-    }
 }
 
 /// Free buffers, by size, so that a small message neither takes a large buffer nor makes a small
@@ -234,7 +228,7 @@ impl<C: Concurrency> Buffers<C> {
 
     /// Returns the buffers of a message that is no longer needed.
     pub fn recycle(&self, message: Message) {
-        message.into_buffers().into_iter().for_each(|bytes| self.keep_for_reuse(bytes));
+        [message.bytes, message.body].into_iter().for_each(|bytes| self.keep_for_reuse(bytes));
     }
 
     fn keep_for_reuse(&self, bytes: Vec<u8>) {

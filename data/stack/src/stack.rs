@@ -52,7 +52,7 @@ impl<C: Concurrency> ConnectionModules<C> {
         Ok(Self {
             composition: composition.clone(),
             connection: Connection::new(id),
-            modules: composition.build_with(keys, worker_pool)?,
+            modules: composition.build(keys, worker_pool)?,
             buffers: Buffers::new(BUFFERS),
         })
     }

@@ -87,14 +87,16 @@ impl Windows {
     }
 }
 
-/// The treatment of a frame that missed its deadline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Late {
-    /// It is dropped.
-    #[default]
-    Drop,
-    /// It is sent late.
-    Send,
+selvedge_units::named! {
+    /// The treatment of a frame that missed its deadline.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Late {
+        /// It is dropped.
+        #[default]
+        Drop = "drop",
+        /// It is sent late.
+        Send = "send",
+    }
 }
 
 selvedge_units::named! {

@@ -20,6 +20,21 @@ pub struct Counters {
     pub violations: u64,
 }
 
+impl Counters {
+    /// The counters of these values, in the order of the fields.
+    #[must_use]
+    pub const fn new([sent, late, missed, dropped, violations]: [u64; 5]) -> Self {
+        Self { sent, late, missed, dropped, violations }
+    }
+
+    /// The values, in the same order.
+    #[must_use]
+    pub const fn values(self) -> [u64; 5] {
+        let Self { sent, late, missed, dropped, violations } = self;
+        [sent, late, missed, dropped, violations]
+    }
+}
+
 /// All counts of a stream since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -94,12 +94,9 @@ pub struct Packet<'a> {
 /// Why bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Shorter than its own headers state, or than any header.
-    #[error("{len} bytes are too few for an RTP packet")]
-    Truncated {
-        /// Bytes there were.
-        len: usize,
-    },
+    /// Of fewer bytes than its own headers state, or than any header has.
+    #[error("{0} bytes are too few for an RTP packet")]
+    Truncated(usize),
     /// Not version 2.
     #[error("RTP version {0} is not 2")]
     Version(u8),
@@ -114,7 +111,7 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// [`PacketError`] for bytes that are not an RTP packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
-        let truncated = PacketError::Truncated { len: bytes.len() };
+        let truncated = PacketError::Truncated(bytes.len());
         let (fixed, mut rest) = bytes.split_at_checked(HEADER_LEN).ok_or(truncated)?;
         let version = fixed[0] >> 6;
         if version != 2 {
@@ -271,25 +268,17 @@ pub const SEQUENCE_AT: usize = 2;
 /// a packet that is too short.
 pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
     if packet.len() >= STAMPED_LEN {
-        for (at, bytes) in stamps(deadline, now) {
-            packet[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
+        let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
+        // Both are below 2^45.
+        let left = deadline_ms.cast_signed() - now_ms.cast_signed();
+        let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
+        packet[LEFT_AT..LEFT_AT + 2].copy_from_slice(&left_ms.to_be_bytes());
+        packet[DEADLINE_AT..STAMPED_LEN].copy_from_slice(&(deadline_ms as u16).to_be_bytes());
     }
 }
 
-/// The shortest packet that [`stamps`] may be written into.
+/// The shortest packet that [`stamp_deadline`] writes into.
 pub const STAMPED_LEN: usize = DEADLINE_AT + 2;
-
-/// The bytes that [`stamp_deadline`] writes, and their offsets in the packet: for packets that
-/// cannot be borrowed as a slice.
-#[must_use]
-pub fn stamps(deadline: Instant, now: Instant) -> [(usize, [u8; 2]); 2] {
-    let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
-    // Both are below 2^45.
-    let left = deadline_ms.cast_signed() - now_ms.cast_signed();
-    let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
-    [(LEFT_AT, left_ms.to_be_bytes()), (DEADLINE_AT, (deadline_ms as u16).to_be_bytes())]
-}
 
 #[cfg(test)]
 mod tests {
@@ -390,7 +379,7 @@ mod tests {
     fn every_truncation_is_refused_or_read_without_its_end() {
         let bytes = packet();
         for len in 0..HEADER_LEN + EXTENSION_LEN {
-            assert_eq!(Packet::parse(&bytes[..len]), Err(PacketError::Truncated { len }));
+            assert_eq!(Packet::parse(&bytes[..len]), Err(PacketError::Truncated(len)));
         }
     }
 

@@ -210,9 +210,8 @@ keys! {
     window: Values::Windows(|spec, windows| spec.contract.windows = windows),
         "see [Windows](#windows)", "\"1/5\"";
     /// what becomes of a frame that missed its deadline
-    late: Values::Word(&["drop", "send"], |spec, word| {
-        spec.contract.late = if word == 1 { Late::Send } else { Late::Drop };
-    }), "`send` sends it late", "\"drop\"";
+    late: Values::Word(&Late::NAMES, |spec, word| spec.contract.late = Late::ALL[word]),
+        "`send` sends it late", "\"drop\"";
     /// whether a frame may go before its period begins, if the link is idle
     work_conserving: Values::Flag(|spec, flag| spec.contract.work_conserving = flag), "", "true";
     /// what a frame is worth beside those of other streams; the share under `wfq`, `sfq`, `hwfq`,
@@ -223,10 +222,8 @@ keys! {
         spec.contract.priority = priority as i32;
     }), "", "0";
     /// how it is ordered under `mixed`
-    class: Values::Word(
-        &[Class::Edf.name(), Class::Priority.name(), Class::Fair.name()],
-        |spec, word| spec.contract.class = Class::ALL[word],
-    ), "`fair` is by weight", "\"fair\"";
+    class: Values::Word(&Class::NAMES, |spec, word| spec.contract.class = Class::ALL[word]),
+        "`fair` is by weight", "\"fair\"";
     /// a frame's deadline is this long after its arrival: the playout delay
     delay: Values::Duration(Duration::from_millis(1), Duration::from_secs(600), None, |spec, delay| {
         spec.contract.delay = delay;

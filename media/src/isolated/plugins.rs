@@ -38,10 +38,10 @@ fn packed(uri: &SourceUri, scheme: &str) -> &'static str {
 /// element, or with one that opens an address by itself.
 #[must_use]
 pub fn comes_from_network(uri: &SourceUri) -> bool {
-    let SourceUri::Launch { line } = uri else {
+    let SourceUri::Launch(line) = uri else {
         return matches!(
             uri,
-            SourceUri::Rtp { .. } | SourceUri::Sdp { .. } | SourceUri::Network { .. }
+            SourceUri::Rtp { .. } | SourceUri::Sdp { .. } | SourceUri::Network(_)
         );
     };
     // An invalid line connects to nothing.
@@ -59,7 +59,7 @@ pub fn comes_from_network(uri: &SourceUri) -> bool {
 
 /// Loads all plug-ins that a source may need. A missing one is reported when it is needed.
 pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
-    let scheme = if let SourceUri::Network { url } = uri { url.scheme() } else { "" };
+    let scheme = if let SourceUri::Network(url) = uri { url.scheme() } else { "" };
     let readers = READERS.iter().filter(|(begins, _)| scheme.starts_with(begins));
     for name in ELEMENTS.split_whitespace().chain(readers.map(|(_, reader)| *reader)) {
         if let Some(factory) = gst::ElementFactory::find(name) {
@@ -69,7 +69,7 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     for name in PLUGINS {
         let _ = gst::Plugin::load_by_name(name);
     }
-    if let SourceUri::Launch { line } = uri {
+    if let SourceUri::Launch(line) = uri {
         let _ = source_bin(line);
     }
     let Ok(mut carried) = packed(uri, scheme).parse::<gst::Caps>() else { return };

@@ -139,8 +139,8 @@ impl SourceOpener {
         let elsewhere = |message: &str| elements::wiring(&what, message);
         let make = match uri {
             SourceUri::File { path, part, .. } => SourceKind::File(base_dir.join(path), *part),
-            SourceUri::Test { what } => SourceKind::Line(test::line(what)?, Timing::Stored),
-            SourceUri::Launch { line } => SourceKind::Line(line.clone(), Timing::Unknown),
+            SourceUri::Test(what) => SourceKind::Line(test::line(what)?, Timing::Stored),
+            SourceUri::Launch(line) => SourceKind::Line(line.clone(), Timing::Unknown),
             SourceUri::Rtp { listen, encoding, clock, payload_type, from } => {
                 let rate = if encoding.contains('/') { String::new() } else { format!("/{clock}") };
                 let stated = format!("{encoding}{rate}");
@@ -151,8 +151,8 @@ impl SourceOpener {
                 let expected = rtp::described(&base_dir.join(path))?;
                 SourceKind::Rtp(rtp::Expected { from: *from, ..expected })
             }
-            SourceUri::Network { url } => SourceKind::Network(url.clone()),
-            SourceUri::Camera { device } => SourceKind::Camera(device.clone()),
+            SourceUri::Network(url) => SourceKind::Network(url.clone()),
+            SourceUri::Camera(device) => SourceKind::Camera(device.clone()),
             SourceUri::Record { .. } => {
                 return Err(elsewhere(
                     "a recording is read by the engine's side, not by GStreamer",

@@ -122,7 +122,7 @@ mod tests {
             "udp://[::1]:9",
         ] {
             let source = text.parse::<selvedge_control_config::SourceUri>().unwrap();
-            let selvedge_control_config::SourceUri::Network { url } = source else { panic!() };
+            let selvedge_control_config::SourceUri::Network(url) = source else { panic!() };
             let known = INPUTS.iter().find(|(scheme, _)| *scheme == url.scheme());
             let element = (known.expect("an input").1)(&url).unwrap();
             assert!(element.static_pad("src").is_some(), "{text}");

@@ -124,10 +124,8 @@ struct Worker {
 impl Worker {
     fn run(mut self, mut source: Option<MediaSource>) {
         // A launch line that fails may be wrong; it is not tried four times a second.
-        let comes_and_goes = matches!(
-            self.reopen.stream.source,
-            SourceUri::Camera { .. } | SourceUri::Network { .. }
-        );
+        let comes_and_goes =
+            matches!(self.reopen.stream.source, SourceUri::Camera(_) | SourceUri::Network(_));
         let (first, longest) = if comes_and_goes { RETRY_ABSENT } else { RETRY };
         let mut wait = first;
         while !self.stop.is_requested() {

@@ -26,7 +26,7 @@ const fn key(why: &LinkError) -> Option<&'static str> {
         LinkError::Attach(AttachError::NoDevice { .. } | AttachError::Occupied { .. }) => {
             Some("device")
         }
-        LinkError::Devices { .. } => Some("placement"),
+        LinkError::Devices(_) => Some("placement"),
         _ => None,
     }
 }

@@ -56,7 +56,7 @@ fn long_answers_lie_in_memory() {
     };
     assert_eq!(asked().read::<Vec<Reply>>(Bytes(1 << 20)).unwrap(), long);
     let short = Bytes(1000);
-    assert_eq!(asked().read::<Vec<Reply>>(short), Err(ControlError::TooLong { limit: short }));
+    assert_eq!(asked().read::<Vec<Reply>>(short), Err(ControlError::TooLong(short)));
     let lies = Message { body: Long { bytes: 1 << 20 }, ..asked() };
     assert!(matches!(lies.read::<Vec<Reply>>(Bytes(1 << 30)), Err(ControlError::Malformed(_))));
 }
@@ -69,7 +69,7 @@ fn rubbish_is_told_apart_and_the_connection_lives_on() {
         server.receive::<Request>().map(|_| ()).unwrap_err()
     };
     let limit = Bytes(MESSAGE_MAX as u64);
-    assert_eq!(said(&[b' '; 20_000]), ControlError::TooLong { limit });
+    assert_eq!(said(&[b' '; 20_000]), ControlError::TooLong(limit));
     for bytes in [&b"hello"[..], b"[]", b"\0", b"{\"v\":1}", b"{\"v\":1,\"op\":\"end\",\"x\":1}"] {
         assert!(matches!(said(bytes), ControlError::Malformed(_)), "{bytes:?}");
     }

@@ -370,15 +370,7 @@ impl Supervisor {
 /// The parameters of a frame producer for a stream on this link.
 #[must_use]
 pub fn producer_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> FrameProducerParams {
-    use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
-    let overhead = if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
-    FrameProducerParams {
-        clock: Clock::shared(),
-        full: spec.full,
-        overhead,
-        payload_max: selvedge_place_engine::engine::payload_max(mtu, overhead),
-        ssrc,
-    }
+    FrameProducerParams::new(Clock::shared(), spec, mtu, ssrc)
 }
 
 /// The longest wait for a reply.

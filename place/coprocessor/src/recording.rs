@@ -21,12 +21,9 @@ pub enum RecordingError {
         "not an rtpdump file: it does not begin with \"#!rtpplay1.0\"; record one by `selvedge play --record`"
     )]
     Header,
-    /// A record that is invalid.
-    #[error("the record at byte {at} is shorter than its own header; the file is damaged")]
-    Record {
-        /// Where it begins.
-        at: u64,
-    },
+    /// A record that is invalid, which begins here.
+    #[error("the record at byte {0} is shorter than its own header; the file is damaged")]
+    Record(u64),
 }
 
 /// A frame of a recording: its arrival, counted from the recording's beginning.
@@ -98,7 +95,7 @@ impl Assembler {
             let word = |n: usize| usize::from(u16::from_be_bytes([header[n], header[n + 1]]));
             let total = word(0);
             if total < PACKET_HEADER {
-                return Err(RecordingError::Record { at: self.at + from as u64 });
+                return Err(RecordingError::Record(self.at + from as u64));
             }
             let ms = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
             let control = word(2) == 0;
@@ -246,7 +243,7 @@ mod tests {
         let mut damaged = recording();
         let at = b"#!rtpplay1.0 127.0.0.1/5004\n".len() + 16;
         damaged[at..at + 2].copy_from_slice(&[0, 7]);
-        assert_eq!(frames(&[&damaged]), Err(RecordingError::Record { at: at as u64 }));
+        assert_eq!(frames(&[&damaged]), Err(RecordingError::Record(at as u64)));
     }
 
     proptest! {

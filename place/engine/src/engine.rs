@@ -23,8 +23,7 @@ use std::{io, thread};
 use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
-use selvedge_data_stream::Spec;
-use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
+use selvedge_data_stream::{Contract, Fate, Frame, Spec, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carrier, StreamCarrier};
@@ -37,6 +36,7 @@ use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;
 pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContext};
 use crate::frame_producer::FrameProducer;
+pub use crate::frame_producer::payload_max;
 use crate::lateness::Pacing;
 use crate::report::LinkReport;
 use selvedge_os::clock::Clock;
@@ -114,27 +114,13 @@ impl Engine {
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
-        Self::start_carried(clock, link, streams, &[], tap)
-    }
-
-    /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
-    /// `carried` in their order, `None` or a missing entry for the others.
-    ///
-    /// # Errors
-    /// As [`Engine::start`].
-    pub fn start_carried(
-        clock: Clock,
-        link: &LinkConfig,
-        streams: &[StreamParams],
-        carried: &[Option<StreamCarrier>],
-        tap: Option<Box<dyn FateTap>>,
-    ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
-        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, carried, tap, 0)?;
+        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, &[], tap, 0)?;
         Ok((engine, frame_producers))
     }
 
-    /// Like [`start_carried`](Self::start_carried), with room for `room` more streams, which
-    /// [`add`](Self::add) adds while the engine runs.
+    /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
+    /// `carried` in their order, `None` or a missing entry for the others. There is room for `room` more
+    /// streams, which [`add`](Self::add) adds while the engine runs.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -315,12 +301,6 @@ impl<O> Drop for Engine<O> {
     fn drop(&mut self) {
         self.halt();
     }
-}
-
-/// The largest RTP payload that fits a packet of `mtu` with our headers.
-#[must_use]
-pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
-    (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
 }
 
 /// How long before an instant an engine of a link watches the clock. Above some tens of Mbit/s packets follow

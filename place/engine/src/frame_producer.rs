@@ -6,14 +6,15 @@
 //! section 2.2.3: with a circular queue for each stream, the producers and the scheduler need no
 //! synchronisation.)
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
-use selvedge_data_stream::WhenFull;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{
-    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, References,
+    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, References, Spec,
+    WhenFull,
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -24,6 +25,18 @@ use selvedge_os::wake::Waker;
 pub const IPV4_UDP: u64 = 28;
 /// Bytes of the IPv6 and UDP headers that each packet takes on the wire.
 pub const IPV6_UDP: u64 = 48;
+
+/// Bytes of the IP and UDP headers that each packet to this address takes on the wire.
+#[must_use]
+pub const fn ip_udp(to: SocketAddr) -> u64 {
+    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+}
+
+/// The largest RTP payload that fits a packet of `mtu` with our headers.
+#[must_use]
+pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
+    (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
+}
 
 /// The counters of a frame producer.
 #[derive(Debug, Default)]
@@ -177,6 +190,15 @@ pub struct FrameProducerParams {
     pub payload_max: usize,
     /// The RTP source identifier.
     pub ssrc: u32,
+}
+
+impl FrameProducerParams {
+    /// For a stream that no stack carries, on a link of this MTU.
+    #[must_use]
+    pub const fn new(clock: Clock, spec: &Spec, mtu: Bytes, ssrc: u32) -> Self {
+        let overhead = ip_udp(spec.to);
+        Self { clock, full: spec.full, overhead, payload_max: payload_max(mtu, overhead), ssrc }
+    }
 }
 
 /// The source's end of a stream.

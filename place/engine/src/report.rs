@@ -3,8 +3,7 @@
 
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::Counts;
-use selvedge_data_stream::{Contract, Recent};
+use selvedge_data_stream::{Contract, Counts, Recent};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 use crate::extension::ExtensionReport;

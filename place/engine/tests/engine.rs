@@ -75,8 +75,8 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
         packet_max: Bytes(500),
     };
     let link = LinkConfig::new("test", Bitrate::from_mbps(50), Discipline::Dwcs);
-    let (engine, mut frame_producers) =
-        Engine::start_carried(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None)
+    let (engine, _, mut frame_producers) =
+        Engine::start_open(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None, 0)
             .unwrap();
     let (small, large) = (packets(3, 400), packets(2, 1200));
     assert_eq!(enqueue(&mut frame_producers[0], Kind::Still, &large), Err(DropReason::Unusable));

@@ -66,6 +66,12 @@ impl Device {
         number(&kind).ok_or_else(|| AttachError::NotAttached { device: self.name.clone(), kind })
     }
 
+    /// Takes the qdisc of this kind from it.
+    fn take(&self, kind: &str) -> Result<(), AttachError> {
+        let taken = qdisc::delete(&self.netlink, self.ifindex, kind);
+        taken.map_err(|why| failed(format!("taking the qdisc from {}", self.name), why))
+    }
+
     fn root(&self) -> Result<Option<Qdisc>, AttachError> {
         qdisc::root(&self.netlink, self.ifindex).map_err(|why| failed("asking for qdiscs", why))
     }
@@ -95,30 +101,23 @@ pub(crate) fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
 /// If the setup is invalid, there is no such device, it has a qdisc that somebody set up, the right is
 /// missing, or the kernel has no BPF qdiscs. Nothing is changed then.
 pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
-    setup.check()?;
-    let device = Device::find(device)?;
-    let _turn = turn()?;
-    let purpose = Purpose {
-        discipline: setup.discipline,
-        replaying: false,
-        reports_fates: false,
-        kind: None,
-    };
-    let bytes = setup.bytes(device.netns, device.ifindex, 0);
-    register(device, purpose, &bytes)?.keep(setup)?;
-    Ok(())
+    attach_for(device, setup, None).map(drop)
 }
 
 /// The same for a node of this process: the fate of each packet is reported, and if the process dies without
 /// giving the qdisc back, the next `attach` may take its place.
 pub(crate) fn attach_for_node(device: &str, setup: &Setup) -> Result<NodeQdisc, AttachError> {
+    attach_for(device, setup, Some(std::process::id())).map(NodeQdisc)
+}
+
+fn attach_for(device: &str, setup: &Setup, node: Option<u32>) -> Result<Registered, AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
     let _turn = turn()?;
-    let purpose =
-        Purpose { discipline: setup.discipline, replaying: false, reports_fates: true, kind: None };
-    let bytes = setup.bytes(device.netns, device.ifindex, std::process::id());
-    register(device, purpose, &bytes)?.keep(setup).map(NodeQdisc)
+    let (discipline, reports_fates) = (setup.discipline, node.is_some());
+    let purpose = Purpose { discipline, replaying: false, reports_fates, kind: None };
+    let bytes = setup.bytes(device.netns, device.ifindex, node.unwrap_or(0));
+    register(device, purpose, &bytes)?.keep(setup)
 }
 
 /// A qdisc that a device has as long as a node needs it.
@@ -163,8 +162,7 @@ pub(crate) fn register(
         let kind = root.kind;
         match number(&kind) {
             Some(number) if is_orphan(number) => {
-                qdisc::delete(&device.netlink, device.ifindex, &kind)
-                    .map_err(|why| failed(format!("taking the qdisc from {}", device.name), why))?;
+                device.take(&kind)?;
                 unpin(&folder(number));
             }
             Some(_) => return Err(AttachError::Already { device: device.name, kind }),
@@ -231,10 +229,7 @@ impl Registered {
 
     /// Takes it back.
     pub(crate) fn take(&self) -> Result<(), AttachError> {
-        let kind = format!("{KIND}{}", self.number);
-        let Device { name, ifindex, netlink, .. } = &self.device;
-        let taken = qdisc::delete(netlink, *ifindex, &kind);
-        taken.map_err(|why| failed(format!("taking the qdisc from {name}"), why))
+        self.device.take(&format!("{KIND}{}", self.number))
     }
 
     fn pin(&mut self, folder: &Path) -> Result<(), AttachError> {
@@ -260,24 +255,19 @@ pub(crate) fn open_pin(number: u32, file: &str) -> Result<MapHandle, (PathBuf, i
     MapHandle::from_pinned_path(&path).map_err(|error| (path, io_error(error)))
 }
 
-/// The network namespace and index of the device of a pinned qdisc.
-fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
+/// The network namespace and index of the device of a pinned qdisc, and the process of the node that owns it;
+/// 0 if none does.
+fn owner(qdisc: u32) -> io::Result<(u64, u32, u32)> {
     let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
     let setup = object::data(&setup)?;
+    let word = |at: usize| replay::number::<4>(&setup, at).map_or(0, u32::from_ne_bytes);
     let netns = replay::number::<8>(&setup, 32).map_or(0, u64::from_ne_bytes);
-    Ok((netns, replay::number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
-}
-
-/// The process of the node that owns a pinned qdisc; 0 if none does.
-fn owner_process(qdisc: u32) -> io::Result<u32> {
-    let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
-    let setup = object::data(&setup)?;
-    Ok(replay::number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
+    Ok((netns, word(40), word(44)))
 }
 
 /// Whether a qdisc belonged to a node that is dead.
 fn is_orphan(number: u32) -> bool {
-    let maker = owner_process(number).unwrap_or(0);
+    let maker = owner(number).map_or(0, |(.., process)| process);
     maker != 0 && !Path::new("/proc").join(maker.to_string()).exists()
 }
 
@@ -317,7 +307,7 @@ fn sweep(device: &Device) {
             continue;
         };
         let stale = match owner(number) {
-            Ok((netns, ifindex)) => {
+            Ok((netns, ifindex, _)) => {
                 netns == device.netns
                     && qdisc::root(&device.netlink, ifindex).is_ok_and(|root| {
                         root.is_none_or(|root| self::number(&root.kind) != Some(number))
@@ -343,8 +333,7 @@ pub fn detach(device: &str) -> Result<(), AttachError> {
     let device = Device::find(device)?;
     let _turn = turn()?;
     let number = device.ours()?;
-    qdisc::delete(&device.netlink, device.ifindex, &format!("{KIND}{number}"))
-        .map_err(|why| failed(format!("taking the qdisc from {}", device.name), why))?;
+    device.take(&format!("{KIND}{number}"))?;
     unpin(&folder(number));
     Ok(())
 }

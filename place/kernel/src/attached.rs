@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::{Contract, Kind, Window};
+use selvedge_data_stream::{Contract, Counters, Kind, Window};
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 

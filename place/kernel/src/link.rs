@@ -11,7 +11,6 @@ mod frame_queue;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -26,10 +25,8 @@ use selvedge_os::clock::Clock;
 use selvedge_os::netlink::Netlink;
 use selvedge_os::route;
 use selvedge_os_bpf::io_error;
-use selvedge_place_engine::engine::{StreamParams, payload_max};
-use selvedge_place_engine::frame_producer::{
-    FrameProducer, FrameProducerParams, IPV4_UDP, IPV6_UDP,
-};
+use selvedge_place_engine::engine::StreamParams;
+use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::lateness::{Pacing, Use};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -66,13 +63,10 @@ pub enum LinkError {
     },
     /// The streams leave by several devices.
     #[error(
-        "its streams leave by the devices {devices}, a link in the kernel has one; give each \
+        "its streams leave by the devices {0}, a link in the kernel has one; give each \
          device a link of its own, or name one with device ="
     )]
-    Devices {
-        /// Their names.
-        devices: String,
-    },
+    Devices(String),
     /// The device was not given the qdisc.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -178,22 +172,15 @@ impl KernelLink {
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
             let account = Arc::new(Mutex::new(StreamAccount::new(params.spec.contract)));
             let (writer, reader) = pool(params.spec.pool);
-            let overhead = overhead(params.spec.to);
-            let frame_producer = FrameProducerParams {
-                clock,
-                full: params.spec.full,
-                overhead,
-                payload_max: payload_max(link.mtu, overhead),
-                ssrc: params.ssrc,
-            };
-            let account_of = Arc::clone(&account);
+            let frame_producer =
+                FrameProducerParams::new(clock, &params.spec, link.mtu, params.ssrc);
             let descent = KernelFrameQueue {
                 clock,
                 socket,
                 to: params.spec.to,
                 ring: params.spec.ring as usize,
                 pool: reader,
-                account: account_of,
+                account: Arc::clone(&account),
                 stop: Arc::clone(&stop),
             };
             frame_producers.push(FrameProducer::new(
@@ -303,13 +290,9 @@ fn device_of(streams: &[(&str, StreamParams)]) -> Result<String, LinkError> {
         (1, Some(device)) => Ok(device.clone()),
         _ => {
             let devices: Vec<String> = devices.into_iter().collect();
-            Err(LinkError::Devices { devices: devices.join(", ") })
+            Err(LinkError::Devices(devices.join(", ")))
         }
     }
-}
-
-const fn overhead(to: SocketAddr) -> u64 {
-    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
 /// Starts the thread that reads the kernel's reports, and publishes its own.

@@ -13,7 +13,7 @@ use selvedge_units::Duration;
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
 use crate::filter::Filter;
-use crate::object::{self, FILTERS_MAP, OBSERVED_MAP, Purpose, SETUP_MAP, TABLE_MAP, map};
+use crate::object::{self, FILTERS_MAP, OBSERVED_MAP, Purpose, map};
 use crate::replay::{
     ArrivalBatch, Frame, Schedule, absent, begin, failed, fits, run, streams_of, totals,
 };
@@ -72,12 +72,7 @@ impl PacketReplay {
         fits(trace, self.discipline)?;
         let filters = 1 << Filter::Mark(1).kind();
         let head = Header { rest: STREAMS_MAX as u32, filters, ..Header::default() };
-        let setup = map(&self.qdisc.object, SETUP_MAP).ok_or_else(|| absent(SETUP_MAP))?;
-        let bytes = head.bytes(&streams_of(trace), &trace.tree);
-        setup
-            .update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY)
-            .map_err(|error| failed("the setup", error))?;
-        begin(&self.qdisc.object)?;
+        begin(&self.qdisc.object, &head.bytes(&streams_of(trace), &trace.tree))?;
         self.qdisc.give()?;
         let done = self.drive(trace);
         self.qdisc.take()?;
@@ -147,9 +142,7 @@ impl PacketReplay {
                 ));
             }
         }
-        let table = map(&self.qdisc.object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
-        let table = object::data(&table).map_err(io("the counters"))?;
-        outcome.totals = totals(&table, trace.streams.len());
+        outcome.totals = totals(&self.qdisc.object, trace.streams.len())?;
         Ok((outcome, received))
     }
 }

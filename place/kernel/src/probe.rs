@@ -62,12 +62,8 @@ fn through(wire: &Veth) -> Result<String, AttachError> {
 fn probe_without_device() -> Result<String, AttachError> {
     object::supported()?;
     bpf_fs()?;
-    let purpose = Purpose {
-        discipline: Setup::default().discipline,
-        replaying: false,
-        reports_fates: false,
-        kind: None,
-    };
+    let discipline = Setup::default().discipline;
+    let purpose = Purpose { discipline, replaying: false, reports_fates: false, kind: None };
     let mut last = None;
     // Another process may be trying as well.
     for number in 0..8 {

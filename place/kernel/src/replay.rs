@@ -8,8 +8,7 @@ use selvedge_data_sched::replay::{
     Arrival, Arrivals, Event, FrameRef, Outcome, ReplayAction, Trace,
 };
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::Window;
+use selvedge_data_stream::{Counters, Window};
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Duration, Instant};
 
@@ -51,11 +50,7 @@ impl Replay {
     /// If the trace does not fit the program, or a run of it fails.
     pub fn run(&self, trace: &Trace) -> Result<Outcome, ReplayError> {
         fits(trace, self.discipline)?;
-        let setup = map(&self.object, SETUP_MAP).ok_or_else(|| absent(SETUP_MAP))?;
-        setup
-            .update(&0_u32.to_ne_bytes(), &setup_of(trace), MapFlags::ANY)
-            .map_err(|error| failed("the setup", error))?;
-        begin(&self.object)?;
+        begin(&self.object, &setup_of(trace))?;
         let mut schedule = Schedule::new(trace);
         let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
         for t in 0..trace.ticks {
@@ -77,15 +72,17 @@ impl Replay {
             let observed = object::data(&observed).map_err(|why| run("the events", why))?;
             schedule.take(trace, t, &observed, &mut outcome.events)?;
         }
-        let table = map(&self.object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
-        let table = object::data(&table).map_err(|why| run("the counters", why))?;
-        outcome.totals = totals(&table, trace.streams.len());
+        outcome.totals = totals(&self.object, trace.streams.len())?;
         Ok(outcome)
     }
 }
 
-/// Forgets all earlier replays.
-pub(crate) fn begin(object: &Object) -> Result<(), ReplayError> {
+/// Gives the program this setup; it forgets all earlier replays.
+pub(crate) fn begin(object: &Object, setup: &[u8]) -> Result<(), ReplayError> {
+    map(object, SETUP_MAP)
+        .ok_or_else(|| absent(SETUP_MAP))?
+        .update(&0_u32.to_ne_bytes(), setup, MapFlags::ANY)
+        .map_err(|error| failed("the setup", error))?;
     call(object, "replay_begin", &mut [])
 }
 
@@ -291,20 +288,19 @@ pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]>
 }
 
 /// Counters and windows from the table.
-pub(crate) fn totals(table: &[u8], streams: usize) -> Vec<(Counters, Window)> {
+pub(crate) fn totals(
+    object: &Object,
+    streams: usize,
+) -> Result<Vec<(Counters, Window)>, ReplayError> {
+    let table = map(object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
+    let table = object::data(&table).map_err(|why| run("the counters", why))?;
     let slots = table.get(STATE..).unwrap_or_default().chunks_exact(SLOT).take(streams);
-    slots.map(|slot| (counters(slot), window(slot))).collect()
+    Ok(slots.map(|slot| (counters(slot), window(slot))).collect())
 }
 
 pub(crate) fn counters(slot: &[u8]) -> Counters {
     let long = |at: usize| number::<8>(slot, at).map_or(0, u64::from_ne_bytes);
-    Counters {
-        sent: long(24),
-        late: long(32),
-        missed: long(40),
-        dropped: long(48),
-        violations: long(56),
-    }
+    Counters::new([24, 32, 40, 48, 56].map(long))
 }
 
 pub(crate) fn window(slot: &[u8]) -> Window {

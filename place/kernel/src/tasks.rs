@@ -100,8 +100,7 @@ impl TaskScheduler {
             clock.sleep_until(clock.now() + Duration::from_millis(10));
         }
         let mut scheduler = Self::load(processors, config, true)?;
-        let mut ops = map_mut(&mut scheduler.object, OPS)
-            .ok_or_else(|| TasksError::Call(OPS, io::ErrorKind::NotFound.into()))?;
+        let mut ops = map_mut(&mut scheduler.object, OPS).ok_or_else(|| absent(OPS))?;
         let link = ops.attach_struct_ops().map_err(refused)?;
         scheduler.link = Some(link);
         Ok(scheduler)
@@ -183,7 +182,7 @@ impl TaskScheduler {
     pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Duration) -> Result<(), TasksError> {
         self.write_task(cpu, 4, id, unit, false)?;
         let places = self.map("places")?;
-        let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
+        let place = place(cpu, id);
         for process in places.keys() {
             let theirs = places.lookup(&process, MapFlags::ANY).ok().flatten();
             if theirs.is_some_and(|theirs| theirs == place) {
@@ -211,8 +210,6 @@ impl TaskScheduler {
         let here = self.processors.get(from).ok_or(TasksError::Processor(from, count))?;
         let task = here.definition(id);
         let (new, _) = self.admit(to, &task, unit, by_events)?;
-        let place =
-            |cpu: usize, id: TaskId| [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         let (old_place, new_place) = (place(from, id), place(to, new));
         // A process that is forked meanwhile inherits the old place, and is found in the next round.
         for _ in 0..POLLS_MAX {
@@ -245,10 +242,9 @@ impl TaskScheduler {
     /// # Errors
     /// If there are too many processes.
     pub fn assign_process(&self, cpu: usize, id: TaskId, process: i32) -> Result<(), TasksError> {
-        let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         let places = self.map("places")?;
         places
-            .update(&process.to_ne_bytes(), &place, MapFlags::ANY)
+            .update(&process.to_ne_bytes(), &place(cpu, id), MapFlags::ANY)
             .map_err(|error| TasksError::Call("a process cannot be enlisted", io_error(error)))
     }
 
@@ -262,7 +258,7 @@ impl TaskScheduler {
             .map("processors")?
             .lookup(&(cpu as u32).to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| TasksError::Call(what, io_error(error)))?
-            .ok_or_else(|| TasksError::Call(what, io::ErrorKind::NotFound.into()))?;
+            .ok_or_else(|| absent(what))?;
         let at = |word: usize| {
             let from = TASKS + id.0 as usize * TASK + 48 + word * 8;
             let bytes = table.get(from..from + 8).and_then(|bytes| bytes.try_into().ok());
@@ -336,8 +332,7 @@ impl TaskScheduler {
 
     fn call(&self, name: &'static str, context: &mut [u8]) -> Result<i32, TasksError> {
         let program = self.object.progs_mut().find(|program| program.name() == name);
-        let program =
-            program.ok_or_else(|| TasksError::Call(name, io::ErrorKind::NotFound.into()))?;
+        let program = program.ok_or_else(|| absent(name))?;
         let input = ProgramInput { context_in: Some(context), ..ProgramInput::default() };
         let output =
             program.test_run(input).map_err(|error| TasksError::Call(name, io_error(error)))?;
@@ -345,7 +340,15 @@ impl TaskScheduler {
     }
 
     fn map(&self, name: &'static str) -> Result<libbpf_rs::Map<'_>, TasksError> {
-        crate::object::map(&self.object, name)
-            .ok_or_else(|| TasksError::Call(name, io::ErrorKind::NotFound.into()))
+        crate::object::map(&self.object, name).ok_or_else(|| absent(name))
     }
+}
+
+fn absent(what: &'static str) -> TasksError {
+    TasksError::Call(what, io::ErrorKind::NotFound.into())
+}
+
+/// A value of the map `places`: the processor of a task, and its number there.
+fn place(cpu: usize, id: TaskId) -> Vec<u8> {
+    [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat()
 }

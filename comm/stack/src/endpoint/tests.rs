@@ -326,7 +326,7 @@ fn a_task_is_woken_when_its_connection_ends() {
     };
     assert_eq!(poll(&mut taking), Poll::Pending);
     assert_eq!(count.0.load(Ordering::SeqCst), 0);
-    there.shared.remove_connection(there.id);
+    there.shared.remove_connection(there.opened.id);
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
     assert_eq!(poll(&mut taking), Poll::Ready(Err(RecvError::PeerLost)));
     drop(here);

@@ -126,7 +126,7 @@ fn critical_of(line: &str, place: usize, direction: Direction) -> Critical {
     let built = line
         .parse::<Composition>()
         .ok()
-        .and_then(|line| line.build::<MultiThreaded>(Some(&keys)).ok());
+        .and_then(|line| line.build::<MultiThreaded>(Some(&keys), None).ok());
     built.map_or(Critical::Nothing, |modules| modules[place].critical(direction))
 }
 

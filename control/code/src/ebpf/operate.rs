@@ -314,19 +314,13 @@ impl Emitter<'_> {
             Kind::Compare(comparison, a, b) => {
                 let code = code_of(if when { *comparison } else { opposite(*comparison) }, a.ty);
                 let number = b.as_constant().and_then(small);
-                let left = match (&a.kind, number) {
-                    (Kind::Local(local), Some(_)) => match self.home(*local) {
-                        Location::Register(home) => Some(home),
-                        Location::Memory(_) => None,
-                    },
-                    _ => None,
-                };
-                let left = match left {
-                    Some(home) => home,
-                    None => {
-                        self.value(a, depth)?;
-                        register(depth)
-                    }
+                let left = if let (Kind::Local(local), Some(_)) = (&a.kind, number)
+                    && let Location::Register(home) = self.home(*local)
+                {
+                    home
+                } else {
+                    self.value(a, depth)?;
+                    register(depth)
                 };
                 match number {
                     Some(number) => self.jump(code | JMP, left, 0, number, target),

@@ -60,7 +60,7 @@ impl Member {
             host,
             last_heard: now,
             has_sinks: wants,
-            format_sender: FormatSender::new(),
+            format_sender: FormatSender::default(),
             format_receiver: FormatReceiver::new(Arc::new(format.clone())),
             requested: None,
             state: SinkState::default(),

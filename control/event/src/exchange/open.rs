@@ -238,9 +238,7 @@ impl Open {
             *state = SinkState { waiting: member.backlog.len() as u64, ..member.state };
         }
         let sinks = &states[..self.members.len()];
-        let left = event.deadline.map(|deadline| deadline.since(now).0);
-        let Event { record, attributes, .. } = event;
-        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
+        let question = FilterInput { event, now, sequence, sinks };
         filter.ask(&question, blocks).ok().flatten().unwrap_or(FilterResult::NONE)
     }
 

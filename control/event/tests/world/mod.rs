@@ -106,7 +106,7 @@ impl World {
 
     /// Publishes an answer; returns the number of hosts it was sent to at once.
     pub(crate) fn answer(&mut self, host: u32, channel: ChannelId, to: i64, load: i64) -> usize {
-        let mut attributes = AttributesBuf::new();
+        let mut attributes = AttributesBuf::default();
         attributes.add("answers", Value::Long(to)).unwrap();
         let (record, attributes) = (load.to_le_bytes(), attributes.as_attributes());
         let event = Event { deadline: None, attributes, record: &record };

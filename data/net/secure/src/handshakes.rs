@@ -323,9 +323,6 @@ impl<T> Handshakes<T> {
 
     /// Sends a hello with this payload, now that the other end is [reached](Event::Reached). The seed is
     /// random and used for nothing else.
-    ///
-    /// # Errors
-    /// [`ProposeError`].
     pub fn propose(
         &mut self,
         connection: u32,

@@ -134,9 +134,6 @@ impl Sealer {
     }
 
     /// A whole packet with this text.
-    ///
-    /// # Errors
-    /// [`SealError`].
     pub fn packet(&mut self, text: &[u8], now: Instant) -> Result<Vec<u8>, SealError> {
         let mut bytes = vec![0; HEADER];
         bytes.extend_from_slice(text);

@@ -1,7 +1,5 @@
 //! Sets of streamlets: how many there can be, which weights go together, and the state of one.
 
-use core::fmt;
-
 use super::StreamletCounts;
 use super::ring::Ring;
 
@@ -16,34 +14,21 @@ pub const MEASURE_MAX: u64 = 1 << 48;
 pub struct SetIndex(pub u8);
 
 /// Why a set can't be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// There are [`SETS_MAX`] already.
+    #[error("there are {SETS_MAX} sets already; put streamlets into one")]
     TooMany,
     /// A weight of 0 gives no share.
+    #[error("a weight of 0 is no share; state 1 to 65535")]
     Weightless,
     /// With this weight the least common multiple of all is above [`MEASURE_MAX`], and shares
     /// could not be kept exactly.
+    #[error(
+        "the weight {0} has no common multiple with the others up to 2^48; choose a rounder one"
+    )]
     Measure(u16),
 }
-
-impl fmt::Display for SetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany => {
-                write!(f, "there are {SETS_MAX} sets already; put streamlets into one")
-            }
-            Self::Weightless => write!(f, "a weight of 0 is no share; state 1 to 65535"),
-            Self::Measure(weight) => write!(
-                f,
-                "the weight {weight} has no common multiple with the others up to 2^48; \
-                 choose a rounder one"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for SetError {}
 
 #[derive(Clone, Debug)]
 pub(super) struct Set {

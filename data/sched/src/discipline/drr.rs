@@ -23,8 +23,7 @@ use alloc::vec::Vec;
 use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Instant};
 
-use super::tag;
-use super::{HeadState, Rule};
+use super::{HeadState, Rule, tag};
 
 const PLACE: u64 = (1 << 48) - 1;
 

@@ -5,7 +5,6 @@
 //! the leaves.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use selvedge_units::Duration;
 
@@ -26,9 +25,12 @@ pub struct Tree {
 }
 
 /// Why a list of nodes is not a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
     /// The `n`-th node, from 1, does not hang below an earlier one.
+    #[error(
+        "node {node} hangs below node {parent}; list parents before children, 0 being the link"
+    )]
     Parent {
         /// The node.
         node: usize,
@@ -36,33 +38,15 @@ pub enum TreeError {
         parent: u32,
     },
     /// The `n`-th node, from 1, has the weight 0.
-    Weight {
-        /// The node.
-        node: usize,
-    },
+    #[error("node {0} has the weight 0; give it at least 1")]
+    Weight(usize),
     /// An update period of zero.
+    #[error("an update period of 0; give it at least 1 ns")]
     Update,
     /// More nodes than [`Tree::NODES_MAX`].
+    #[error("{0} nodes; a tree has at most {most}", most = Tree::NODES_MAX)]
     TooMany(usize),
 }
-
-impl fmt::Display for TreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parent { node, parent } => write!(
-                f,
-                "node {node} hangs below node {parent}; list parents before children, 0 being the link"
-            ),
-            Self::Weight { node } => write!(f, "node {node} has the weight 0; give it at least 1"),
-            Self::Update => f.write_str("an update period of 0; give it at least 1 ns"),
-            Self::TooMany(nodes) => {
-                write!(f, "{nodes} nodes; a tree has at most {}", Tree::NODES_MAX)
-            }
-        }
-    }
-}
-
-impl core::error::Error for TreeError {}
 
 impl Tree {
     /// The most inner nodes that a tree can have.
@@ -82,7 +66,7 @@ impl Tree {
                 return Err(TreeError::Parent { node, parent });
             }
             if weight == 0 {
-                return Err(TreeError::Weight { node });
+                return Err(TreeError::Weight(node));
             }
         }
         if update == Some(Duration(0)) {

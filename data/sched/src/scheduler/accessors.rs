@@ -3,7 +3,7 @@
 
 use ::core::ops::Range;
 
-use selvedge_data_stream::{Contract, Kind, Window, Windows};
+use selvedge_data_stream::{Contract, Counters, Kind, Window, Windows};
 use selvedge_units::{Duration, Instant};
 
 use super::Scheduler;
@@ -14,7 +14,6 @@ use crate::record::StreamIndex;
 use crate::slot::{Flags, Slot, at_least_one, within_bounds};
 use crate::tournament::{Tournament, lies};
 use crate::window::WindowSet;
-use selvedge_data_stream::Counters;
 
 impl Scheduler {
     /// The deadline of a stream's head, if it has one. O(1).

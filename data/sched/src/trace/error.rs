@@ -1,17 +1,16 @@
 //! The faults of a trace, and how to correct them.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use std::io;
 
 use selvedge_units::nearest;
 use thiserror::Error;
 
-use crate::Discipline;
-
 /// A malformed trace: where, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{file}:{line}: {}{fault}", FieldPrefix(.field))]
+#[error("{file}:{line}: {}{fault}", prefix(.field))]
 pub struct TraceError {
     /// The file's name, as it was given.
     pub file: String,
@@ -23,12 +22,8 @@ pub struct TraceError {
     pub fault: Box<Fault>,
 }
 
-struct FieldPrefix<'a>(&'a str);
-
-impl core::fmt::Display for FieldPrefix<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
-    }
+fn prefix(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!("{field}: ") }
 }
 
 /// The fault of a field. Texts of the trace are shortened to 40 characters.
@@ -39,22 +34,19 @@ pub enum Fault {
     #[error("not JSON: {0}")]
     Syntax(String),
     /// There is no such field.
-    #[error("unknown field; {}the fields here are {known}", DidYouMean(.suggestion))]
+    #[error("unknown field; {}the fields here are {known}", did_you_mean(.suggestion.as_deref()))]
     UnknownField {
         /// The nearest known field.
         suggestion: Option<String>,
         /// All known fields.
-        known: &'static str,
+        known: String,
     },
     /// The field appears twice.
     #[error("stated twice; remove one")]
     Repeated,
-    /// A required field is missing.
-    #[error("missing; write {example}")]
-    Missing {
-        /// A correct example.
-        example: &'static str,
-    },
+    /// A required field is missing; with a correct example.
+    #[error("missing; write {0}")]
+    Missing(&'static str),
     /// The value has the wrong type.
     #[error("{found} where {expected} is needed")]
     Type {
@@ -92,7 +84,7 @@ pub enum Fault {
         y: u16,
     },
     /// An unknown name.
-    #[error("unknown name \"{name}\"; {}use one of {known}", DidYouMean(.suggestion))]
+    #[error("unknown name \"{name}\"; {}use one of {known}", did_you_mean(.suggestion.as_deref()))]
     UnknownName {
         /// The name.
         name: String,
@@ -114,7 +106,7 @@ pub enum Fault {
     #[error(
         "there is no node \"{id}\" before this; {}use the id of one in \"tree\", \
          where each stands before what hangs below it",
-        DidYouMean(.suggestion)
+        did_you_mean(.suggestion.as_deref())
     )]
     UnknownNode {
         /// The name.
@@ -134,7 +126,10 @@ pub enum Fault {
     #[error("there is a stream \"{0}\" already; give each its own name")]
     DuplicateId(String),
     /// A frame of an unknown stream.
-    #[error("there is no stream \"{id}\"; {}use the id of one in \"streams\"", DidYouMean(.suggestion))]
+    #[error(
+        "there is no stream \"{id}\"; {}use the id of one in \"streams\"",
+        did_you_mean(.suggestion.as_deref())
+    )]
     UnknownStream {
         /// The name.
         id: String,
@@ -159,22 +154,11 @@ pub enum Fault {
     BothBacklogAndArrivals,
 }
 
-struct DidYouMean<'a>(&'a Option<String>);
-
-impl core::fmt::Display for DidYouMean<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.0 {
-            Some(name) => write!(f, "did you mean \"{name}\"? "),
-            None => Ok(()),
-        }
-    }
+fn did_you_mean(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("did you mean \"{name}\"? "))
 }
 
 impl Fault {
-    pub(super) fn unknown_discipline(name: &str) -> Self {
-        Self::unknown_name(name, &Discipline::ALL.map(Discipline::name))
-    }
-
     pub(super) fn unknown_name(name: &str, known: &[&str]) -> Self {
         Self::UnknownName {
             name: shorten(name),

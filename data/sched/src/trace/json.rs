@@ -147,12 +147,8 @@ impl<'a, 'p> Value<'a, 'p> {
         Value { source: self.source, raw, path: Path::Element(&self.path, index) }
     }
 
-    /// The fields of an object, each of which must be among `known`: names, and the same as text.
-    pub(super) fn object(
-        self,
-        known: &[&str],
-        known_text: &'static str,
-    ) -> Result<Object<'a, 'p>, TraceError> {
+    /// The fields of an object, each of which must be among `known`.
+    pub(super) fn object(self, known: &[&str]) -> Result<Object<'a, 'p>, TraceError> {
         self.expect("an object")?;
         let mut deserializer = serde_json::Deserializer::from_str(self.raw.get());
         let fields = deserializer
@@ -166,7 +162,7 @@ impl<'a, 'p> Value<'a, 'p> {
             if !known.contains(&&**name) {
                 return Err(field.error(Fault::UnknownField {
                     suggestion: nearest(name, known.iter().copied()).map(Into::into),
-                    known: known_text,
+                    known: known.join(", "),
                 }));
             }
             if !seen.insert(name) {
@@ -184,6 +180,15 @@ impl<'a> Object<'a, '_> {
         Some(Value { source, raw, path: Path::Field(path, name) })
     }
 
+    /// The value that `read` finds in a field; `None` without the field.
+    pub(super) fn optional<'q, T>(
+        &'q self,
+        name: &'q str,
+        read: impl FnOnce(&Value<'a, 'q>) -> Result<T, TraceError>,
+    ) -> Result<Option<T>, TraceError> {
+        self.get(name).map(|value| read(&value)).transpose()
+    }
+
     pub(super) fn required<'q>(
         &'q self,
         name: &'q str,
@@ -191,7 +196,7 @@ impl<'a> Object<'a, '_> {
     ) -> Result<Value<'a, 'q>, TraceError> {
         self.get(name).ok_or_else(|| {
             let path = Path::Field(&self.value.path, name);
-            Value { path, ..self.value }.error(Fault::Missing { example })
+            Value { path, ..self.value }.error(Fault::Missing(example))
         })
     }
 }

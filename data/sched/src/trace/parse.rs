@@ -6,9 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
-use selvedge_units::{Bytes, Duration, Instant};
-
-use selvedge_units::nearest;
+use selvedge_units::{Bytes, Duration, Instant, nearest};
 
 use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Source, Value};
@@ -21,7 +19,6 @@ pub const TICKS_MAX: u64 = 10_000_000;
 
 const TRACE: [&str; 7] =
     ["discipline", "ticks", "streams", "arrivals", "backlogged", "tree", "remap"];
-const TRACE_TEXT: &str = "discipline, ticks, streams, arrivals, backlogged, tree, remap";
 const STREAM: [&str; 10] = [
     "id",
     "period",
@@ -34,8 +31,6 @@ const STREAM: [&str; 10] = [
     "class",
     "parent",
 ];
-const STREAM_TEXT: &str =
-    "id, period, window, late, work_conserving, first_deadline, weight, priority, class, parent";
 
 impl Trace {
     /// Reads a trace. `file_name` is for messages only.
@@ -51,11 +46,9 @@ impl Trace {
     /// [`TraceError`] for the first fault, in the order of checking.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TraceError> {
         let source = Source { file: file_name, text };
-        let top = source.value()?.object(&TRACE, TRACE_TEXT)?;
-        let discipline = match top.get("discipline") {
-            Some(value) => discipline(&value)?,
-            None => Discipline::default(),
-        };
+        let top = source.value()?.object(&TRACE)?;
+        let name = |value: &Value<'_, '_>| named(value, &Discipline::NAMES, Discipline::from_name);
+        let discipline = top.optional("discipline", name)?.unwrap_or_default();
         let ticks = top.required("ticks", "\"ticks\": 12")?.number(0, TICKS_MAX)?;
         let (tree, nodes) = tree::tree(&top)?;
         let example = "\"streams\": [{\"id\": \"a\", \"period\": 2, \"window\": [1, 2]}]";
@@ -70,7 +63,7 @@ impl Trace {
                 Entry::Vacant(place) => place.insert(StreamIndex(index)),
                 Entry::Occupied(_) => {
                     let fault = Fault::DuplicateId(shorten(&stream.id));
-                    let object = value.object(&STREAM, STREAM_TEXT)?;
+                    let object = value.object(&STREAM)?;
                     return Err(object.required("id", "")?.error(fault));
                 }
             };
@@ -81,13 +74,18 @@ impl Trace {
     }
 }
 
-fn discipline(value: &Value<'_, '_>) -> Result<Discipline, TraceError> {
+/// The value of this name among those of a type.
+fn named<T>(
+    value: &Value<'_, '_>,
+    names: &[&str],
+    of: fn(&str) -> Option<T>,
+) -> Result<T, TraceError> {
     let name = value.string()?;
-    Discipline::from_name(&name).ok_or_else(|| value.error(Fault::unknown_discipline(&name)))
+    of(&name).ok_or_else(|| value.error(Fault::unknown_name(&name, names)))
 }
 
 fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError> {
-    let object = value.object(&STREAM, STREAM_TEXT)?;
+    let object = value.object(&STREAM)?;
     let id_value = object.required("id", "\"id\": \"a\"")?;
     let id = id_value.string()?;
     if id.is_empty() {
@@ -99,7 +97,7 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
         contract.windows = Windows::Whole(window(&value)?);
     }
     if let Some(value) = object.get("late") {
-        contract.late = late(&value)?;
+        contract.late = named(&value, &Late::NAMES, Late::from_name)?;
     }
     if let Some(value) = object.get("work_conserving") {
         contract.work_conserving = value.boolean()?;
@@ -111,16 +109,13 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
         contract.priority = value.number(i32::MIN, i32::MAX)?;
     }
     if let Some(value) = object.get("class") {
-        contract.class = class(&value)?;
+        contract.class = named(&value, &Class::NAMES, Class::from_name)?;
     }
     if let Some(value) = object.get("parent") {
         contract.parent = nodes.find(&value)?;
     }
-    let first_deadline = match object.get("first_deadline") {
-        Some(value) => Some(Instant(value.number(0, u64::MAX)?)),
-        None => None,
-    };
-    Ok(TraceStream { id, contract, first_deadline })
+    let first_deadline = object.optional("first_deadline", |at| at.number(0, u64::MAX))?;
+    Ok(TraceStream { id, contract, first_deadline: first_deadline.map(Instant) })
 }
 
 fn window(value: &Value<'_, '_>) -> Result<Window, TraceError> {
@@ -134,30 +129,12 @@ fn window(value: &Value<'_, '_>) -> Result<Window, TraceError> {
     Window::new(x, y).map_err(|_| value.error(Fault::Window { x, y }))
 }
 
-fn late(value: &Value<'_, '_>) -> Result<Late, TraceError> {
-    match &*value.string()? {
-        "drop" => Ok(Late::Drop),
-        "send" => Ok(Late::Send),
-        name => Err(value.error(Fault::unknown_name(name, &["drop", "send"]))),
-    }
-}
-
-fn class(value: &Value<'_, '_>) -> Result<Class, TraceError> {
-    let name = value.string()?;
-    Class::from_name(&name)
-        .ok_or_else(|| value.error(Fault::unknown_name(&name, &Class::ALL.map(Class::name))))
-}
-
 fn arrivals(
     top: &Object<'_, '_>,
     ids: &BTreeMap<String, StreamIndex>,
 ) -> Result<Arrivals, TraceError> {
     const EXAMPLE: &str = "\"arrivals\": [[0, \"a\"]], or \"backlogged\": true";
-    let backlogged = match top.get("backlogged") {
-        Some(value) => value.boolean()?,
-        None => false,
-    };
-    if backlogged {
+    if top.optional("backlogged", Value::boolean)?.unwrap_or(false) {
         return match top.get("arrivals") {
             Some(value) => Err(value.error(Fault::BothBacklogAndArrivals)),
             None => Ok(Arrivals::Backlogged),

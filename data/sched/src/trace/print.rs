@@ -4,10 +4,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::io;
 
-use selvedge_data_stream::Window;
+use selvedge_data_stream::{Counters, Window};
 
 use crate::replay::{Event, FrameRef, Outcome, ReplayAction, Trace};
-use selvedge_data_stream::Counters;
+use selvedge_units::Instant;
 
 /// The streams' names as JSON strings.
 pub(super) fn quoted_ids(trace: &Trace) -> Vec<String> {
@@ -36,7 +36,22 @@ impl Printer {
     /// # Panics
     /// If the event belongs to a stream that the trace does not have.
     pub fn event(&self, out: &mut impl io::Write, event: &Event) -> io::Result<()> {
-        print_event(out, &self.ids, event)
+        write!(out, "{{\"t\": {}, ", event.t.0)?;
+        match &event.action {
+            ReplayAction::Idle => writeln!(out, "\"event\": \"idle\"}}"),
+            ReplayAction::Drop(frame) => {
+                self.frame(out, "drop", frame)?;
+                writeln!(out, "}}")
+            }
+            ReplayAction::Miss(frame) => {
+                self.frame(out, "miss", frame)?;
+                writeln!(out, "}}")
+            }
+            ReplayAction::Send { frame, late } => {
+                self.frame(out, "send", frame)?;
+                writeln!(out, ", \"late\": {late}}}")
+            }
+        }
     }
 
     /// Prints the last line: the streams' counters and windows, in the order of the trace.
@@ -48,7 +63,32 @@ impl Printer {
         out: &mut impl io::Write,
         totals: impl Iterator<Item = (Counters, Window)>,
     ) -> io::Result<()> {
-        print_totals(out, &self.ids, totals)
+        write!(out, "{{\"event\": \"total\", \"streams\": {{")?;
+        for (index, (id, (counters, window))) in self.ids.iter().zip(totals).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(
+                out,
+                "{comma}{id}: {{\"sent\": {}, \"late\": {}, \"missed\": {}, \"dropped\": {}, \
+                 \"violations\": {}, \"window\": [{}, {}]}}",
+                counters.sent,
+                counters.late,
+                counters.missed,
+                counters.dropped,
+                counters.violations,
+                window.lose,
+                window.of,
+            )?;
+        }
+        writeln!(out, "}}}}")
+    }
+
+    fn frame(&self, out: &mut impl io::Write, event: &str, frame: &FrameRef) -> io::Result<()> {
+        let FrameRef { stream, seq, deadline: Instant(deadline) } = frame;
+        let id = &self.ids[stream.0 as usize];
+        write!(
+            out,
+            "\"event\": \"{event}\", \"stream\": {id}, \"seq\": {seq}, \"deadline\": {deadline}"
+        )
     }
 }
 
@@ -65,62 +105,4 @@ impl Outcome {
         printed.expect("memory takes all");
         String::from_utf8(out).expect("names are UTF-8")
     }
-}
-
-fn print_event(out: &mut impl io::Write, ids: &[String], event: &Event) -> io::Result<()> {
-    write!(out, "{{\"t\": {}, ", event.t.0)?;
-    match &event.action {
-        ReplayAction::Idle => writeln!(out, "\"event\": \"idle\"}}"),
-        ReplayAction::Drop(frame) => {
-            print_frame(out, ids, "drop", frame)?;
-            writeln!(out, "}}")
-        }
-        ReplayAction::Miss(frame) => {
-            print_frame(out, ids, "miss", frame)?;
-            writeln!(out, "}}")
-        }
-        ReplayAction::Send { frame, late } => {
-            print_frame(out, ids, "send", frame)?;
-            writeln!(out, ", \"late\": {late}}}")
-        }
-    }
-}
-
-fn print_frame(
-    out: &mut impl io::Write,
-    ids: &[String],
-    event: &str,
-    frame: &FrameRef,
-) -> io::Result<()> {
-    let FrameRef { stream, seq, deadline } = frame;
-    let id = &ids[stream.0 as usize];
-    let deadline = deadline.0;
-    write!(
-        out,
-        "\"event\": \"{event}\", \"stream\": {id}, \"seq\": {seq}, \"deadline\": {deadline}"
-    )
-}
-
-fn print_totals(
-    out: &mut impl io::Write,
-    ids: &[String],
-    totals: impl Iterator<Item = (Counters, Window)>,
-) -> io::Result<()> {
-    write!(out, "{{\"event\": \"total\", \"streams\": {{")?;
-    for (index, (id, (counters, window))) in ids.iter().zip(totals).enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        write!(
-            out,
-            "{comma}{id}: {{\"sent\": {}, \"late\": {}, \"missed\": {}, \"dropped\": {}, \
-             \"violations\": {}, \"window\": [{}, {}]}}",
-            counters.sent,
-            counters.late,
-            counters.missed,
-            counters.dropped,
-            counters.violations,
-            window.lose,
-            window.of,
-        )?;
-    }
-    writeln!(out, "}}}}")
 }

@@ -5,16 +5,13 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use selvedge_units::Duration;
-
-use selvedge_units::nearest;
+use selvedge_units::{Duration, nearest};
 
 use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Value};
 use crate::{Tree, TreeNode};
 
 const NODE: [&str; 3] = ["id", "parent", "weight"];
-const NODE_TEXT: &str = "id, parent, weight";
 
 /// The nodes read so far: their names and numbers, from 1.
 #[derive(Default)]
@@ -53,24 +50,15 @@ pub(super) fn tree(top: &Object<'_, '_>) -> Result<(Tree, Nodes), TraceError> {
             return Err(value.error(Fault::Nodes { found: elements.len(), max: Tree::NODES_MAX }));
         }
         for (index, raw) in elements.into_iter().enumerate() {
-            let object = value.element(index, raw).object(&NODE, NODE_TEXT)?;
-            let parent = match object.get("parent") {
-                Some(value) => nodes.find(&value)?,
-                None => 0,
-            };
-            let weight = match object.get("weight") {
-                Some(value) => value.number(1, u32::MAX)?,
-                None => 1,
-            };
+            let object = value.element(index, raw).object(&NODE)?;
+            let parent = object.optional("parent", |value| nodes.find(value))?.unwrap_or(0);
+            let weight = object.optional("weight", |value| value.number(1, u32::MAX))?.unwrap_or(1);
             listed.push(TreeNode { parent, weight });
             let number = u32::try_from(listed.len()).expect("at most NODES_MAX");
             nodes.add(&object.required("id", "\"id\": \"video\"")?, number)?;
         }
     }
-    let update = match top.get("remap") {
-        Some(value) => Some(Duration(value.number(1, u64::MAX)?)),
-        None => None,
-    };
+    let update = top.optional("remap", |value| value.number(1, u64::MAX))?.map(Duration);
     let tree = Tree::new(listed, update).expect("each parent came before, each weight is above 0");
     Ok((tree, nodes))
 }

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-use selvedge_data_stream::{Class, Kind, Late};
+use selvedge_data_stream::{Class, Kind};
 use selvedge_units::Bytes;
 
 use super::print::quoted_ids;
@@ -88,15 +88,11 @@ fn write_parent(parent: u32, out: &mut String) -> core::fmt::Result {
 fn write_stream(stream: &TraceStream, id: &str, out: &mut String) -> core::fmt::Result {
     let contract = &stream.contract;
     let window = contract.windows.of(Kind::Data);
-    let late = match contract.late {
-        Late::Drop => "drop",
-        Late::Send => "send",
-    };
     write!(
         out,
-        "{{\"id\": {id}, \"period\": {}, \"window\": [{}, {}], \"late\": \"{late}\", \
+        "{{\"id\": {id}, \"period\": {}, \"window\": [{}, {}], \"late\": \"{}\", \
          \"work_conserving\": {}",
-        contract.period.0, window.lose, window.of, contract.work_conserving
+        contract.period.0, window.lose, window.of, contract.late, contract.work_conserving
     )?;
     if let Some(first) = stream.first_deadline {
         write!(out, ", \"first_deadline\": {}", first.0)?;

@@ -199,9 +199,6 @@ impl Manager {
     }
 
     /// Whether a message may enter now; counts it if so. Only streams that are policed are limited.
-    ///
-    /// # Errors
-    /// [`super::PolicingError`].
     pub fn admit(
         &mut self,
         id: StreamId,

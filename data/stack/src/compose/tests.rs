@@ -70,7 +70,7 @@ fn mistakes_name_the_module_and_its_place() {
 #[test]
 fn encryption_needs_keys() {
     let stack: Composition = "ui | encrypt(aes256) | reliable | net".parse().unwrap();
-    assert_eq!(stack.build::<SingleThreaded>(None).unwrap_err(), BuildError::NoKeys);
+    assert_eq!(stack.build::<SingleThreaded>(None, None).unwrap_err(), BuildError::NoKeys);
     assert_eq!(stack.largest().0, 65_469 - 9 - (8 + 4 * 16));
 }
 

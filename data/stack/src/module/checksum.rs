@@ -1,6 +1,6 @@
 //! A CRC-32 over the whole message, end to end.
 
-use super::interface::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
@@ -9,27 +9,16 @@ use crate::message::Message;
 pub struct Checksum;
 
 impl<C: Concurrency> Module<C> for Checksum {
-    fn name(&self) -> &'static str {
-        "checksum"
+    fn down(&self, mut message: Message, _: &Call<'_, C>, out: &mut Outputs) {
+        let sum = crc32fast::hash(message.bytes());
+        message.append(&sum.to_be_bytes());
+        out.down(message);
     }
 
-    fn handle(
-        &self,
-        direction: Direction,
-        mut message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down => {
-                let sum = crc32fast::hash(message.bytes());
-                message.append(&sum.to_be_bytes());
-                out.down(message);
-            }
-            Direction::Up => match message.take_trailer().map(u32::from_be_bytes) {
-                Some(sum) if sum == crc32fast::hash(message.bytes()) => out.up(message),
-                _ => call.drop(message, Reason::Corrupt),
-            },
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        match message.take_trailer().map(u32::from_be_bytes) {
+            Some(sum) if sum == crc32fast::hash(message.bytes()) => out.up(message),
+            _ => call.drop(message, Reason::Corrupt),
         }
     }
 }

@@ -87,6 +87,50 @@ impl<C: Concurrency> Encrypt<C> {
         message.name = nonce as u32;
     }
 
+    /// Finishes a message that is authentic.
+    fn opened(
+        &self,
+        mut message: Message,
+        nonce: u64,
+        total: usize,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
+        // Only an authentic message moves the window; two elements may have had the same one.
+        match self.received.with(|window| window.mark(nonce)) {
+            SequenceStatus::Newest | SequenceStatus::Late => {}
+            SequenceStatus::Seen | SequenceStatus::Beyond => {
+                return call.drop(message, Reason::Replayed);
+            }
+        }
+        message.set_len(total);
+        out.up(message);
+    }
+}
+
+/// A message's length without the tags; `None` if no message has this length.
+fn plain(len: usize) -> Option<usize> {
+    let chunks = len.div_ceil(CHUNK + TAG).max(1);
+    let total = len.checked_sub(chunks * TAG)?;
+    (total.div_ceil(CHUNK).max(1) == chunks).then_some(total)
+}
+
+fn of(nonce: u64, index: usize) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&(index as u32).to_be_bytes());
+    bytes[4..].copy_from_slice(&nonce.to_be_bytes());
+    bytes
+}
+
+fn bound(total: usize) -> [u8; 8] {
+    (total as u64).to_be_bytes()
+}
+
+impl<C: Concurrency> Module<C> for Encrypt<C> {
+    fn critical(&self, direction: Direction) -> Critical {
+        if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
+    }
+
     fn down(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let (nonce, total) = (self.nonce(), message.len());
         let mut tags = [[0; TAG]; CHUNKS_MAX];
@@ -161,66 +205,5 @@ impl<C: Concurrency> Encrypt<C> {
             rest = after;
         }
         self.opened(message, nonce, total, call, out);
-    }
-
-    /// Finishes a message that is authentic.
-    fn opened(
-        &self,
-        mut message: Message,
-        nonce: u64,
-        total: usize,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        // Only an authentic message moves the window; two elements may have had the same one.
-        match self.received.with(|window| window.mark(nonce)) {
-            SequenceStatus::Newest | SequenceStatus::Late => {}
-            SequenceStatus::Seen | SequenceStatus::Beyond => {
-                return call.drop(message, Reason::Replayed);
-            }
-        }
-        message.set_len(total);
-        out.up(message);
-    }
-}
-
-/// A message's length without the tags; `None` if no message has this length.
-fn plain(len: usize) -> Option<usize> {
-    let chunks = len.div_ceil(CHUNK + TAG).max(1);
-    let total = len.checked_sub(chunks * TAG)?;
-    (total.div_ceil(CHUNK).max(1) == chunks).then_some(total)
-}
-
-fn of(nonce: u64, index: usize) -> [u8; 12] {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&(index as u32).to_be_bytes());
-    bytes[4..].copy_from_slice(&nonce.to_be_bytes());
-    bytes
-}
-
-fn bound(total: usize) -> [u8; 8] {
-    (total as u64).to_be_bytes()
-}
-
-impl<C: Concurrency> Module<C> for Encrypt<C> {
-    fn name(&self) -> &'static str {
-        "encrypt"
-    }
-
-    fn critical(&self, direction: Direction) -> Critical {
-        if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
-    }
-
-    fn handle(
-        &self,
-        direction: Direction,
-        message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down => self.down(message, call, out),
-            Direction::Up => self.up(message, call, out),
-        }
     }
 }

@@ -64,25 +64,6 @@ impl<C: Concurrency> Fec<C> {
         }
     }
 
-    fn down(
-        &self,
-        sending: &mut Sending,
-        mut message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        let mut shard = Vec::with_capacity(message.len() + 2);
-        shard.extend_from_slice(&(message.len() as u16).to_be_bytes());
-        shard.extend_from_slice(message.bytes());
-        message.push(&header(sending.group, sending.shards.len() as u8, 0, self.parities));
-        sending.since.get_or_insert(call.now);
-        sending.shards.push(shard);
-        out.down(message);
-        if sending.shards.len() == usize::from(self.data) {
-            self.close(sending, call, out);
-        }
-    }
-
     /// Sends the parities of the open group and opens the next one.
     fn close(&self, sending: &mut Sending, call: &Call<'_, C>, out: &mut Outputs) {
         let shards = std::mem::take(&mut sending.shards);
@@ -106,20 +87,6 @@ impl<C: Concurrency> Fec<C> {
             (parity.control, parity.arrived) = (true, call.now);
             out.down(parity);
         }
-    }
-
-    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
-        let Some([a, b, c, d, index, k, r]) = message.pull::<HEADER>() else {
-            return call.drop(message, Reason::Malformed);
-        };
-        let number = u32::from_be_bytes([a, b, c, d]);
-        let parity = k != 0;
-        let sensible =
-            r <= 64 && k <= 64 && if parity { index >= k && index - k < r } else { index < 64 };
-        if !sensible || message.len() > usize::from(u16::MAX) + 2 {
-            return call.drop(message, Reason::Malformed);
-        }
-        self.groups.with(|groups| join(groups, number, [index, k, r], message, call, out));
     }
 }
 
@@ -213,28 +180,40 @@ fn header(group: u32, index: u8, k: u8, r: u8) -> [u8; HEADER] {
 }
 
 impl<C: Concurrency> Module<C> for Fec<C> {
-    fn name(&self) -> &'static str {
-        "fec"
-    }
-
     fn critical(&self, _: Direction) -> Critical {
         Critical::Whole
     }
 
-    fn handle(
-        &self,
-        direction: Direction,
-        message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down if message.len() > usize::from(u16::MAX) - HEADER => {
-                call.drop(message, Reason::TooLarge);
-            }
-            Direction::Down => self.sending.with(|sending| self.down(sending, message, call, out)),
-            Direction::Up => self.up(message, call, out),
+    fn down(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        if message.len() > usize::from(u16::MAX) - HEADER {
+            return call.drop(message, Reason::TooLarge);
         }
+        self.sending.with(|sending| {
+            let mut shard = Vec::with_capacity(message.len() + 2);
+            shard.extend_from_slice(&(message.len() as u16).to_be_bytes());
+            shard.extend_from_slice(message.bytes());
+            message.push(&header(sending.group, sending.shards.len() as u8, 0, self.parities));
+            sending.since.get_or_insert(call.now);
+            sending.shards.push(shard);
+            out.down(message);
+            if sending.shards.len() == usize::from(self.data) {
+                self.close(sending, call, out);
+            }
+        });
+    }
+
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        let Some([a, b, c, d, index, k, r]) = message.pull::<HEADER>() else {
+            return call.drop(message, Reason::Malformed);
+        };
+        let number = u32::from_be_bytes([a, b, c, d]);
+        let parity = k != 0;
+        let sensible =
+            r <= 64 && k <= 64 && if parity { index >= k && index - k < r } else { index < 64 };
+        if !sensible || message.len() > usize::from(u16::MAX) + 2 {
+            return call.drop(message, Reason::Malformed);
+        }
+        self.groups.with(|groups| join(groups, number, [index, k, r], message, call, out));
     }
 
     fn handle_timeout(&self, call: &Call<'_, C>, out: &mut Outputs) {

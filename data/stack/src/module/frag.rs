@@ -54,52 +54,6 @@ impl<C: Concurrency> Frag<C> {
         let unit = datagram.max(FRAGMENT_MIN) - HEADER;
         Self { unit: unit.min(usize::from(u16::MAX)), partial: C::State::new(Partials::default()) }
     }
-
-    fn fragment(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
-        let total = message.len();
-        if total > LARGEST {
-            return call.drop(message, Reason::TooLarge);
-        }
-        let name = message.name;
-        if total <= self.unit {
-            message.push(&header(name, 0, total, self.unit));
-            return out.down(message);
-        }
-        for (n, bytes) in message.bytes().chunks(self.unit).enumerate() {
-            let mut part = Message::copy_of(bytes, call.buffers);
-            part.push(&header(name, n * self.unit, total, self.unit));
-            out.down(part.with_metadata_of(&message));
-        }
-        call.buffers.recycle(message);
-    }
-
-    fn join(&self, mut part: Message, call: &Call<'_, C>, out: &mut Outputs) {
-        let Some(header) = part.pull::<HEADER>() else {
-            return call.drop(part, Reason::Malformed);
-        };
-        let word = |at: usize| {
-            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-        };
-        let (name, offset, total) = (word(0), word(4) as usize, word(8) as usize);
-        let unit = usize::from(u16::from_be_bytes([header[12], header[13]]));
-        let expected = total.saturating_sub(offset).min(unit);
-        let sensible =
-            unit >= UNIT_MIN && offset.is_multiple_of(unit) && (offset < total || total == 0);
-        if !sensible || part.len() != expected {
-            return call.drop(part, Reason::Malformed);
-        }
-        if total > LARGEST {
-            return call.drop(part, Reason::TooLarge);
-        }
-        if total <= unit {
-            part.name = name;
-            return out.up(part);
-        }
-        let add = |partials: &mut Partials| partials.add(name, unit, total, offset, part, call);
-        if let Some(whole) = self.partial.with(add) {
-            out.up(whole);
-        }
-    }
 }
 
 impl Partials {
@@ -169,24 +123,53 @@ fn header(name: u32, offset: usize, total: usize, unit: usize) -> [u8; HEADER] {
 }
 
 impl<C: Concurrency> Module<C> for Frag<C> {
-    fn name(&self) -> &'static str {
-        "frag"
-    }
-
     fn critical(&self, direction: Direction) -> Critical {
         if direction == Direction::Up { Critical::Whole } else { Critical::Nothing }
     }
 
-    fn handle(
-        &self,
-        direction: Direction,
-        message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down => self.fragment(message, call, out),
-            Direction::Up => self.join(message, call, out),
+    fn down(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        let total = message.len();
+        if total > LARGEST {
+            return call.drop(message, Reason::TooLarge);
+        }
+        let name = message.name;
+        if total <= self.unit {
+            message.push(&header(name, 0, total, self.unit));
+            return out.down(message);
+        }
+        for (n, bytes) in message.bytes().chunks(self.unit).enumerate() {
+            let mut part = Message::copy_of(bytes, call.buffers);
+            part.push(&header(name, n * self.unit, total, self.unit));
+            out.down(part.with_metadata_of(&message));
+        }
+        call.buffers.recycle(message);
+    }
+
+    fn up(&self, mut part: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        let Some(header) = part.pull::<HEADER>() else {
+            return call.drop(part, Reason::Malformed);
+        };
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (name, offset, total) = (word(0), word(4) as usize, word(8) as usize);
+        let unit = usize::from(u16::from_be_bytes([header[12], header[13]]));
+        let expected = total.saturating_sub(offset).min(unit);
+        let sensible =
+            unit >= UNIT_MIN && offset.is_multiple_of(unit) && (offset < total || total == 0);
+        if !sensible || part.len() != expected {
+            return call.drop(part, Reason::Malformed);
+        }
+        if total > LARGEST {
+            return call.drop(part, Reason::TooLarge);
+        }
+        if total <= unit {
+            part.name = name;
+            return out.up(part);
+        }
+        let add = |partials: &mut Partials| partials.add(name, unit, total, offset, part, call);
+        if let Some(whole) = self.partial.with(add) {
+            out.up(whole);
         }
     }
 }

@@ -18,11 +18,25 @@ pub enum Direction {
 
 /// A module of a connection's stack.
 pub trait Module<C: Concurrency>: fmt::Debug {
-    /// Its name in the line of text.
-    fn name(&self) -> &'static str;
-
     /// Handles one message of one direction, and puts the resulting messages into `out`. Bounded work.
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_, C>, out: &mut Outputs);
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
+        match direction {
+            Direction::Down => self.down(message, call, out),
+            Direction::Up => self.up(message, call, out),
+        }
+    }
+
+    /// Handles a message from the module above.
+    fn down(&self, message: Message, call: &Call<'_, C>, out: &mut Outputs);
+
+    /// Handles a message from the module below.
+    fn up(&self, message: Message, call: &Call<'_, C>, out: &mut Outputs);
 
     /// Prepends to `header` what [`Module::handle`] would prepend to a message of the header's
     /// bytes and these parts. Returns `false` if the module does more than that, or does not always
@@ -111,11 +125,6 @@ impl Outputs {
     /// Sends a message to the module above.
     pub fn up(&mut self, message: Message) {
         self.messages.push((Direction::Up, message));
-    }
-
-    /// Sends a message on, in its direction.
-    pub fn forward(&mut self, direction: Direction, message: Message) {
-        self.messages.push((direction, message));
     }
 
     /// Takes all messages.

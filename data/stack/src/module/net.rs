@@ -6,7 +6,7 @@
 //! | 4 | bytes after the header, `u16` |
 //! | 6 | CRC-32 of bytes 0 .. 6 and of what follows, `u32` |
 
-use super::interface::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
@@ -49,42 +49,30 @@ impl Net {
 }
 
 impl<C: Concurrency> Module<C> for Net {
-    fn name(&self) -> &'static str {
-        "net"
+    fn down(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        if message.len() > PAYLOAD_MAX {
+            return call.drop(message, Reason::TooLarge);
+        }
+        let header = header(call.connection.id, &[message.bytes()]);
+        message.push(&header);
+        out.down(message);
     }
 
-    fn handle(
-        &self,
-        direction: Direction,
-        mut message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down => {
-                if message.len() > PAYLOAD_MAX {
-                    return call.drop(message, Reason::TooLarge);
-                }
-                let header = header(call.connection.id, &[message.bytes()]);
-                message.push(&header);
-                out.down(message);
-            }
-            Direction::Up => {
-                let Some(header) = message.pull::<HEADER>() else {
-                    return call.drop(message, Reason::Malformed);
-                };
-                let [a, b, c, d, high, low, sums @ ..] = header;
-                if u32::from_be_bytes([a, b, c, d]) != call.connection.id {
-                    return call.drop(message, Reason::Stranger);
-                }
-                let agrees = usize::from(u16::from_be_bytes([high, low])) == message.len();
-                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], &message.parts()) {
-                    return call.drop(message, Reason::Corrupt);
-                }
-                out.up(message);
-            }
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        let Some(header) = message.pull::<HEADER>() else {
+            return call.drop(message, Reason::Malformed);
+        };
+        let [a, b, c, d, high, low, sums @ ..] = header;
+        if u32::from_be_bytes([a, b, c, d]) != call.connection.id {
+            return call.drop(message, Reason::Stranger);
         }
+        let agrees = usize::from(u16::from_be_bytes([high, low])) == message.len();
+        if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], &message.parts()) {
+            return call.drop(message, Reason::Corrupt);
+        }
+        out.up(message);
     }
+
     fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_, C>) -> bool {
         let mut payload = [&[][..]; PARTS_MAX + 1];
         let Some((first, rest)) = payload[..=parts.len().min(PARTS_MAX)].split_first_mut() else {

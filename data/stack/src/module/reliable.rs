@@ -52,6 +52,16 @@ impl<C: Concurrency> Reliable<C> {
     pub fn retransmissions(&self) -> u64 {
         self.sender.with(|sender| sender.retransmissions)
     }
+}
+
+impl<C: Concurrency> Module<C> for Reliable<C> {
+    fn critical(&self, _: Direction) -> Critical {
+        Critical::Whole
+    }
+
+    fn down(&self, message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        self.sender.with(|sender| sender.send(message, call, out));
+    }
 
     fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let header = message.pull::<9>().map(|[kind, number @ ..]| (kind, number));
@@ -71,29 +81,6 @@ impl<C: Concurrency> Reliable<C> {
                 call.buffers.recycle(message);
             }
             _ => call.drop(message, Reason::Malformed),
-        }
-    }
-}
-
-impl<C: Concurrency> Module<C> for Reliable<C> {
-    fn name(&self) -> &'static str {
-        "reliable"
-    }
-
-    fn critical(&self, _: Direction) -> Critical {
-        Critical::Whole
-    }
-
-    fn handle(
-        &self,
-        direction: Direction,
-        message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        match direction {
-            Direction::Down => self.sender.with(|sender| sender.send(message, call, out)),
-            Direction::Up => self.up(message, call, out),
         }
     }
 

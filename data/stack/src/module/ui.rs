@@ -2,7 +2,7 @@
 //! ([`Stack::handle_message`](crate::stack::Stack::handle_message)); this is the remote part, which
 //! checks the size.
 
-use super::interface::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Module, Outputs, Reason};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
@@ -21,22 +21,20 @@ impl Ui {
 }
 
 impl<C: Concurrency> Module<C> for Ui {
-    fn name(&self) -> &'static str {
-        "ui"
-    }
-
-    fn handle(
-        &self,
-        direction: Direction,
-        message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
+    fn down(&self, message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         if message.len() > self.largest {
             return call.drop(message, Reason::TooLarge);
         }
-        out.forward(direction, message);
+        out.down(message);
     }
+
+    fn up(&self, message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+        if message.len() > self.largest {
+            return call.drop(message, Reason::TooLarge);
+        }
+        out.up(message);
+    }
+
     fn wrap(&self, header: &mut Message, parts: &[&[u8]], _: &Call<'_, C>) -> bool {
         header.len() + parts.iter().map(|part| part.len()).sum::<usize>() <= self.largest
     }

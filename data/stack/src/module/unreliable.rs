@@ -23,25 +23,16 @@ impl<C: Concurrency> Default for Unreliable<C> {
 }
 
 impl<C: Concurrency> Module<C> for Unreliable<C> {
-    fn name(&self) -> &'static str {
-        "unreliable"
-    }
-
     fn critical(&self, direction: Direction) -> Critical {
         if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }
 
-    fn handle(
-        &self,
-        direction: Direction,
-        mut message: Message,
-        call: &Call<'_, C>,
-        out: &mut Outputs,
-    ) {
-        if direction == Direction::Down {
-            message.push(&message.ticket.to_be_bytes());
-            return out.down(message);
-        }
+    fn down(&self, mut message: Message, _: &Call<'_, C>, out: &mut Outputs) {
+        message.push(&message.ticket.to_be_bytes());
+        out.down(message);
+    }
+
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let Some(number) = message.pull().map(u64::from_be_bytes) else {
             return call.drop(message, Reason::Malformed);
         };
@@ -53,6 +44,7 @@ impl<C: Concurrency> Module<C> for Unreliable<C> {
             SequenceStatus::Beyond => call.drop(message, Reason::Late),
         }
     }
+
     fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_, C>) -> bool {
         header.push(&header.ticket.to_be_bytes());
         true

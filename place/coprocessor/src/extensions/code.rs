@@ -5,7 +5,7 @@
 
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Handler, Interpreted, compile};
-use selvedge_data_stream::{Contract, Kind, Window, Windows};
+use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_os_jit::{MachineHost, Native};
 use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use selvedge_units::Instant;
@@ -108,10 +108,6 @@ fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn window(contract: &Contract, kind: Kind) -> Window {
-    contract.windows.of(kind)
-}
-
 /// `input`, in its order.
 fn shown(moment: &StepContext<'_>, contract: Option<&Contract>) -> [i64; INPUTS] {
     let link = moment.link;
@@ -124,7 +120,7 @@ fn shown(moment: &StepContext<'_>, contract: Option<&Contract>) -> [i64; INPUTS]
     let due = frame.deadline.or_else(|| contract.delay.map(|delay| frame.arrival + delay));
     let left = |due: Instant| long(due.0).saturating_sub(long(moment.now.0));
     let counters = link.scheduler().counters(stream);
-    let Window { lose, of } = window(contract, frame.kind);
+    let Window { lose, of } = contract.windows.of(frame.kind);
     let of_frame = [
         stream.0.into(),
         frame.kind as i64,
@@ -175,7 +171,7 @@ mod tests {
     use selvedge_data_link::{Link, LinkParams};
     use selvedge_data_memory::PayloadSpan;
     use selvedge_data_sched::{Discipline, StreamIndex};
-    use selvedge_data_stream::{Frame, References};
+    use selvedge_data_stream::{Frame, Kind, References};
     use selvedge_units::{Bitrate, Bytes, Duration};
     use serde_json::json;
 

@@ -171,13 +171,7 @@ impl StreamStatistics {
             decodable: totals.decodable,
             dropped: totals.dropped,
             unknown: totals.unknown,
-            counters: [
-                counters.sent,
-                counters.late,
-                counters.missed,
-                counters.dropped,
-                counters.violations,
-            ],
+            counters: counters.values(),
             recent: [recent.frames, recent.on_time, recent.decodable],
             queueing: HistogramStatistics::of(&recent.queueing),
             queued: report.queued,
@@ -197,7 +191,6 @@ impl StreamStatistics {
     /// The report from which it was made; `None` if its contract is invalid.
     #[must_use]
     pub fn report(&self) -> Option<StreamReport> {
-        let [sent, late, missed, dropped, violations] = self.counters;
         let [frames, on_time, decodable] = self.recent;
         Some(StreamReport {
             number: self.stream,
@@ -211,7 +204,7 @@ impl StreamStatistics {
                     dropped: self.dropped,
                     unknown: self.unknown,
                 },
-                counters: Counters { sent, late, missed, dropped, violations },
+                counters: Counters::new(self.counters),
                 sent_bytes: Bytes(self.sent_bytes),
                 send_errors: self.send_errors,
             },

@@ -10,8 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::{Counts, DropReason, Totals};
+use selvedge_data_stream::{Counters, Counts, DropReason, Totals};
 use selvedge_os::memory::Memfd;
 use selvedge_units::Bytes;
 
@@ -74,23 +73,12 @@ impl fmt::Debug for CountsBoard {
 
 fn words(counts: &Counts) -> [u64; WORDS] {
     let Counts { totals, counters, sent_bytes, send_errors } = counts;
-    let first = [
-        totals.frames,
-        totals.sent,
-        totals.on_time,
-        totals.decodable,
-        totals.unknown,
-        counters.sent,
-        counters.late,
-        counters.missed,
-        counters.dropped,
-        counters.violations,
-        sent_bytes.0,
-        *send_errors,
-    ];
+    let Totals { frames, sent, on_time, decodable, unknown, dropped } = totals;
     let mut words = [0; WORDS];
-    words[..12].copy_from_slice(&first);
-    words[12..].copy_from_slice(&totals.dropped);
+    words[..5].copy_from_slice(&[*frames, *sent, *on_time, *decodable, *unknown]);
+    words[5..10].copy_from_slice(&counters.values());
+    words[10..12].copy_from_slice(&[sent_bytes.0, *send_errors]);
+    words[12..].copy_from_slice(dropped);
     words
 }
 
@@ -104,13 +92,7 @@ fn counts(word: impl Fn(usize) -> u64) -> Counts {
             unknown: word(4),
             dropped: std::array::from_fn(|n| word(12 + n)),
         },
-        counters: Counters {
-            sent: word(5),
-            late: word(6),
-            missed: word(7),
-            dropped: word(8),
-            violations: word(9),
-        },
+        counters: Counters::new(std::array::from_fn(|n| word(5 + n))),
         sent_bytes: Bytes(word(10)),
         send_errors: word(11),
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::control::{Connection, ControlError, Long};
-use selvedge_place_engine::engine::{NewStream, payload_max};
-use selvedge_place_engine::frame_producer::{FrameProducerParams, IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::engine::NewStream;
+use selvedge_place_engine::frame_producer::{FrameProducerParams, ip_udp};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::refusal::Refusal;
@@ -122,7 +122,9 @@ impl Producer {
             }
             Request::Statistics {} => statistics(coprocessor),
             Request::Load { name, extension, point, arguments } => {
-                load(coprocessor, &name, &extension, &point, &arguments)
+                check_name(&name)?;
+                coprocessor.load_step(Step { name, extension, point, arguments })?;
+                done()
             }
             Request::Unload { name } => {
                 if coprocessor.engine.unload(&name) {
@@ -143,9 +145,7 @@ impl Producer {
         if self.bell.is_some() {
             return Err(Refusal::Attached);
         }
-        if name.is_empty() || name.len() > NAME_MAX {
-            return Err(Refusal::Name(name.len()));
-        }
+        check_name(&name)?;
         let (bell, back) = match <[OwnedFd; 2]>::try_from(fds) {
             Ok([file, event]) => (Doorbell::open(file, event)?, Vec::new()),
             Err(none) if none.is_empty() => {
@@ -218,12 +218,10 @@ impl Producer {
         let bit = self.free_bit(None)?;
         let recording = Feeder::open(file.as_ref(), repeat)?;
         let segment = new_segment(coprocessor, &spec)?;
+        let mtu = coprocessor.options.link.mtu;
         let params = FrameProducerParams {
-            clock: coprocessor.clock,
             full: WhenFull::Block,
-            overhead: overhead(&spec),
-            payload_max: payload_max(coprocessor.options.link.mtu, overhead(&spec)),
-            ssrc,
+            ..FrameProducerParams::new(coprocessor.clock, &spec, mtu, ssrc)
         };
         let place = (Arc::clone(&bell), bit);
         let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
@@ -260,7 +258,7 @@ impl Producer {
         place: (Arc<Doorbell>, usize),
     ) -> Result<Stream, Refusal> {
         spec.check()?;
-        let overhead = overhead(&spec);
+        let overhead = ip_udp(spec.to);
         let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
         let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)?;
@@ -297,10 +295,6 @@ impl Producer {
     }
 }
 
-fn overhead(spec: &Spec) -> u64 {
-    if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
-}
-
 /// Checks whether a stream can be on this link.
 fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), Refusal> {
     spec.check()?;
@@ -319,20 +313,10 @@ fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegme
     Ok(StreamSegment::create("selvedge stream", spec.ring, spec.pool)?)
 }
 
-fn load(
-    coprocessor: &mut Coprocessor,
-    name: &str,
-    extension: &str,
-    point: &str,
-    arguments: &serde_json::Value,
-) -> Answer {
-    if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Refusal::Name(name.len()));
-    }
-    let (name, extension) = (name.to_owned(), extension.to_owned());
-    let (point, arguments) = (point.to_owned(), arguments.clone());
-    coprocessor.load_step(Step { name, extension, point, arguments })?;
-    done()
+/// Checks the name of a producer or an extension.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let fits = (1..=NAME_MAX).contains(&name.len());
+    if fits { Ok(()) } else { Err(Refusal::Name(name.len())) }
 }
 
 /// The statistics of all producers' streams.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use selvedge_units::Bytes;
 
-use crate::frame_producer::{IPV4_UDP, IPV6_UDP};
+use crate::frame_producer::ip_udp;
 
 /// Takes packets in the order in which they leave, on the engine's thread: it must not block.
 pub trait Carrier: Send + Sync + fmt::Debug {
@@ -35,6 +35,5 @@ pub struct StreamCarrier {
 
 /// Bytes of headers below RTP that a packet to this address takes on the wire.
 pub(super) fn overhead(to: SocketAddr, carried: Option<&StreamCarrier>) -> u64 {
-    let plain = if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
-    carried.map_or(plain, |carried| carried.overhead.0)
+    carried.map_or(ip_udp(to), |carried| carried.overhead.0)
 }

@@ -20,10 +20,8 @@ use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{
     Arrivals, Event, FrameRef, Outcome, Replay, ReplayAction, Trace,
 };
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
-use selvedge_data_stream::{DropReason, Kind, References, Window};
+use selvedge_data_stream::{Counters, DropReason, Kind, References, Spec, Window};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use self::poller::TracePoller;

@@ -4,12 +4,11 @@
 use std::vec::IntoIter;
 
 use selvedge_data_memory::PayloadSpan;
-use selvedge_data_stream::{Frame, PacketCursor};
+use selvedge_data_stream::{Counts, Frame, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::record::EngineRecorder;
 use crate::engine::{FrameConsumer, NewStream, Poller, Stamp};
-use selvedge_data_stream::Counts;
 use selvedge_os::wake::Woken;
 
 /// A poller whose frame consumers get the trace's values.

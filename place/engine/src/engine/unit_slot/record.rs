@@ -7,8 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Trace};
-use selvedge_data_stream::Counters;
-use selvedge_data_stream::{DropReason, Fate, Frame};
+use selvedge_data_stream::{Counters, DropReason, Fate, Frame};
 use selvedge_units::Instant;
 
 use super::UnitSlotError;
