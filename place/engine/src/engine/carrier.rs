@@ -35,5 +35,5 @@ pub struct StreamCarrier {
 
 /// Bytes of headers below RTP that a packet to this address takes on the wire.
 pub(super) fn overhead(to: SocketAddr, carried: Option<&StreamCarrier>) -> u64 {
-    carried.map_or(ip_udp(to), |carried| carried.overhead.0)
+    carried.map_or_else(|| ip_udp(to), |carried| carried.overhead.0)
 }
