@@ -28,19 +28,42 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 macro_rules! lists {
-    ($($rate:literal $group:literal $b:literal),*) => {
-        [$(($rate, $group, $b, include_str!(concat!(
-            "../../media/", $rate, "-", $group, "-", $b, ".txt"
-        )))),*]
+    ($($form:literal: $($mbps:literal $group:literal $b:literal),*;)*) => {
+        [$($((
+            Encoding { mbps: $mbps, group: $group, b: $b, form: $form },
+            include_str!(concat!("../../media/", $mbps, "-", $group, "-", $b, $form, ".txt")),
+        )),*),*]
     };
 }
 
-/// Mbit/s, frames of a group, B frames in a row, and the frames.
-const LISTS: [(u64, u64, u64, &str); 36] = lists!(
-    1 25 0, 1 25 1, 1 25 2, 1 25 3, 1 50 0, 1 50 1, 1 50 2, 1 50 3, 1 250 0, 1 250 1, 1 250 2, 1 250 3,
-    3 25 0, 3 25 1, 3 25 2, 3 25 3, 3 50 0, 3 50 1, 3 50 2, 3 50 3, 3 250 0, 3 250 1, 3 250 2, 3 250 3,
-    12 25 0, 12 25 1, 12 25 2, 12 25 3, 12 50 0, 12 50 1, 12 50 2, 12 50 3,
-    12 250 0, 12 250 1, 12 250 2, 12 250 3
+/// How a list's clip was encoded: Mbit/s, frames of a group, B frames in a row, and by `form` whether B
+/// frames refer to no other ("-flat": no pyramid) and whether groups are open ("-open": B frames
+/// before an intra picture refer to the group before it, too).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Encoding {
+    mbps: u64,
+    group: u64,
+    b: u64,
+    form: &'static str,
+}
+
+const LISTS: [(Encoding, &str); 69] = lists!(
+    "":
+        1 25 0, 1 25 1, 1 25 2, 1 25 3, 1 50 0, 1 50 1, 1 50 2, 1 50 3, 1 250 0, 1 250 1, 1 250 2, 1 250 3,
+        3 25 0, 3 25 1, 3 25 2, 3 25 3, 3 50 0, 3 50 1, 3 50 2, 3 50 3, 3 250 0, 3 250 1, 3 250 2, 3 250 3,
+        12 25 0, 12 25 1, 12 25 2, 12 25 3, 12 50 0, 12 50 1, 12 50 2, 12 50 3, 12 250 0, 12 250 1, 12 250 2, 12 250 3;
+    "-flat":
+        1 25 2, 1 50 2, 1 250 2, 1 25 3, 1 50 3, 1 250 3,
+        3 25 2, 3 50 2, 3 250 2, 3 25 3, 3 50 3, 3 250 3,
+        12 25 2, 12 50 2, 12 250 2, 12 25 3, 12 50 3, 12 250 3;
+    "-open":
+        1 50 1, 1 50 2, 1 50 3,
+        3 50 1, 3 50 2, 3 50 3,
+        12 50 1, 12 50 2, 12 50 3;
+    "-open-flat":
+        1 50 2, 1 50 3,
+        3 50 2, 3 50 3,
+        12 50 2, 12 50 3;
 );
 /// The link, in hundredths of what the streams need.
 const SHARES: [u64; 3] = [96, 79, 53];
@@ -59,27 +82,21 @@ const LIST: usize = 500;
 /// A cell: what is encoded how, and the link in hundredths of what two such streams need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Media {
-    mbps: u64,
-    group: u64,
-    b: u64,
+    encoding: Encoding,
     share: u64,
 }
 
 impl Media {
+    /// Closed groups, B frames in a pyramid.
     pub(super) const fn new(mbps: u64, group: u64, b: u64, share: u64) -> Self {
-        Self { mbps, group, b, share }
+        Self { encoding: Encoding { mbps, group, b, form: "" }, share }
     }
 
     /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
     pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
-        let is_ours = |list: &&(u64, u64, u64, &str)| (list.0, list.1, list.2) == self.encoding();
-        let list = LISTS.iter().find(is_ours).map_or("", |list| list.3);
+        let list = LISTS.iter().find(|list| list.0 == self.encoding).map_or("", |list| list.1);
         [(0, Instant::ZERO), (250, Instant::ZERO + SHIFT)]
             .map(|(first, begin)| stream(list, first, begin, frames))
-    }
-
-    const fn encoding(self) -> (u64, u64, u64) {
-        (self.mbps, self.group, self.b)
     }
 
     /// The link's rate for these streams.
@@ -104,19 +121,19 @@ impl Media {
 
     /// So much of the bound is wanted.
     pub(super) const fn goal(self) -> f64 {
-        if self.group < 250 { 0.93 } else { 0.9 }
+        if self.encoding.group < 250 { 0.93 } else { 0.9 }
     }
 
     /// The number of frames in `groups` groups.
     pub(super) const fn groups(self, groups: usize) -> usize {
-        self.group as usize * groups
+        self.encoding.group as usize * groups
     }
 }
 
 impl fmt::Display for Media {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mbps, group, b, share } = self;
-        write!(f, "{mbps} Mbit/s, groups of {group}, {b} B frames, {share} %")
+        let Self { encoding: Encoding { mbps, group, b, form }, share } = self;
+        write!(f, "{mbps} Mbit/s, groups of {group}{form}, {b} B frames, {share} %")
     }
 }
 
@@ -136,7 +153,9 @@ pub(super) fn by_arrival(streams: &[Vec<Frame>]) -> Vec<(usize, Frame)> {
 /// The frames of one stream, in decoding order: the list from `first` on, and round again.
 fn stream(list: &str, first: usize, begin: Instant, frames: usize) -> Vec<Frame> {
     let mut lines: Vec<&str> = list.lines().collect();
-    let first = first.min(lines.len());
+    // In open groups the intra picture is not the first frame of its group in decoding order.
+    let is_intra = |line: &&str| line.starts_with('I');
+    let first = lines.iter().skip(first).position(is_intra).map_or(0, |after| first + after);
     lines.rotate_left(first);
     let all = lines.iter().cycle().take(frames).enumerate();
     all.map(|(n, line)| frame(n as u32, line, begin + PERIOD * n as u64)).collect()
@@ -180,7 +199,10 @@ fn frame(seq: u32, line: &str, arrival: Instant) -> Frame {
             _ => FrameKind::Bidirectional,
         },
         referenced: kind.ends_with('r'),
-        refs: References::to(refs.filter_map(|back| back.parse::<u32>().ok())),
+        // What lies before the first frame is not missed.
+        refs: References::to(
+            refs.filter_map(|back| back.parse().ok()).filter(|back: &u32| *back <= seq),
+        ),
         packets: packets as u16,
         size: Bytes(bytes + packets * HEADERS),
         arrival,
@@ -308,6 +330,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         "Mbit/s",
         "group",
         "B frames",
+        "form",
         "link %",
         "bound",
         "selection",
@@ -322,9 +345,10 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     let mut short = Vec::new();
     // The quick way: one rate, few B frames, one link.
     let wanted = |rate, b, share| !params.quick || (rate, b, share) == (1, 2, 79);
-    for (rate, group, b, _) in LISTS {
-        for share in SHARES.into_iter().filter(|&share| wanted(rate, b, share)) {
-            let media = Media::new(rate, group, b, share);
+    for (encoding, _) in LISTS {
+        let Encoding { mbps, group, b, form } = encoding;
+        for share in SHARES.into_iter().filter(|&share| wanted(mbps, b, share)) {
+            let media = Media { encoding, share };
             watch.go_on(&media.to_string())?;
             let Shares { bound, selected, loaded, fifo, priority, obs } =
                 measure(media, params.seed);
@@ -336,7 +360,9 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
             above = above.min(selected.min(loaded) - fifo.max(priority).max(obs));
             let figures = [bound, selected, parts[0], parts[1], fifo, priority, obs];
             let figures = figures.map(|figure| Cell::rounded(figure, 3));
-            table.row([rate, group, b, share].map(Cell::Count).into_iter().chain(figures));
+            let form = Cell::Text(form.trim_start_matches('-').to_owned());
+            let [mbps, group, b, share] = [mbps, group, b, share].map(Cell::Count);
+            table.row([mbps, group, b, form, share].into_iter().chain(figures));
         }
     }
     Ok(outcome_of(table, cells, &short, above))
