@@ -218,7 +218,7 @@ impl Link {
             from: now.max(self.free_at()),
             guard: self.derived.guard,
             excess,
-            coming: (excess * HORIZON).min(self.backlog + Bytes(self.backlog.0 / 10)),
+            coming: (excess * HORIZON).min(self.backlog + Bytes(self.backlog.0 / 3)),
         };
         let scheduler = &self.scheduler;
         let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));

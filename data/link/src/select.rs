@@ -89,7 +89,7 @@ pub(super) struct Capacity {
     pub(super) guard: Duration,
     /// By how much the offered rate exceeds the link's.
     pub(super) excess: Bitrate,
-    /// By how many bytes it will in the next seconds: at most the backlog and a tenth more.
+    /// By how many bytes it will in the next seconds: at most the backlog and a third more.
     pub(super) coming: Bytes,
 }
 
