@@ -10,6 +10,7 @@ use selvedge_units::Duration;
 
 use super::ShowArgs;
 use super::draw::DrawnBefore;
+use super::tune::nobody;
 
 /// How often `show` takes a snapshot.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,18 +28,6 @@ fn query(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
         found.extend(looked);
     }
     if found.is_empty() { Err(nobody(pid)) } else { Ok(found) }
-}
-
-/// There is no such process, or none at all.
-pub(super) fn nobody(pid: Option<u32>) -> Failure {
-    Failure::failed(match pid {
-        Some(pid) => format!(
-            "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
-        ),
-        None => "no process of this user has stacks; start one, such as `selvedge stack listen \
-                 127.0.0.1:7800`"
-            .to_owned(),
-    })
 }
 
 /// `stack show`.

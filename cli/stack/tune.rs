@@ -9,8 +9,6 @@ use selvedge_node::control_server::{DeskError, StackRequest, processes, request}
 use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
 
-use super::attach::nobody;
-
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     /// The process (default: the only one of this user that has stacks)
@@ -107,4 +105,16 @@ pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
         writeln!(out, "process {pid}, endpoint {address}: {}", line(meta))?;
     }
     Ok(out.flush()?)
+}
+
+/// There is no such process, or none at all.
+pub(super) fn nobody(pid: Option<u32>) -> Failure {
+    Failure::failed(match pid {
+        Some(pid) => format!(
+            "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
+        ),
+        None => "no process of this user has stacks; start one, such as `selvedge stack listen \
+                 127.0.0.1:7800`"
+            .to_owned(),
+    })
 }
