@@ -21,7 +21,7 @@ lane() {
     units:* | data/* | control/* | lab/rtl:* | lab/repro:*) echo timeless ;;
     os/jit:* | comm/stack:reference | media:references | media:dependency) echo timeless ;;
     :tidy | :trace_* | :feasible | :code) echo timeless ;;
-    web:server) echo alone ;;
+    web:server | media/plugin:filter) echo alone ;;
     :attacks | :cameras | :codecs | :demo | :events | :kills | :stack_node | :ways | node:output_joint) echo alone ;;
     :*) echo whole ;;
     *) echo timed ;;

@@ -222,7 +222,9 @@ fn unknown_kinds_and_places_are_told() {
     assert!(
         matches!(
             error,
-            ServiceError::Program(ProgramError::NoTypes(_)) | ServiceError::Cgroup { .. }
+            ServiceError::PidNamespace
+                | ServiceError::Program(ProgramError::NoTypes(_))
+                | ServiceError::Cgroup { .. }
         ),
         "{error}"
     );
