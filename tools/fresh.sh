@@ -143,10 +143,11 @@ try() {
       'target/release/selvedge demo'*) built=${built:-$((SECONDS - began))} ;;
       'fresh: status '*) status=${line##* } ;;
     esac
-  done < <(inside "$root" make -C /root/selvedge "${arguments[@]}" 2>&1; echo "fresh: status $?")
+  done < <(inside "$root" make -C /root/selvedge "${arguments[@]}" 2>&1 && echo "fresh: status 0" ||
+    echo "fresh: status $?")
   results+=("$(printf 'Debian %s, make %s, %s cache: status %s, set-up %s s, build %s s, the whole %d s' \
     "$release" "$command" "$([ -n "$cold" ] && echo empty || echo shared)" "$status" "${setup:--}" \
-    "${built:+$((built - setup))}" $((SECONDS - began)))")
+    "$([ -n "$built" ] && echo $((built - setup)) || echo -)" $((SECONDS - began)))")
   [ "$status" = 0 ] || failed=1
   remove_root "$root"
 }
