@@ -201,6 +201,7 @@ fn pure_rooms_have_no_input_output_or_clock() {
         "data/stream/src",
         "data/sched/src",
         "data/cpu/src",
+        "data/net/line/src",
         "data/net/secure/src",
         "data/stack/src",
         "control/code/src",

@@ -1,4 +1,4 @@
-//! Integer types with units, the vocabulary of every room: instants, durations, sizes, rates.
+//! Integer types with units, the vocabulary of every room: instants, durations, sizes, rates, shares.
 //!
 //! Arithmetic between them is the physics (`Bytes / Bitrate = Duration`), exact or rounded in the
 //! direction that the method names; none of it can overflow silently: operators saturate.
@@ -19,6 +19,6 @@ mod time;
 
 #[cfg(feature = "nearest")]
 pub use nearest::nearest;
-pub use rate::{Bitrate, Bytes};
+pub use rate::{Bitrate, Bytes, Share};
 pub use text::ParseUnitError;
 pub use time::{Duration, Instant};

@@ -14,6 +14,29 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bitrate(pub u64);
 
+/// A part of a whole, in billionths: probabilities and losses, without floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u32);
+
+impl Share {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// The whole.
+    pub const ONE: Self = Self(1_000_000_000);
+
+    /// `n` billionths; `None` beyond the whole.
+    #[must_use]
+    pub const fn from_billionths(n: u32) -> Option<Self> {
+        if n <= Self::ONE.0 { Some(Self(n)) } else { None }
+    }
+
+    /// So many billionths.
+    #[must_use]
+    pub const fn billionths(self) -> u32 {
+        self.0
+    }
+}
+
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
 fn clamp(n: u128) -> u64 {
@@ -118,5 +141,20 @@ impl fmt::Display for Bitrate {
             n if n > 0 && n % 1_000 == 0 => write!(f, "{} kbit/s", n / 1_000),
             n => write!(f, "{n} bit/s"),
         }
+    }
+}
+
+impl fmt::Display for Share {
+    /// In the form that `FromStr` reads: `3 %`, `0.25 %`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, mut fraction, mut places) = (self.0 / 10_000_000, self.0 % 10_000_000, 7);
+        if fraction == 0 {
+            return write!(f, "{whole} %");
+        }
+        while fraction.is_multiple_of(10) {
+            fraction /= 10;
+            places -= 1;
+        }
+        write!(f, "{whole}.{fraction:0places$} %")
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Bitrate, Bytes, Duration};
+use crate::{Bitrate, Bytes, Duration, Share};
 
 /// Why a text is not a quantity. The texts state what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,21 @@ impl FromStr for Bitrate {
     }
 }
 
+impl FromStr for Share {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        const SHARE: Quantity = Quantity {
+            units: &[("%", 10_000_000), ("ppm", 1_000)],
+            names: "%, ppm",
+            example: "3 %",
+            smallest: "billionth, or more than 100 %",
+        };
+        let billionths = u32::try_from(SHARE.parse(text)?).ok();
+        let share = billionths.and_then(Self::from_billionths);
+        share.ok_or(ParseUnitError::Range { smallest: SHARE.smallest })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -165,6 +180,8 @@ mod tests {
         assert_eq!("0.7 Mbit/s".parse(), Ok(Bitrate::from_kbps(700)));
         assert_eq!("24 kB".parse(), Ok(Bytes(24_000)));
         assert_eq!("4 KiB".parse(), Ok(Bytes(4096)));
+        assert_eq!("2.5 %".parse::<Share>().map(Share::billionths), Ok(25_000_000));
+        assert_eq!("40 ppm".parse::<Share>().map(Share::billionths), Ok(40_000));
     }
 
     #[test]
@@ -177,6 +194,11 @@ mod tests {
         assert_eq!(say("0.5 ns"), "out of range, or finer than one ns");
         assert_eq!(say("99999999999999999999 s"), "out of range, or finer than one ns");
         assert_eq!(say("-1 s"), "not a number with a unit; write \"40 ms\"");
+        let say_share = |text: &str| text.parse::<Share>().unwrap_err().to_string();
+        let range = "out of range, or finer than one billionth, or more than 100 %";
+        assert_eq!(say_share("101 %"), range);
+        assert_eq!(say_share("900 %"), range);
+        assert_eq!(say_share("3"), "the unit is missing; write \"3 %\"");
         assert_eq!(say("1.2.3 s"), "not a number with a unit; write \"40 ms\"");
     }
 
@@ -187,6 +209,9 @@ mod tests {
         }
         for text in ["6 Mbit/s", "938 kbit/s", "1 Gbit/s", "17 bit/s"] {
             assert_eq!(text.parse::<Bitrate>().unwrap().to_string(), text);
+        }
+        for text in ["3 %", "0.25 %", "100 %", "0 %", "0.0000001 %"] {
+            assert_eq!(text.parse::<Share>().unwrap().to_string(), text);
         }
     }
 
