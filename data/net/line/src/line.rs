@@ -77,7 +77,7 @@ impl Default for LineModel {
 /// What became of all packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineCounts {
-    /// Packets that came, and their bytes.
+    /// Packets that the caller handed in.
     pub packets: u64,
     /// Their bytes.
     pub bytes: Bytes,

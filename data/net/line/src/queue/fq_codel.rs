@@ -14,9 +14,9 @@ use crate::packet::{Drop, Packet};
 pub struct FqCodelParams {
     /// For each flow; the limit is that of all together.
     pub codel: CodelParams,
-    /// What a flow may send in its turn.
+    /// What a flow may send in its turn: 1 B to 1 MiB, else the nearest of them.
     pub quantum: Bytes,
-    /// How many queues there are: flows are spread over them by a hash.
+    /// How many queues there are, 1 to 65536, else the nearest: a hash spreads flows over them.
     pub queues: u32,
 }
 
@@ -34,6 +34,9 @@ impl Default for FqCodelParams {
     }
 }
 
+/// The most bytes of a turn, and the most queues, as the kernel has them.
+const QUANTUM_MAX: u64 = 1 << 20;
+const QUEUES_MAX: u32 = 1 << 16;
 /// The most packets that are dropped at once where all queues together are full.
 const DROPPED_AT_ONCE: usize = 64;
 
@@ -57,9 +60,11 @@ pub(super) struct FqCodel<P> {
 }
 
 impl<P> FqCodel<P> {
-    pub(super) fn new(params: FqCodelParams) -> Self {
+    pub(super) fn new(mut params: FqCodelParams) -> Self {
+        // A turn of nothing would never end.
+        params.quantum = Bytes(params.quantum.0.clamp(1, QUANTUM_MAX));
         let flow = |_| Flow { codel: Codel::new(&params.codel), credit: 0, is_listed: false };
-        let flows = (0..params.queues.max(1)).map(flow).collect();
+        let flows = (0..params.queues.clamp(1, QUEUES_MAX)).map(flow).collect();
         let (new, old) = (VecDeque::new(), VecDeque::new());
         Self { params, flows, new, old, packets: 0, backlog: Bytes(0) }
     }
@@ -175,6 +180,22 @@ mod tests {
         queue.enqueue(Instant::ZERO, packet(3, 100), &mut dropped);
         let next = queue.dequeue(Instant::ZERO, &mut dropped).expect("it is full");
         assert_eq!((next.flow, dropped.len()), (3, 0));
+    }
+
+    #[test]
+    fn no_quantum_and_no_number_of_queues_hangs_or_takes_all_memory() {
+        for quantum in [0, u64::MAX] {
+            for queues in [0, u32::MAX] {
+                let quantum = Bytes(quantum);
+                let params = FqCodelParams { quantum, queues, ..FqCodelParams::default() };
+                let mut queue = FqCodel::new(params);
+                let mut dropped = Dropped::new();
+                queue.enqueue(Instant::ZERO, packet(1, 1_500), &mut dropped);
+                queue.enqueue(Instant::ZERO, packet(2, 1_500), &mut dropped);
+                let sent = [(); 3].map(|()| queue.dequeue(Instant::ZERO, &mut dropped).is_some());
+                assert_eq!(sent, [true, true, false]);
+            }
+        }
     }
 
     #[test]
