@@ -74,10 +74,8 @@ const SHIFT: Duration = Duration::from_millis(3_100);
 /// What a packet carries, and what its headers add on the wire.
 pub(super) const PAYLOAD: u64 = 1_200;
 pub(super) const HEADERS: u64 = 64;
-/// How often each list is played: at least eight groups.
-const ROUNDS: usize = 4;
-/// Frames of each list.
-const LIST: usize = 500;
+/// Frames of each stream: a list of 500, four times; at least eight groups.
+pub(super) const FRAMES: usize = 2_000;
 
 /// A cell: what is encoded how, and the link in hundredths of what two such streams need.
 #[derive(Clone, Copy, Debug)]
@@ -122,11 +120,6 @@ impl Media {
     /// So much of the bound is wanted.
     pub(super) const fn goal(self) -> f64 {
         if self.encoding.group < 250 { 0.93 } else { 0.9 }
-    }
-
-    /// The number of frames in `groups` groups.
-    pub(super) const fn groups(self, groups: usize) -> usize {
-        self.encoding.group as usize * groups
     }
 }
 
@@ -304,7 +297,7 @@ struct Shares {
 }
 
 fn measure(media: Media, seed: u64) -> Shares {
-    let streams = media.streams(ROUNDS * LIST);
+    let streams = media.streams(FRAMES);
     let rate = media.rate(&streams);
     let all = streams.iter().flatten().count() as f64;
     let run = |discipline, selection: bool, wake_ups: Option<WakeUps>| {
