@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use selvedge_comm_local::RingPeers;
+use selvedge_comm_local::{PutOutcome, RingEvent, RingPeers};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Proposal, RingAddress};
 use selvedge_data_net_secure::{Event, Handshakes, Identity};
@@ -219,11 +219,17 @@ impl Hostile {
         }
     }
 
+    /// The address of the ring to the listener, which is not sent the confirmation by UDP.
+    fn welcomed(&mut self) -> (u32, RingAddress) {
+        let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
+        (connection, wire::answered(&payload).unwrap().1.expect("it says where"))
+    }
+
     /// Confirms the connection to its listener; returns the address of the ring to that listener.
     fn ring_address(&mut self) -> RingAddress {
-        let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
+        let (connection, ring_address) = self.welcomed();
         self.socket.send_to(&connection.to_be_bytes(), self.to).unwrap();
-        wire::answered(&payload).unwrap().1.expect("it says where")
+        ring_address
     }
 }
 
@@ -300,6 +306,27 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
     }
     assert_eq!(cut_off, 40);
     assert_eq!(good.dropped(), []);
+}
+
+#[test]
+fn a_datagram_through_the_ring_confirms_a_connection() {
+    // The keepalive by UDP that would confirm it is lost.
+    let listener = endpoint();
+    let (name, token) = (wire::random(), wire::random());
+    let mut rings = RingPeers::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
+    rings.admit_token(&format!("{token:032x}"));
+    let mut caller = Hostile::hello(listener.address(), 5, RingAddress { name, token });
+    let (connection, RingAddress { name, token }) = caller.welcomed();
+    let ring =
+        rings.connect(&format!("selvedge-stack-{name:032x}"), &format!("{token:032x}")).unwrap();
+    until("the ring is ready", || rings.news().contains(&RingEvent::Ready(ring)));
+    let message = [&connection.to_be_bytes()[..], &[0; 40]].concat();
+    assert_eq!(rings.put(ring, &message), PutOutcome::Done);
+    rings.flush();
+    let there = listener.accept(LONG).expect("the connection is open");
+    assert_eq!(listener.view().connections.len(), 1);
+    drop((there, rings));
+    until("it is forgotten", || listener.view().connections.is_empty());
 }
 
 #[test]

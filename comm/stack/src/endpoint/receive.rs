@@ -1,6 +1,8 @@
 //! Reading the socket: passing datagrams to their connections, and answering connection attempts.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
@@ -8,6 +10,7 @@ use std::thread;
 use selvedge_data_stack::module::{Net, Reason};
 use selvedge_units::Duration;
 
+use super::open::ConnectionState;
 use super::shared::Shared;
 use super::socket_reader::{SocketReader, Source};
 use crate::element::Pipeline;
@@ -30,12 +33,24 @@ const READS: usize = 16;
 
 /// Reads what has arrived and lets elements process it; returns whether there was anything.
 fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
-    let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| match source {
-        Source::Ring(id) if Net::connection(datagram.bytes()) == Some(id) => {
-            arrived(shared, fed_pipelines, id, datagram, None);
+    let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| {
+        match source {
+            Source::Socket(from) => take(shared, fed_pipelines, datagram, from),
+            Source::Ring(id) | Source::UnlockedRing(id)
+                if Net::connection(datagram.bytes()) != Some(id) =>
+            {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+            Source::Ring(id) => {
+                let open = lock(&shared.open);
+                if !open.contains_key(&id) {
+                    return ControlFlow::Break(());
+                }
+                pass_on(shared, open, fed_pipelines, id, datagram, None);
+            }
+            Source::UnlockedRing(id) => arrived(shared, fed_pipelines, id, datagram, None),
         }
-        Source::Ring(_) => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
-        Source::Socket(from) => take(shared, fed_pipelines, datagram, from),
+        ControlFlow::Continue(())
     });
     if some {
         let fed_pipelines = socket_reader.fed_pipelines(shared.clock.now());
@@ -132,7 +147,8 @@ fn take(
     }
 }
 
-/// Passes on a datagram of a connection, from this address or from a ring.
+/// Passes on a datagram of a connection, from this address or from a ring; opens the connection if the datagram
+/// confirms it. The lock of the rings is not held.
 fn arrived(
     shared: &Arc<Shared>,
     fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
@@ -154,6 +170,19 @@ fn arrived(
         }
         open = lock(&shared.open);
     }
+    pass_on(shared, open, fed_pipelines, id, datagram, from);
+}
+
+/// Passes on a datagram to the pipeline of its connection, if that is open.
+fn pass_on(
+    shared: &Shared,
+    mut open: MutexGuard<'_, HashMap<u32, ConnectionState>>,
+    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
+    id: u32,
+    datagram: Datagram<'_>,
+    from: Option<SocketAddr>,
+) {
+    let now = shared.clock.now();
     let Some(connection) = open.get_mut(&id) else {
         shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
         return;

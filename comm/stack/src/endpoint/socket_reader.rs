@@ -1,6 +1,7 @@
 //! The endpoint's input: datagrams of its socket and of its rings, each passed on as it arrived.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::vec::Drain;
 
@@ -28,8 +29,10 @@ pub(super) type Touched = Vec<Arc<Pipeline<ConnectionChain>>>;
 pub(super) enum Source {
     /// The socket, from this address.
     Socket(SocketAddr),
-    /// The ring of this connection.
+    /// The ring of this connection. The rings are locked, so no connection can be opened.
     Ring(u32),
+    /// The ring of this connection, which was not open before. The rings are not locked.
+    UnlockedRing(u32),
 }
 
 /// The socket's reading end.
@@ -66,20 +69,29 @@ impl SocketReader {
     }
 
     /// Passes on the datagrams that have arrived, and notes their pipelines; returns whether there were any.
+    /// A datagram of a ring for which `take` breaks off is passed on again once the rings are unlocked.
     pub(super) fn read(
         &mut self,
         rings: &Rings,
-        mut take: impl FnMut(&mut Touched, Datagram<'_>, Source),
+        mut take: impl FnMut(&mut Touched, Datagram<'_>, Source) -> ControlFlow<()>,
     ) -> bool {
         let fed_pipelines = &mut self.fed_pipelines;
-        let count = rings
-            .take(|id, bytes| take(fed_pipelines, Datagram::SharedBuffer(bytes), Source::Ring(id)));
+        let mut early: Vec<(u32, Vec<u8>)> = Vec::new();
+        let count = rings.take(|id, bytes| {
+            let taken = take(fed_pipelines, Datagram::SharedBuffer(bytes), Source::Ring(id));
+            if taken.is_break() {
+                early.push((id, bytes.to_vec()));
+            }
+        });
+        for (id, bytes) in early {
+            let _ = take(fed_pipelines, Datagram::SharedBuffer(&bytes), Source::UnlockedRing(id));
+        }
         // The socket has its turn even when rings never run empty.
         self.turn = if count > 0 { self.turn + 1 } else { 0 };
         if count > 0 && !self.turn.is_multiple_of(TURNS) {
             return true;
         }
-        self.read_socket(take) || count > 0
+        self.read_socket(|fed, datagram, from| _ = take(fed, datagram, from)) || count > 0
     }
 
     fn read_socket(&mut self, mut take: impl FnMut(&mut Touched, Datagram<'_>, Source)) -> bool {
