@@ -219,7 +219,8 @@ impl Hostile {
         }
     }
 
-    /// The address of the ring to the listener, which is not sent the confirmation by UDP.
+    /// The connection's number, and the address of the ring to the listener. Nothing has confirmed the
+    /// connection yet.
     fn welcomed(&mut self) -> (u32, RingAddress) {
         let Event::Welcomed { connection, payload, .. } = self.answer() else { panic!("refused") };
         (connection, wire::answered(&payload).unwrap().1.expect("it says where"))
@@ -233,11 +234,24 @@ impl Hostile {
     }
 }
 
+/// The name under which the rings of this number listen.
+fn ring_name(name: u128) -> String {
+    format!("selvedge-stack-{name:032x}")
+}
+
+/// Rings that listen, and their address for a peer.
+fn listening() -> (RingPeers, RingAddress) {
+    let (name, token) = (wire::random(), wire::random());
+    let rings = RingPeers::listen(&ring_name(name)).unwrap();
+    rings.admit_token(&format!("{token:032x}"));
+    (rings, RingAddress { name, token })
+}
+
 /// The memory that a sink hands to a source that connects with a token.
 fn ring(ring_address: RingAddress) -> (OwnedFd, Memfd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let name = format!("selvedge-stack-{:032x}", ring_address.name);
+    let name = ring_name(ring_address.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     // The hello of a source, as `docs/events-local.md` defines it.
     let word = format!("\"channel\":\"{:032x}\"", ring_address.token);
@@ -271,11 +285,8 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
     };
     let (mut got, mut cut_off) = (Vec::new(), 0);
     for round in 0..40_u32 {
-        let (name, token) = (wire::random(), wire::random());
-        let sink = RingPeers::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
-        sink.admit_token(&format!("{token:032x}"));
-        let mut hostile =
-            Hostile::hello(listener.address(), 100 + round, RingAddress { name, token });
+        let (sink, address) = listening();
+        let mut hostile = Hostile::hello(listener.address(), 100 + round, address);
         let ring_address = hostile.ring_address();
         let victim = listener.accept(LONG).expect("the hostile one's other end");
         let (socket, memory) = ring(ring_address);
@@ -312,13 +323,10 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
 fn a_datagram_through_the_ring_confirms_a_connection() {
     // The keepalive by UDP that would confirm it is lost.
     let listener = endpoint();
-    let (name, token) = (wire::random(), wire::random());
-    let mut rings = RingPeers::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
-    rings.admit_token(&format!("{token:032x}"));
-    let mut caller = Hostile::hello(listener.address(), 5, RingAddress { name, token });
+    let (mut rings, address) = listening();
+    let mut caller = Hostile::hello(listener.address(), 5, address);
     let (connection, RingAddress { name, token }) = caller.welcomed();
-    let ring =
-        rings.connect(&format!("selvedge-stack-{name:032x}"), &format!("{token:032x}")).unwrap();
+    let ring = rings.connect(&ring_name(name), &format!("{token:032x}")).unwrap();
     until("the ring is ready", || rings.news().contains(&RingEvent::Ready(ring)));
     let message = [&connection.to_be_bytes()[..], &[0; 40]].concat();
     assert_eq!(rings.put(ring, &message), PutOutcome::Done);

@@ -1,6 +1,5 @@
 //! Reading the socket: passing datagrams to their connections, and answering connection attempts.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -41,13 +40,10 @@ fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool
             {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
             }
-            Source::Ring(id) => {
-                let open = lock(&shared.open);
-                if !open.contains_key(&id) {
-                    return ControlFlow::Break(());
-                }
-                pass_on(shared, open, fed_pipelines, id, datagram, None);
-            }
+            Source::Ring(id) => match lock(&shared.open).get_mut(&id) {
+                Some(connection) => pass_on(shared, connection, fed_pipelines, datagram, None),
+                None => return ControlFlow::Break(()),
+            },
             Source::UnlockedRing(id) => arrived(shared, fed_pipelines, id, datagram, None),
         }
         ControlFlow::Continue(())
@@ -147,8 +143,8 @@ fn take(
     }
 }
 
-/// Passes on a datagram of a connection, from this address or from a ring; opens the connection if the datagram
-/// confirms it. The lock of the rings is not held.
+/// Passes on a datagram of a connection, from this address or from a ring. The datagram may confirm the
+/// connection, which is opened then; so the rings must not be locked.
 fn arrived(
     shared: &Arc<Shared>,
     fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
@@ -156,10 +152,10 @@ fn arrived(
     datagram: Datagram<'_>,
     from: Option<SocketAddr>,
 ) {
-    let now = shared.clock.now();
     let mut open = lock(&shared.open);
     if !open.contains_key(&id) {
         drop(open);
+        let now = shared.clock.now();
         let confirmed = shared.handshake(|handshakes| match from {
             Some(from) => handshakes.handle_packet(from, id, datagram.bytes(), now),
             // Only a peer that could read the welcome has a ring to this end.
@@ -170,23 +166,21 @@ fn arrived(
         }
         open = lock(&shared.open);
     }
-    pass_on(shared, open, fed_pipelines, id, datagram, from);
+    match open.get_mut(&id) {
+        Some(connection) => pass_on(shared, connection, fed_pipelines, datagram, from),
+        None => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
+    }
 }
 
-/// Passes on a datagram to the pipeline of its connection, if that is open.
+/// Passes on a datagram to the pipeline of its connection.
 fn pass_on(
     shared: &Shared,
-    mut open: MutexGuard<'_, HashMap<u32, ConnectionState>>,
+    connection: &mut ConnectionState,
     fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
-    id: u32,
     datagram: Datagram<'_>,
     from: Option<SocketAddr>,
 ) {
     let now = shared.clock.now();
-    let Some(connection) = open.get_mut(&id) else {
-        shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
     let work = connection.pipeline.work();
     match &work.sealing {
         // A sealed datagram proves its sender once it is opened.
