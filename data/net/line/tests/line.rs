@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use selvedge_data_net_line::{
-    CodelParams, DelayModel, Drop, Ecn, FqCodelParams, Jitter, Limit, Line, LineModel, LossModel,
-    Outages, Packet, QueueModel, Rate,
+    CodelParams, DelayModel, Drop, DualPi2Params, Ecn, FqCodelParams, Jitter, Limit, Line,
+    LineModel, LossModel, Outages, Packet, QueueModel, Rate,
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
@@ -18,7 +18,8 @@ fn at(time: u64) -> Instant {
 }
 
 fn packet(number: u64, size: u64) -> Packet<u64> {
-    Packet { size: Bytes(size), flow: number % 7, ecn: Ecn::NotCapable, payload: number }
+    let ecn = [Ecn::NotCapable, Ecn::LowLatency, Ecn::Capable][number as usize % 3];
+    Packet { size: Bytes(size), flow: number % 7, ecn, payload: number }
 }
 
 fn share(text: &str) -> Share {
@@ -132,6 +133,7 @@ fn models() -> impl Strategy<Value = LineModel> {
         (1..50u32).prop_map(|n| QueueModel::DropTail { limit: Limit::packets(n) }),
         Just(QueueModel::Codel(CodelParams::default())),
         Just(QueueModel::FqCodel(FqCodelParams { queues: 4, ..FqCodelParams::default() })),
+        Just(QueueModel::DualPi2(DualPi2Params::default())),
     ];
     let jitters = prop_oneof![
         Just(Jitter::None),

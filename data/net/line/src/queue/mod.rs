@@ -2,6 +2,7 @@
 
 mod codel;
 mod drop_tail;
+mod dual_pi2;
 mod fq_codel;
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::fmt::Debug;
 use selvedge_units::{Bytes, Instant};
 
 pub use self::codel::CodelParams;
+pub use self::dual_pi2::DualPi2Params;
 pub use self::fq_codel::FqCodelParams;
 use crate::packet::{Drop, Packet};
 
@@ -25,6 +27,8 @@ pub enum QueueModel {
     Codel(CodelParams),
     /// FQ-CoDel (RFC 8290), as the Linux kernel's `fq_codel`.
     FqCodel(FqCodelParams),
+    /// DualPI2 (RFC 9332), for flows that mark with ECT(1) beside all others.
+    DualPi2(DualPi2Params),
 }
 
 /// The most that a queue holds.
@@ -71,6 +75,7 @@ impl QueueModel {
             Self::DropTail { limit } => Box::new(drop_tail::DropTail::new(limit)),
             Self::Codel(params) => Box::new(codel::CodelQueue::new(params)),
             Self::FqCodel(params) => Box::new(fq_codel::FqCodel::new(params)),
+            Self::DualPi2(params) => Box::new(dual_pi2::DualPi2::new(params)),
         }
     }
 }
