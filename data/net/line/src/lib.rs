@@ -20,6 +20,6 @@ pub use delay::{DelayModel, Jitter};
 pub use line::{Arrived, Line, LineCounts, LineModel, Outages};
 pub use loss::LossModel;
 pub use packet::{Drop, Ecn, Packet};
-pub use queue::{CodelParams, DualPi2Params, FqCodelParams, Limit, QueueModel};
+pub use queue::{CodelParams, DisciplineParams, DualPi2Params, FqCodelParams, Limit, QueueModel};
 pub use random::Random;
 pub use trace::{LINES_MAX, Rate, Trace, TraceError};

@@ -45,6 +45,8 @@ pub enum Drop {
     Full,
     /// The queue's management dropped it to signal congestion.
     Congestion,
+    /// Its deadline passed while it waited, and its flow's contract gives up late packets.
+    Late,
     /// The link lost it.
     Lost,
     /// The link was down.

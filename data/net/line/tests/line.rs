@@ -2,12 +2,15 @@
 
 use proptest::prelude::*;
 use selvedge_data_net_line::{
-    CodelParams, DelayModel, Drop, DualPi2Params, Ecn, FqCodelParams, Jitter, Limit, Line,
-    LineModel, LossModel, Outages, Packet, QueueModel, Rate,
+    CodelParams, DelayModel, DisciplineParams, Drop, DualPi2Params, Ecn, FqCodelParams, Jitter,
+    Limit, Line, LineModel, LossModel, Outages, Packet, QueueModel, Rate,
 };
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
-const DROPS: [Drop; 5] = [Drop::TooLarge, Drop::Full, Drop::Congestion, Drop::Lost, Drop::Outage];
+const DROPS: [Drop; 6] =
+    [Drop::TooLarge, Drop::Full, Drop::Congestion, Drop::Late, Drop::Lost, Drop::Outage];
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -128,12 +131,47 @@ fn a_change_holds_from_then_on() {
     assert_eq!(line.poll_packet(at(110)).map(|it| (it.at, it.packet.payload)), Some((at(110), 9)));
 }
 
+#[test]
+fn every_discipline_sends_each_packet_or_drops_it_for_its_deadline() {
+    // Six times what the link carries.
+    let sent: Vec<_> = (0..500).map(|n| (at(n), 100 + n * 37 % 1_400)).collect();
+    let others = Contract::new(ms(20), Window { lose: 1, of: 3 });
+    for discipline in Discipline::ALL {
+        let params = DisciplineParams { discipline, others, ..DisciplineParams::default() };
+        let queue = QueueModel::Discipline(params);
+        let model = LineModel { rate: megabit(), queue, ..LineModel::default() };
+        let (arrived, line) = run(model, 1, &sent);
+        let late = line.counts().dropped(Drop::Late);
+        assert_eq!((arrived.len() as u64 + late, line.waiting()), (500, 0), "{discipline}");
+        assert!(arrived.len() > 50 && late > 50, "{discipline}: {late} late");
+    }
+}
+
+fn disciplines() -> impl Strategy<Value = QueueModel> {
+    let contract = (1..200u64, any::<bool>(), 0..2_000u32, 0..3i32, 0..3usize).prop_map(
+        |(period, drops, weight, priority, class)| Contract {
+            late: if drops { Late::Drop } else { Late::Send },
+            weight,
+            priority,
+            class: [Class::Edf, Class::Priority, Class::Fair][class],
+            ..Contract::new(ms(period), Window { lose: 1, of: 3 })
+        },
+    );
+    let contracts = prop::collection::btree_map(0..7u64, contract.clone(), 0..4);
+    (0..Discipline::ALL.len(), contracts, contract).prop_map(|(n, contracts, others)| {
+        let discipline = Discipline::ALL[n];
+        let defaults = DisciplineParams::default();
+        QueueModel::Discipline(DisciplineParams { discipline, contracts, others, ..defaults })
+    })
+}
+
 fn models() -> impl Strategy<Value = LineModel> {
     let queues = prop_oneof![
         (1..50u32).prop_map(|n| QueueModel::DropTail { limit: Limit::packets(n) }),
         Just(QueueModel::Codel(CodelParams::default())),
         Just(QueueModel::FqCodel(FqCodelParams { queues: 4, ..FqCodelParams::default() })),
         Just(QueueModel::DualPi2(DualPi2Params::default())),
+        disciplines(),
     ];
     let jitters = prop_oneof![
         Just(Jitter::None),

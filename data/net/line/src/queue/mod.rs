@@ -1,6 +1,7 @@
 //! The queue in front of a link. A kind of queue is one file and one line of the table in [`QueueModel`].
 
 mod codel;
+mod discipline;
 mod drop_tail;
 mod dual_pi2;
 mod fq_codel;
@@ -11,12 +12,13 @@ use std::fmt::Debug;
 use selvedge_units::{Bytes, Instant};
 
 pub use self::codel::CodelParams;
+pub use self::discipline::DisciplineParams;
 pub use self::dual_pi2::DualPi2Params;
 pub use self::fq_codel::FqCodelParams;
 use crate::packet::{Drop, Packet};
 
 /// A kind of queue, with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueModel {
     /// First come, first served; what does not fit is dropped.
     DropTail {
@@ -29,6 +31,8 @@ pub enum QueueModel {
     FqCodel(FqCodelParams),
     /// DualPI2 (RFC 9332), for flows that mark with ECT(1) beside all others.
     DualPi2(DualPi2Params),
+    /// A queue for each flow, served by a discipline of the scheduler.
+    Discipline(DisciplineParams),
 }
 
 /// The most that a queue holds.
@@ -76,6 +80,7 @@ impl QueueModel {
             Self::Codel(params) => Box::new(codel::CodelQueue::new(params)),
             Self::FqCodel(params) => Box::new(fq_codel::FqCodel::new(params)),
             Self::DualPi2(params) => Box::new(dual_pi2::DualPi2::new(params)),
+            Self::Discipline(params) => Box::new(discipline::Scheduled::new(params)),
         }
     }
 }
