@@ -47,35 +47,30 @@ const SIGMA: u128 = 4096;
 /// Gives each packet its time of arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Delays {
-    model: DelayModel,
     random: Random,
     /// No packet arrives before the one in front of it, unless they may be reordered.
     last: Instant,
 }
 
 impl Delays {
-    pub(crate) const fn new(model: DelayModel, random: Random) -> Self {
-        Self { model, random, last: Instant::ZERO }
-    }
-
-    /// Another model for packets from now on.
-    pub(crate) fn change(&mut self, model: DelayModel) {
-        self.model = model;
+    pub(crate) const fn new(random: Random) -> Self {
+        Self { random, last: Instant::ZERO }
     }
 
     /// When a packet arrives that leaves at `sent`; times of leaving do not go back.
-    pub(crate) fn arrival(&mut self, sent: Instant) -> Instant {
-        let arrival = sent + self.delay();
-        if self.model.reorders {
+    #[inline]
+    pub(crate) fn arrival(&mut self, model: &DelayModel, sent: Instant) -> Instant {
+        let arrival = sent + self.delay(model);
+        if model.reorders {
             return arrival;
         }
         self.last = self.last.max(arrival);
         self.last
     }
 
-    fn delay(&mut self) -> Duration {
-        let delay = self.model.delay;
-        match &self.model.jitter {
+    fn delay(&mut self, model: &DelayModel) -> Duration {
+        let delay = model.delay;
+        match &model.jitter {
             Jitter::None => delay,
             Jitter::Recorded(quantiles) if quantiles.is_empty() => delay,
             Jitter::Recorded(quantiles) => {
@@ -109,9 +104,9 @@ mod tests {
     /// Delays of packets that are sent every millisecond, in milliseconds.
     fn delays(jitter: Jitter, reorders: bool) -> Vec<f64> {
         let model = DelayModel { delay: MEAN, jitter, reorders };
-        let mut delays = Delays::new(model, Random::named(5, "delay"));
+        let mut delays = Delays::new(Random::named(5, "delay"));
         let sent = (0..100_000).map(|n| Instant::ZERO + Duration::from_millis(1) * n);
-        sent.map(|sent| delays.arrival(sent).since(sent).as_millis_f64()).collect()
+        sent.map(|sent| delays.arrival(&model, sent).since(sent).as_millis_f64()).collect()
     }
 
     fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
@@ -147,8 +142,8 @@ mod tests {
         assert!((49_000..51_000).contains(&long), "{long}");
         assert!(all.iter().all(|value| [51.0, 80.0].contains(value)));
         let model = DelayModel { jitter: Jitter::Uniform(SPREAD), ..DelayModel::default() };
-        let mut none = Delays::new(model, Random::named(5, "delay"));
-        assert!((0..100).all(|_| none.arrival(Instant(7)) >= Instant(7)));
+        let mut none = Delays::new(Random::named(5, "delay"));
+        assert!((0..100).all(|_| none.arrival(&model, Instant(7)) >= Instant(7)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! is what it would have done at the exact times: a caller may be late.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::Debug;
 
 use selvedge_units::{Bytes, Duration, Instant, Share};
@@ -110,34 +110,34 @@ pub struct Arrived<P> {
     pub wrong_bit: Option<u64>,
 }
 
-/// A packet under way; in a heap the one that arrives first is the greatest.
+/// A packet that overtakes others; in a heap the one that arrives first is the greatest.
 #[derive(Debug)]
-struct UnderWay<P> {
+struct Overtaking<P> {
     number: u64,
     arrived: Arrived<P>,
 }
 
-impl<P> UnderWay<P> {
+impl<P> Overtaking<P> {
     const fn key(&self) -> Reverse<(Instant, u64)> {
         Reverse((self.arrived.at, self.number))
     }
 }
 
-impl<P> PartialEq for UnderWay<P> {
+impl<P> PartialEq for Overtaking<P> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<P> Eq for UnderWay<P> {}
+impl<P> Eq for Overtaking<P> {}
 
-impl<P> PartialOrd for UnderWay<P> {
+impl<P> PartialOrd for Overtaking<P> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<P> Ord for UnderWay<P> {
+impl<P> Ord for Overtaking<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
@@ -147,18 +147,18 @@ impl<P> Ord for UnderWay<P> {
 /// the caller does after each other call.
 #[derive(Debug)]
 pub struct Line<P> {
-    rate: Option<Rate>,
+    model: LineModel,
     queue: Box<dyn Queue<P>>,
     delays: Delays,
     loss: Loss,
-    corrupts: Share,
-    duplicates: Share,
-    outages: Option<Outages>,
-    mtu: Option<Bytes>,
     random: Random,
     /// The packet that is being sent, and when its last bit leaves.
     sending: Option<(Instant, Packet<P>)>,
-    under_way: BinaryHeap<UnderWay<P>>,
+    /// Packets under way that arrive no earlier than those before: all, unless they may overtake.
+    in_order: VecDeque<Arrived<P>>,
+    /// Those that arrive before the last of the others. Of two that arrive at once, the one in order was sent
+    /// first: none comes to it that arrives earlier than its last.
+    overtaking: BinaryHeap<Overtaking<P>>,
     number: u64,
     dropped: Dropped<P>,
     counts: LineCounts,
@@ -170,17 +170,14 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     pub fn new(model: LineModel, seed: u64, name: &str) -> Self {
         let random = |what: &str| Random::named(seed, &format!("{name} {what}"));
         Self {
-            rate: model.rate,
             queue: model.queue.queue(),
-            delays: Delays::new(model.delay, random("delay")),
-            loss: Loss::new(model.loss, random("loss")),
-            corrupts: model.corrupts,
-            duplicates: model.duplicates,
-            outages: model.outages,
-            mtu: model.mtu,
+            model,
+            delays: Delays::new(random("delay")),
+            loss: Loss::new(random("loss")),
             random: random("faults"),
             sending: None,
-            under_way: BinaryHeap::new(),
+            in_order: VecDeque::new(),
+            overtaking: BinaryHeap::new(),
             number: 0,
             dropped: Dropped::new(),
             counts: LineCounts::default(),
@@ -190,10 +187,8 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     /// Changes all but the queue, for packets that are sent from `now` on.
     pub fn change(&mut self, now: Instant, model: LineModel) {
         self.advance(now);
-        self.delays.change(model.delay);
-        self.loss.change(model.loss);
-        (self.rate, self.outages, self.mtu) = (model.rate, model.outages, model.mtu);
-        (self.corrupts, self.duplicates) = (model.corrupts, model.duplicates);
+        self.loss.begin_anew();
+        self.model = LineModel { queue: self.model.queue.clone(), ..model };
         // What waited for a rate above 0 begins anew.
         if let Some((_, packet)) = self.sending.take_if(|(end, _)| *end == NEVER) {
             self.begin(now, packet);
@@ -206,7 +201,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
         self.advance(now);
         self.counts.packets += 1;
         self.counts.bytes += packet.size;
-        if self.mtu.is_some_and(|mtu| packet.size > mtu) {
+        if self.model.mtu.is_some_and(|mtu| packet.size > mtu) {
             self.drop_packet(packet, Drop::TooLarge);
         } else {
             let before = self.dropped.len();
@@ -221,11 +216,12 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     /// The next packet that has arrived by `now`.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Arrived<P>> {
         self.advance(now);
-        if self.under_way.peek()?.arrived.at > now {
-            return None;
-        }
+        let at = self.next_arrival().filter(|at| *at <= now)?;
         self.counts.arrived += 1;
-        self.under_way.pop().map(|packet| packet.arrived)
+        if self.in_order.front().is_some_and(|first| first.at == at) {
+            return self.in_order.pop_front();
+        }
+        self.overtaking.pop().map(|packet| packet.arrived)
     }
 
     /// The next packet that was dropped, and why.
@@ -237,8 +233,13 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sent = self.sending.as_ref().map(|(end, _)| *end).filter(|end| *end < NEVER);
-        let arrival = self.under_way.peek().map(|packet| packet.arrived.at);
-        sent.into_iter().chain(arrival).min()
+        sent.into_iter().chain(self.next_arrival()).min()
+    }
+
+    /// When the next packet arrives. Where none is in order, none overtakes one.
+    fn next_arrival(&self) -> Option<Instant> {
+        let first = self.in_order.front()?.at;
+        Some(self.overtaking.peek().map_or(first, |packet| packet.arrived.at.min(first)))
     }
 
     /// What waits in front of it.
@@ -280,9 +281,9 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
 
     /// Begins to send a packet; one that needs no time is sent.
     fn begin(&mut self, now: Instant, packet: Packet<P>) {
-        let held = self.outages.filter(|outages| outages.holds).and_then(|it| it.end(now));
+        let held = self.model.outages.filter(|outages| outages.holds).and_then(|it| it.end(now));
         let begin = held.unwrap_or(now);
-        let end = self.rate.as_ref().map_or(Some(begin), |rate| rate.end(begin, packet.size));
+        let end = self.model.rate.as_ref().map_or(Some(begin), |rate| rate.end(begin, packet.size));
         match end.unwrap_or(NEVER) {
             end if end <= now => self.put_under_way(end, packet),
             end => self.sending = Some((end, packet)),
@@ -292,21 +293,30 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     /// Decides the fate of a packet whose last bit has left.
     fn put_under_way(&mut self, sent: Instant, packet: Packet<P>) {
         let is_down =
-            self.outages.is_some_and(|outages| !outages.holds && outages.end(sent).is_some());
+            self.model.outages.is_some_and(|outages| !outages.holds && outages.end(sent).is_some());
         // Each model takes its numbers for each packet, whatever the others decide.
-        let is_lost = self.loss.loses_next();
-        let is_wrong = self.random.happens(self.corrupts);
-        let is_twice = self.random.happens(self.duplicates);
+        let is_lost = self.loss.loses_next(self.model.loss);
+        let is_wrong = self.random.happens(self.model.corrupts);
+        let is_twice = self.random.happens(self.model.duplicates);
         if is_down || is_lost {
             return self.drop_packet(packet, if is_down { Drop::Outage } else { Drop::Lost });
         }
         let wrong_bit = is_wrong.then(|| self.random.bits());
         self.counts.corrupted += u64::from(is_wrong);
         self.counts.duplicated += u64::from(is_twice);
-        for _ in 0..=u64::from(is_twice) {
-            let at = self.delays.arrival(sent);
-            let arrived = Arrived { at, packet: packet.clone(), wrong_bit };
-            self.under_way.push(UnderWay { number: self.number, arrived });
+        if is_twice {
+            self.deliver(sent, packet.clone(), wrong_bit);
+        }
+        self.deliver(sent, packet, wrong_bit);
+    }
+
+    fn deliver(&mut self, sent: Instant, packet: Packet<P>, wrong_bit: Option<u64>) {
+        let at = self.delays.arrival(&self.model.delay, sent);
+        let arrived = Arrived { at, packet, wrong_bit };
+        if self.in_order.back().is_none_or(|last| last.at <= at) {
+            self.in_order.push_back(arrived);
+        } else {
+            self.overtaking.push(Overtaking { number: self.number, arrived });
             self.number += 1;
         }
     }

@@ -28,25 +28,24 @@ pub enum LossModel {
 /// Decides packet by packet. It begins good.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss {
-    model: LossModel,
     is_bad: bool,
     random: Random,
 }
 
 impl Loss {
-    pub(crate) const fn new(model: LossModel, random: Random) -> Self {
-        Self { model, is_bad: false, random }
+    pub(crate) const fn new(random: Random) -> Self {
+        Self { is_bad: false, random }
     }
 
-    /// Another model from the next packet on.
-    pub(crate) const fn change(&mut self, model: LossModel) {
-        self.model = model;
+    /// Another model holds from the next packet on.
+    pub(crate) const fn begin_anew(&mut self) {
         self.is_bad = false;
     }
 
     /// Whether the next packet is lost.
-    pub(crate) fn loses_next(&mut self) -> bool {
-        match self.model {
+    #[inline]
+    pub(crate) fn loses_next(&mut self, model: LossModel) -> bool {
+        match model {
             LossModel::None => false,
             LossModel::Bernoulli(probability) => self.random.happens(probability),
             LossModel::GilbertElliott { worsens, recovers, good, bad } => {
@@ -62,8 +61,8 @@ mod tests {
     use super::*;
 
     fn losses(model: LossModel) -> Vec<bool> {
-        let mut loss = Loss::new(model, Random::named(3, "loss"));
-        (0..200_000).map(|_| loss.loses_next()).collect()
+        let mut loss = Loss::new(Random::named(3, "loss"));
+        (0..200_000).map(|_| loss.loses_next(model)).collect()
     }
 
     fn share(text: &str) -> Share {

@@ -44,6 +44,7 @@ impl Random {
 
     /// Whether what happens with this probability happens now. Takes no number where it is certain, so
     /// that a model that is switched off changes nothing.
+    #[inline]
     pub fn happens(&mut self, probability: Share) -> bool {
         match probability {
             Share::ZERO => false,

@@ -66,6 +66,7 @@ pub enum TraceError {
 impl Rate {
     /// When `size` bytes have passed that begin at `from`; `None` if they never do.
     #[must_use]
+    #[inline]
     pub fn end(&self, from: Instant, size: Bytes) -> Option<Instant> {
         match self {
             Self::Constant(Bitrate(0)) => None,

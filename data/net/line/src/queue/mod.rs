@@ -74,8 +74,8 @@ pub(crate) trait Queue<P>: Debug + Send {
 }
 
 impl QueueModel {
-    pub(crate) fn queue<P: Debug + Send + 'static>(self) -> Box<dyn Queue<P>> {
-        match self {
+    pub(crate) fn queue<P: Debug + Send + 'static>(&self) -> Box<dyn Queue<P>> {
+        match self.clone() {
             Self::DropTail { limit } => Box::new(drop_tail::DropTail::new(limit)),
             Self::Codel(params) => Box::new(codel::CodelQueue::new(params)),
             Self::FqCodel(params) => Box::new(fq_codel::FqCodel::new(params)),
