@@ -17,7 +17,8 @@
 #                             code, as it does when a sched_ext scheduler comes or goes, may be seen
 #                             half changed by another thread of QEMU's, and panics (int3 in __schedule)
 #       --log FILE            the kernel's log is kept there
-#   tools/kernel.sh test        the tests of place/kernel that need such a kernel, in one boot
+#   tools/kernel.sh test        the tests that need such a kernel: of place/kernel and place/engine in one
+#                               boot, of data/net/line in another, in which instructions are counted
 #   tools/kernel.sh bench       what a packet costs in Selvedge's qdisc, fq_codel and sch_fq
 #
 # In the guest: busybox, dash, tc; /proc, /sys, /sys/fs/bpf, /sys/fs/cgroup (version 2), tracefs; lo is
@@ -247,9 +248,14 @@ INIT
 tests() {
   cd "$root" || exit
   need cargo:rustup logger:bsdutils
-  local programs replay attach departures
-  programs=$(tools/built_test.sh replay attach departures) || exit
-  { read -r replay; read -r attach; read -r departures; } <<< "$programs"
+  local programs replay attach departures qdiscs normal
+  programs=$(tools/built_test.sh replay attach departures qdiscs) || exit
+  { read -r replay; read -r attach; read -r departures; read -r qdiscs; } <<< "$programs"
+  # The quantiles by which netem draws a normal distribution.
+  normal=$(find /usr/lib -path '*/tc/normal.dist' | head -n 1)
+  (run --count --timeout 600 --module dummy --module sch_htb --module sch_codel --module sch_fq_codel \
+    --module sch_netem --add "$qdiscs:bin/qdiscs" --add "$normal:${normal#/}" -- \
+    qdiscs --ignored --nocapture --test-threads=1) || exit
   # In turn: the doctor among them loads a sched_ext scheduler.
   run --in-turn --mem 512 --timeout 900 --module dummy --module veth --module sch_fq --module sch_etf \
     --add "$replay:bin/replay" --add "$attach:bin/attach" --add "$departures:bin/departures" \
