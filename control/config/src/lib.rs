@@ -1,4 +1,5 @@
-//! A node as its file describes it, once checked: only valid values.
+//! A node as its file describes it, once checked: only valid values; and a [`network`] as its own file
+//! does.
 //!
 //! [`parse`] makes it from the text of a TOML file and reads no other file. The caller checks what
 //! depends on the machine (whether a file or a device exists), and reports errors at the right line
@@ -12,6 +13,7 @@ mod errors;
 pub mod feasibility;
 mod link;
 mod mistake;
+pub mod network;
 mod page;
 mod position;
 mod quote;

@@ -12,9 +12,9 @@ pub(super) const KNOWN: &[&str] = &[
     "rate", "discipline", "selection", "burst", "catch_up", "mtu", "queue", "tree", "remap", "placement",
     "socket", "core", "send", "device", "stack", "secret", "key", "peer",
 ];
-const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
-const MTU_MIN: Bytes = Bytes(576);
-const MTU_MAX: Bytes = Bytes(65_535);
+pub(super) const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
+pub(super) const MTU_MIN: Bytes = Bytes(576);
+pub(super) const MTU_MAX: Bytes = Bytes(65_535);
 const BURST_MAX: Bytes = Bytes(64_000_000);
 const CATCH_UP_MAX: Bytes = Bytes(64_000_000);
 const REMAP_MIN: Duration = Duration::from_micros(100);
@@ -137,7 +137,7 @@ fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     path.map(str::to_owned)
 }
 
-fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {
-    let entry = reader.required(section, "rate", "rate = \"6 Mbit/s\"")?;
-    reader.quantity_of(&entry, Bitrate(1)..=RATE_MAX, "6 Mbit/s")
+pub(super) fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {
+    let example = ("rate = \"6 Mbit/s\"", "6 Mbit/s");
+    reader.required_quantity(section, "rate", Bitrate(1)..=RATE_MAX, example)
 }

@@ -1,11 +1,14 @@
-//! The mistakes of a node file. Each text states what is wrong, and what to write instead.
+//! The mistakes of a node file or a network file. Each text states what is wrong, and what to write instead.
 
+use std::borrow::Borrow;
 use std::net::SocketAddr;
 
+use selvedge_data_net_line::TraceError;
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stream::WindowError;
-use selvedge_units::{Bytes, ParseUnitError};
+use selvedge_units::{Bytes, Duration, ParseUnitError};
 
+use super::network::file_error::FileError;
 use super::{DestinationError, SourceError, TokenError};
 
 /// One kind of mistake. Text from the file is cut and escaped by [`quoted`](super::quoted) before it comes here.
@@ -26,7 +29,7 @@ pub enum ConfigFault {
          \"192.0.2.7\", beside a source rtp:// or sdp:"
     )]
     Sender(String),
-    /// Longer than any node file needs to be.
+    /// Longer than any such file needs to be.
     #[error("the file has {len} bytes; at most {most} are read")]
     FileTooLarge {
         /// Its length in bytes.
@@ -43,8 +46,13 @@ pub enum ConfigFault {
         table: bool,
     },
     /// A table that nothing reads; with the probable intention.
-    #[error("unknown table; {}", meant(*.0, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
-    UnknownTable(Option<&'static str>),
+    #[error("unknown table; {}", meant(*.nearest, &tables(.known)))]
+    UnknownTable {
+        /// The probable intention.
+        nearest: Option<&'static str>,
+        /// All tables that could stand here.
+        known: &'static [&'static str],
+    },
     /// A key that nothing reads.
     #[error("unknown key; {}", meant(*.nearest, .known))]
     UnknownKey {
@@ -116,39 +124,43 @@ pub enum ConfigFault {
         /// All words that could stand here.
         choices: &'static [&'static str],
     },
-    /// There is no link, or no stream.
+    /// There is no table of a kind that is needed.
     #[error("the file has no {what}; write a table such as {example}")]
     NoTable {
-        /// `link` or `stream`.
+        /// Such as `link` or `stream`.
         what: &'static str,
         /// A correct example.
         example: &'static str,
     },
-    /// More links or streams than a node takes.
-    #[error("{count} {what}s; a node takes at most {most}: put the rest into another file")]
+    /// More links, streams or hosts than one file may have.
+    #[error("{count} {what}s; a {of} takes at most {most}: put the rest into another file")]
     TooMany {
         /// How many there are.
         count: usize,
-        /// `link` or `stream`.
+        /// Such as `link` or `stream`.
         what: &'static str,
+        /// `node` or `network`.
+        of: &'static str,
         /// The most that are allowed.
         most: usize,
     },
     /// A name with other characters, or none, or too many.
     #[error("{0} is not a name; use 1 to 64 of A-Z, a-z, 0-9, \"_\" and \"-\"")]
     Name(String),
-    /// A stream names an unknown link.
-    #[error("no link is named {name}; {}", link(.nearest.as_deref(), .links))]
-    NoSuchLink {
+    /// A name of which there is no link, host or the like.
+    #[error("no {what} is named {name}; {}", meant(.nearest.as_deref(), .known))]
+    NoSuch {
+        /// Such as `link` or `host`.
+        what: &'static str,
         /// The name, quoted.
         name: String,
         /// The probable intention.
         nearest: Option<String>,
-        /// The links there are, the first few.
-        links: Vec<String>,
+        /// The names there are, quoted, the first few.
+        known: Vec<String>,
     },
-    /// A stream names no link, and there are several: the first few.
-    #[error("is missing, and there are several links; {}", link(None, .0))]
+    /// A stream names no link, and there are several: the first few, quoted.
+    #[error("is missing, and there are several links; write link = and one of {}", .0.join(", "))]
     WhichLink(Vec<String>),
     /// A tree, or a key that belongs to one, on a link that is not shared by a tree, but of this discipline.
     #[error(
@@ -167,16 +179,12 @@ pub enum ConfigFault {
         /// The most that are allowed.
         most: usize,
     },
-    /// A node or a stream hangs below a node that the link's tree does not have.
-    #[error("{}", node(.name, .nearest.as_deref(), .nodes))]
-    NoSuchNode {
-        /// The name, quoted.
-        name: String,
-        /// The probable intention.
-        nearest: Option<String>,
-        /// The nodes there are, the first few.
-        nodes: Vec<String>,
-    },
+    /// A stream hangs below a node of a tree, and its link has none.
+    #[error(
+        "this link has no tree; write discipline = \"hwfq\" and a table such as \
+         [link.uplink.tree.video], or leave this out"
+    )]
+    NoTree,
     /// A node that hangs below itself, by way of this parent.
     #[error(
         "the node hangs below itself, by way of \"{0}\"; \
@@ -194,14 +202,18 @@ pub enum ConfigFault {
         "{0} is not an address to listen at; write a numeric one with a port, such as \"127.0.0.1:7700\""
     )]
     Listen(String),
-    /// Two streams would send to, or listen at, one address, or write one file.
-    #[error("{what} is {used} stream \"{other}\" already (line {line}); give each stream its own")]
+    /// Two streams would send to, or listen at, one address, or write one file; or two hosts have one address.
+    #[error(
+        "{what} is {used} {whose} \"{other}\" already (line {line}); give each {whose} its own"
+    )]
     Taken {
         /// The address or the path.
         what: String,
-        /// `sent to by`, `listened at by` or `written by`.
+        /// `sent to by`, `listened at by`, `written by` or `the address of`.
         used: &'static str,
-        /// The stream that came first.
+        /// `stream` or `host`.
+        whose: &'static str,
+        /// The one that came first.
         other: String,
         /// Its line.
         line: u32,
@@ -302,6 +314,71 @@ pub enum ConfigFault {
         /// The room that is needed.
         least: Bytes,
     },
+    /// A file that a network names, and that is no use to it.
+    #[error("{path} {error}")]
+    File {
+        /// Its path, quoted.
+        path: String,
+        /// Why not.
+        error: FileError,
+    },
+    /// A file that is no trace of rates.
+    #[error("{path}: {error}")]
+    Trace {
+        /// Its path, quoted.
+        path: String,
+        /// Why not; text from the file is cut and escaped.
+        error: TraceError,
+    },
+    /// A table that needs exactly one of these keys.
+    #[error("the table needs one key, and only one; use one of {}", .0.join(", "))]
+    OneKey(&'static [&'static str]),
+    /// Not an IP address.
+    #[error("{0} is not an address; write a numeric one, such as \"10.0.0.2\"")]
+    Address(String),
+    /// A link or traffic from a host to itself.
+    #[error("both ends are host {0}; write two different hosts")]
+    SameHost(String),
+    /// An outage that never ends.
+    #[error(
+        "an outage of {lasts} is not over when the next begins, {every} after it; write less than {every}"
+    )]
+    Outage {
+        /// How long it lasts.
+        lasts: Duration,
+        /// From the beginning of one to that of the next.
+        every: Duration,
+    },
+    /// No links lead from a host to one that it sends to.
+    #[error("no links lead from host {from} to host {to}; write those that are missing")]
+    Unreachable {
+        /// The sending host, quoted.
+        from: String,
+        /// The receiving host, quoted.
+        to: String,
+    },
+    /// Traffic goes by a sender of another host than the one that it comes from.
+    #[error(
+        "sender {sender} is at host {at}, and this comes from host {from}; use one at host {from}"
+    )]
+    OtherHost {
+        /// The sender, quoted.
+        sender: String,
+        /// Its host, quoted.
+        at: String,
+        /// The traffic's host, quoted.
+        from: String,
+    },
+    /// More of something in a whole network than fits into memory.
+    #[error("{count} {what} up to here; a network takes at most {most}: write less")]
+    InAll {
+        /// How many there are.
+        count: u64,
+        /// What they are.
+        what: &'static str,
+        /// The most that are allowed.
+        most: u64,
+    },
     /// Valid in the file, but not on this machine: no such file, no such device. The text states what
     /// is wrong and what to write instead.
     #[error("{0}")]
@@ -320,31 +397,21 @@ const fn keep(table: bool) -> &'static str {
     if table { "keep one, or give the other another name" } else { "keep one" }
 }
 
-fn meant(nearest: Option<&str>, all: &[&str]) -> String {
+fn meant(nearest: Option<&str>, all: &[impl Borrow<str>]) -> String {
     match nearest {
         Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None if all.is_empty() => "write a table of that name".to_owned(),
         None => format!("use one of {}", all.join(", ")),
     }
 }
 
-fn link(nearest: Option<&str>, links: &[String]) -> String {
-    match nearest {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("write link = and one of \"{}\"", links.join("\", \"")),
-    }
-}
-
-fn node(name: &str, nearest: Option<&str>, nodes: &[String]) -> String {
-    if nodes.is_empty() {
-        return "this link has no tree; write discipline = \"hwfq\" and a table such as \
-                [link.uplink.tree.video], or leave this out"
-            .to_owned();
-    }
-    let remedy = match nearest {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("use one of \"{}\"", nodes.join("\", \"")),
+/// The tables of a file as it writes them: one stands for the whole, of the others there are several.
+fn tables(known: &[&str]) -> Vec<String> {
+    let written = |&table: &&str| match table {
+        "node" | "network" => format!("[{table}]"),
+        _ => format!("[{table}.NAME]"),
     };
-    format!("no node of this link's tree is named {name}; {remedy}")
+    known.iter().map(written).collect()
 }
 
 fn unit(value: &str, error: &ParseUnitError) -> String {

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::position::Lines;
 use super::quote::cut;
-use super::section::{Reader, Section, path};
+use super::section::{NamedTables, Reader, Section, path};
 use super::tree::Nodes;
 use super::{
     ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position, SourceMap,
@@ -24,8 +24,21 @@ pub const STREAMS_MAX: usize = 4096;
 /// The longest name of a stream in the kernel, in bytes.
 const NAME_IN_KERNEL: usize = 31;
 
-const LINK_EXAMPLE: &str = "[link.uplink] with rate = \"6 Mbit/s\"";
-const STREAM_EXAMPLE: &str = "[stream.lecture] with source and to";
+const LINKS: NamedTables = NamedTables {
+    key: "link",
+    what: "link",
+    example: "[link.uplink] with rate = \"6 Mbit/s\"",
+    is_required: true,
+    most: LINKS_MAX,
+    of: "node",
+};
+const STREAMS: NamedTables = NamedTables {
+    key: "stream",
+    what: "stream",
+    example: "[stream.lecture] with source and to",
+    most: STREAMS_MAX,
+    ..LINKS
+};
 
 /// A node file, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +54,16 @@ pub struct Parsed {
 /// # Errors
 /// All mistakes that were found; the file is then not valid at all.
 pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
+    let (config, map) = read_tables(text, file_name, node)?;
+    Ok(Parsed { config, map })
+}
+
+/// Reads the tables of a file by this function, which reports what is wrong with them.
+pub(super) fn read_tables<T>(
+    text: &str,
+    file_name: &str,
+    read: impl for<'t> FnOnce(&mut Reader<'t>, &'t DeTable<'t>) -> Option<T>,
+) -> Result<(T, SourceMap), ConfigErrors> {
     let mut errors = ConfigErrors::new(file_name);
     if text.len() > LONGEST_FILE {
         let mistake = ConfigFault::FileTooLarge { len: text.len(), most: LONGEST_FILE };
@@ -50,8 +73,8 @@ pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
     let lines = Lines::new(text);
     let Some(tables) = syntax::tables(text, &lines, &mut errors) else { return Err(errors) };
     let mut reader = Reader { lines, map: SourceMap::default(), errors };
-    match node(&mut reader, &tables) {
-        Some(config) if reader.errors.is_empty() => Ok(Parsed { config, map: reader.map }),
+    match read(&mut reader, &tables) {
+        Some(config) if reader.errors.is_empty() => Ok((config, reader.map)),
         _ => Err(reader.errors),
     }
 }
@@ -61,14 +84,14 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     reader.refuse_unknown(&root, &["node", "link", "stream"]);
     let (name, page) = header(reader, &root);
 
-    let tables = named(reader, &root, "link", LINK_EXAMPLE, LINKS_MAX);
+    let tables = reader.named(&root, &LINKS);
     let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
     let links: Vec<Option<LinkConfig>> =
         tables.iter().map(|table| link::read(reader, table)).collect();
     let trees: Vec<Option<Nodes>> =
         links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
-    let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MAX);
+    let tables = reader.named(&root, &STREAMS);
     let streams: Vec<Option<StreamConfig>> = tables
         .iter()
         .map(|table| stream::read(reader, table, &link_names, &trees, &links))
@@ -118,47 +141,8 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, PageConfi
     };
     reader.refuse_unknown(&section, page::KNOWN);
 
-    let entry = reader.entry(&section, "name");
-    let name = entry.and_then(|entry| {
-        let name = reader.text(&entry, "name = \"studio\"")?;
-        reader.name(entry.at, &entry.path, name);
-        Some(name.to_owned())
-    });
+    let name = reader.own_name(&section, "name = \"studio\"").map(str::to_owned);
     (name.unwrap_or_else(default_name), page::read(reader, &section))
-}
-
-/// The tables `[link.NAME]` or `[stream.NAME]`, in the order of the file. Reports a lack of tables, too
-/// many of them, and names that are not allowed.
-fn named<'t>(
-    reader: &mut Reader<'t>,
-    root: &Section<'t>,
-    what: &'static str,
-    example: &'static str,
-    most: usize,
-) -> Vec<Section<'t>> {
-    let absent = ConfigFault::NoTable { what, example };
-    if !root.has(what) {
-        // A mistyped name of the table itself has been reported.
-        let misspelt = |name: &str| name.to_lowercase().trim_end_matches('s') == what;
-        if !root.in_order().iter().any(|(name, _)| misspelt(name)) {
-            reader.report(0, what, absent);
-        }
-        return Vec::new();
-    }
-    let Some(parent) = reader.section(root, what, example) else { return Vec::new() };
-    if parent.is_empty() {
-        reader.report(parent.at, what, absent);
-    }
-    let mut tables = reader.sections(&parent, example);
-    if tables.len() > most {
-        let mistake = ConfigFault::TooMany { count: tables.len(), what, most };
-        reader.report(tables[most].at, what, mistake);
-        tables.truncate(most);
-    }
-    for table in &tables {
-        reader.name(table.at, &table.path, table.name);
-    }
-    tables
 }
 
 /// Refuses two streams that send to one address, unless they are picture and sound of one output; that
@@ -229,8 +213,8 @@ impl<'s> TakenName<'s> {
             return;
         };
         let line = reader.map.at(&key_of(other)).map_or(1, |at| at.line);
-        let mistake =
-            ConfigFault::Taken { what: cut(&what), used: self.used, other: cut(other), line };
+        let (what, used, whose, other) = (cut(&what), self.used, "stream", cut(other));
+        let mistake = ConfigFault::Taken { what, used, whose, other, line };
         reader.errors.push_key(&reader.map, &key_of(stream), mistake);
     }
 }

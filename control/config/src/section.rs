@@ -1,4 +1,4 @@
-//! Typed reading of the tables of a node file: every requested value is either valid, or reported with
+//! Typed reading of the tables of a node file or a network file: every requested value is either valid, or reported with
 //! its place.
 
 use std::fmt::Display;
@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::position::Lines;
+use super::quote::cut;
 use super::{ConfigErrors, ConfigFault, SourceMap, quoted};
 
 /// Collects values and mistakes while the tables are read.
@@ -17,6 +18,24 @@ pub(super) struct Reader<'t> {
     pub(super) lines: Lines<'t>,
     pub(super) map: SourceMap,
     pub(super) errors: ConfigErrors,
+}
+
+/// Names that a message lists.
+const LISTED_NAMES: usize = 8;
+
+/// Tables with names of their own, such as `[link.NAME]`.
+pub(super) struct NamedTables {
+    /// `link` in `[link.NAME]`.
+    pub(super) key: &'static str,
+    /// What one of them is called in messages.
+    pub(super) what: &'static str,
+    /// Such a table; where it is given, there must be at least one.
+    pub(super) example: &'static str,
+    pub(super) is_required: bool,
+    /// The most of them.
+    pub(super) most: usize,
+    /// What the file describes: `node` or `network`.
+    pub(super) of: &'static str,
 }
 
 /// A table and its place.
@@ -93,7 +112,7 @@ impl<'t> Reader<'t> {
                 // A table's key stands after its bracket; the table begins at the bracket.
                 let at = key.span().start.min(value.span().start);
                 let mistake = if section.path.is_empty() {
-                    ConfigFault::UnknownTable(nearest)
+                    ConfigFault::UnknownTable { nearest, known }
                 } else {
                     ConfigFault::UnknownKey { nearest, known }
                 };
@@ -110,6 +129,35 @@ impl<'t> Reader<'t> {
     ) -> Vec<Section<'t>> {
         let entries = parent.in_order().into_iter();
         entries.filter_map(|(name, value)| self.table(parent, name, value, example)).collect()
+    }
+
+    /// Named tables, in the order of the file. Reports a lack of them, too many of them, and names that are
+    /// not allowed.
+    pub(super) fn named(&mut self, root: &Section<'t>, of: &NamedTables) -> Vec<Section<'t>> {
+        let &NamedTables { key, what, example, is_required, most, of } = of;
+        let absent = ConfigFault::NoTable { what, example };
+        if !root.has(key) {
+            // A mistyped name of the table itself has been reported.
+            let misspelt = |name: &str| name.to_lowercase().trim_end_matches('s') == key;
+            if is_required && !root.in_order().iter().any(|(name, _)| misspelt(name)) {
+                self.report(0, key, absent);
+            }
+            return Vec::new();
+        }
+        let Some(parent) = self.section(root, key, example) else { return Vec::new() };
+        if is_required && parent.is_empty() {
+            self.report(parent.at, key, absent);
+        }
+        let mut tables = self.sections(&parent, example);
+        if tables.len() > most {
+            let mistake = ConfigFault::TooMany { count: tables.len(), what, of, most };
+            self.report(tables[most].at, key, mistake);
+            tables.truncate(most);
+        }
+        for table in &tables {
+            self.name(table.at, &table.path, table.name);
+        }
+        tables
     }
 
     /// A table by its name, if it is present; anything else of that name is reported.
@@ -257,6 +305,21 @@ impl<'t> Reader<'t> {
         self.quantity_of(&entry, range, example)
     }
 
+    /// A quantity in a range, which must be there.
+    pub(super) fn required_quantity<T>(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        range: RangeInclusive<T>,
+        (line, example): (&'static str, &'static str),
+    ) -> Option<T>
+    where
+        T: FromStr<Err = ParseUnitError> + Display + PartialOrd,
+    {
+        let entry = self.required(section, key, line)?;
+        self.quantity_of(&entry, range, example)
+    }
+
     /// A quantity in a range.
     pub(super) fn quantity_of<T>(
         &mut self,
@@ -310,11 +373,64 @@ impl<'t> Reader<'t> {
         choice
     }
 
-    /// A name of a node, a link or a stream.
+    /// The place among these names of the one that an entry has; an unknown one is reported.
+    pub(super) fn find(
+        &mut self,
+        entry: &Entry<'t>,
+        (what, example): (&'static str, &'static str),
+        names: &[&str],
+    ) -> Option<usize> {
+        let name = self.text(entry, example)?;
+        let at = names.iter().position(|&one| one == name);
+        if at.is_none() {
+            // Comparing with every name costs time; past the last message that is kept, the result is not
+            // used.
+            let compared = if self.errors.is_full() { &[] } else { names };
+            let nearest = nearest(name, compared.iter().copied()).map(cut);
+            let (name, known) = (quoted(name), listed(names));
+            self.report_value(entry, ConfigFault::NoSuch { what, name, nearest, known });
+        }
+        at
+    }
+
+    /// The elements of an array, if they are as many; anything else is reported.
+    pub(super) fn elements(
+        &mut self,
+        entry: &Entry<'t>,
+        count: RangeInclusive<usize>,
+        (wanted, example): (&'static str, &'static str),
+    ) -> Option<Vec<Entry<'t>>> {
+        let array = match entry.value {
+            DeValue::Array(array) if count.contains(&array.len()) => array,
+            _ => {
+                self.wrong_type(entry, wanted, example);
+                return None;
+            }
+        };
+        let element = |value: &'t Spanned<DeValue<'t>>| {
+            let (path, at) = (entry.path.clone(), value.span().start);
+            Entry { path, value: value.get_ref(), at }
+        };
+        Some(array.iter().map(element).collect())
+    }
+
+    /// A name of a node, a link, a stream or the like.
     pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
         if !is_name(name) {
             self.report(at, key, ConfigFault::Name(quoted(name)));
         }
+    }
+
+    /// The key `name`, if it is present.
+    pub(super) fn own_name(
+        &mut self,
+        section: &Section<'t>,
+        example: &'static str,
+    ) -> Option<&'t str> {
+        let entry = self.entry(section, "name")?;
+        let name = self.text(&entry, example)?;
+        self.name(entry.at, &entry.path, name);
+        Some(name)
     }
 
     pub(super) fn wrong_type(
@@ -340,6 +456,11 @@ impl<'t> Reader<'t> {
 pub(super) fn path(table: &str, key: &str) -> String {
     let key = if is_name(key) { key.to_owned() } else { quoted(key) };
     if table.is_empty() { key } else { format!("{table}.{key}") }
+}
+
+/// The first few of some names, quoted.
+pub(super) fn listed(names: &[&str]) -> Vec<String> {
+    names.iter().take(LISTED_NAMES).map(|&name| quoted(name)).collect()
 }
 
 fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> ConfigFault {

@@ -1,6 +1,5 @@
 //! `[stream.NAME]`.
 
-use selvedge_units::nearest;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
@@ -8,7 +7,7 @@ use toml::de::DeValue;
 
 use super::destination;
 use super::quote::cut;
-use super::section::{Entry, Reader, Section};
+use super::section::{Entry, Reader, Section, listed};
 use super::tree::Nodes;
 use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, quoted, stack};
 
@@ -28,8 +27,6 @@ const fn known() -> [&'static str; KNOWN_LEN] {
 }
 
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
-/// Links that a message names.
-const NAMED_LINKS: usize = 8;
 
 /// A stream; `None` if it has no valid source, receiver or link, which has been reported. `trees` are
 /// the links' nodes, and `sound` the links, `None` for a link that is not valid itself.
@@ -74,10 +71,10 @@ pub(super) fn read<'t>(
 }
 
 /// The receiver until the real one has been read.
-const UNKNOWN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+pub(super) const UNKNOWN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 /// Reads one key into the spec; without it, or if it is wrong, the default stays.
-fn read_key<'t>(
+pub(super) fn read_key<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
     key: &'static Key,
@@ -164,25 +161,17 @@ fn to<'t>(
 
 /// The index of the link among all. A file without any links has already been reported.
 fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> Option<usize> {
-    let first_few = || links.iter().take(NAMED_LINKS).map(|&name| cut(name)).collect();
     let Some(entry) = reader.entry(section, "link") else {
         if links.len() > 1 {
-            let mistake = ConfigFault::WhichLink(first_few());
+            let mistake = ConfigFault::WhichLink(listed(links));
             reader.report(section.at, &section.path_of("link"), mistake);
         }
         return (links.len() == 1).then_some(0);
     };
-    let name = reader.text(&entry, "link = \"uplink\"")?;
-    let index = links.iter().position(|&link| link == name);
-    if index.is_none() && !links.is_empty() {
-        // Comparing with every link costs time; past the last message that is kept, the result is not
-        // used.
-        let compared = if reader.errors.is_full() { &[] } else { links };
-        let nearest = nearest(name, compared.iter().copied()).map(cut);
-        let links = first_few();
-        reader.report_value(&entry, ConfigFault::NoSuchLink { name: quoted(name), nearest, links });
+    if links.is_empty() {
+        return None;
     }
-    index
+    reader.find(&entry, ("link", "link = \"uplink\""), links)
 }
 
 fn windows<'t>(

@@ -23,11 +23,11 @@ source = \"test:video\"
 to = \"rtp://127.0.0.1:5004\"
 ";
 
-fn repository() -> PathBuf {
+pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+pub(super) fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join(folder)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let mut paths: Vec<_> =

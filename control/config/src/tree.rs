@@ -3,21 +3,18 @@
 //!
 //! The file lists nodes in any order; here parents come before children, as the scheduler requires.
 
-use selvedge_units::nearest;
 use std::collections::HashMap;
 
 use selvedge_data_sched::{Tree, TreeNode};
 
+use super::ConfigFault;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section};
-use super::{ConfigFault, quoted};
 
 pub(super) const KNOWN: &[&str] = &["parent", "weight"];
 /// The most inner nodes of a link's tree.
 pub const NODES_MAX: usize = 4096;
 const EXAMPLE: &str = "[link.uplink.tree.video] with weight = 3";
-/// Nodes that a message names.
-const NAMED_NODES: usize = 8;
 
 /// The nodes of a link's tree by name, for the streams that hang below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,16 +73,11 @@ fn node<'t>(reader: &mut Reader<'t>, section: Section<'t>, names: &[&str]) -> Li
 
 /// The place of the node that an entry names.
 fn find<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, names: &[&str]) -> Option<usize> {
-    let name = reader.text(entry, "parent = \"video\"")?;
-    let at = names.iter().position(|&node| node == name);
-    if at.is_none() {
-        // Past the last message that is kept, a guess is not used.
-        let compared = if reader.errors.is_full() { &[] } else { names };
-        let nearest = nearest(name, compared.iter().copied()).map(cut);
-        let nodes = names.iter().take(NAMED_NODES).map(|&name| cut(name)).collect();
-        reader.report_value(entry, ConfigFault::NoSuchNode { name: quoted(name), nearest, nodes });
+    if names.is_empty() {
+        reader.report_value(entry, ConfigFault::NoTree);
+        return None;
     }
-    at
+    reader.find(entry, ("node of this link's tree", "parent = \"video\""), names)
 }
 
 /// Parents before children, otherwise in the order of the file. Nodes that hang below themselves are
