@@ -9,6 +9,7 @@
 pub(super) mod file_error;
 mod line;
 mod queue;
+mod shipped;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -24,6 +25,7 @@ use toml::de::DeTable;
 
 pub use self::file_error::FileError;
 pub use self::line::{LineChange, LineChangeError};
+pub use self::shipped::{SHIPPED, ShippedNetwork, shipped};
 use super::quote::cut;
 use super::read::read_tables;
 use super::section::{Entry, NamedTables, Reader, Section, path};

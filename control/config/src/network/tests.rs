@@ -474,6 +474,23 @@ fn hosts_reach_each_other_over_any_number_of_links() {
     );
 }
 
+#[test]
+fn each_shipped_network_is_read_without_files_and_has_near_and_far() {
+    let mut no_files = |_: &str| Err(FileError::Unreadable("there are none".into()));
+    for network in SHIPPED {
+        let file = repository().join(format!("scenarios/net/{}.toml", network.name));
+        assert_eq!(fs::read_to_string(file).unwrap(), network.text);
+        let config = parse(network.text, network.name, &mut no_files)
+            .unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(config.name, network.name);
+        assert_eq!([0, 1].map(|host| &config.hosts[host].name[..]), ["near", "far"]);
+        assert!(config.links.iter().any(|link| link.ends == [0, 1]), "{}", network.name);
+        assert_eq!(shipped(network.name), Some(network));
+    }
+    assert_eq!(files("scenarios/net", "toml").len(), SHIPPED.len());
+    assert_eq!(shipped("lte"), None);
+}
+
 /// For any text: an answer of bounded length, in lines, that cannot steer a terminal.
 fn answers_soundly(text: &str, file: &[u8]) -> Result<(), TestCaseError> {
     let errors = match parse(text, "noise.toml", &mut with(file)) {
