@@ -468,10 +468,15 @@ fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> ConfigFault {
     ConfigFault::Range { value: value.to_owned(), least, most }
 }
 
-/// A number as the file writes it, cut if it is very long.
+/// A number as the file writes it, cut if it is very long. The parser lets other characters through behind
+/// an underscore.
 fn shortened(number: &str) -> String {
     const MOST: usize = 24;
-    if number.len() <= MOST { number.to_owned() } else { format!("{}...", &number[..MOST]) }
+    let mut shown: String = number.chars().take(MOST).flat_map(char::escape_debug).collect();
+    if number.chars().nth(MOST).is_some() {
+        shown.push_str("...");
+    }
+    shown
 }
 
 fn is_name(text: &str) -> bool {

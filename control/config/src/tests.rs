@@ -377,6 +377,17 @@ fn mistakes_serialise() {
 }
 
 #[test]
+fn a_number_with_other_characters_is_shown_without_them() {
+    let long = format!("1_00{}", "ä".repeat(30));
+    for number in ["1_0\u{11}", "1_0\u{1b}[31m", "1_0ä", &long, "0x1_0\u{7}", "1_0.5\u{7}"] {
+        for key in ["weight", "delay"] {
+            let said = wrong(&format!("{SMALLEST}{key} = {number}\n")).to_string();
+            assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+        }
+    }
+}
+
+#[test]
 fn size_and_counts_are_bounded() {
     let long = format!("{SMALLEST}#{}", "x".repeat(LONGEST_FILE));
     assert!(wrong(&long).to_string().contains("at most 4194304 are read"));
