@@ -491,6 +491,46 @@ fn each_shipped_network_is_read_without_files_and_has_near_and_far() {
     assert_eq!(shipped("lte"), None);
 }
 
+#[test]
+fn the_manual_shows_only_files_that_are_read_and_names_every_key_and_network() {
+    let manual = fs::read_to_string(repository().join("docs/network-file.md")).unwrap();
+    let examples: Vec<_> =
+        manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(examples.len() >= 3);
+    for example in examples {
+        parsed(example);
+    }
+    let keys_of = |heading: &str, keys: &[&str]| {
+        let (_, rest) = manual.split_once(&format!("\n{heading}\n")).expect(heading);
+        let section = rest.split("\n#").next().unwrap_or_default();
+        for key in keys {
+            assert!(section.contains(&format!("\n| `{key}` |")), "{heading} lacks {key}");
+        }
+    };
+    keys_of("## `[network]`", HEADER);
+    keys_of("## `[host.NAME]`", HOST);
+    keys_of("## `[link.NAME]`", line::OF_LINK);
+    keys_of("### Bursts", line::BURSTS);
+    keys_of("### Outages", line::OUTAGES);
+    let (dual, own) = (queue::DUAL_PI2, queue::DISCIPLINE);
+    for keys in [queue::DROP_TAIL, queue::CODEL, queue::FQ_CODEL, dual, own] {
+        keys_of("### Queues", keys);
+    }
+    keys_of("## `[sender.NAME]`", SENDER);
+    for (kind, keys) in traffic::KINDS {
+        keys_of("## `[traffic.NAME]`", keys);
+        assert!(manual.contains(&format!("\n- `{kind}`: ")), "{kind}");
+    }
+    for kind in queue::KINDS {
+        assert!(manual.contains(&format!("`{kind}`, ")), "{kind}");
+    }
+    // A network's row has its own words about it.
+    for network in SHIPPED {
+        let row = format!("| `{}` | {} |\n", network.name, parsed(network.text).about);
+        assert!(manual.contains(&row), "{row}");
+    }
+}
+
 /// For any text: an answer of bounded length, in lines, that cannot steer a terminal.
 fn answers_soundly(text: &str, file: &[u8]) -> Result<(), TestCaseError> {
     let errors = match parse(text, "noise.toml", &mut with(file)) {
