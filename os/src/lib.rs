@@ -1,5 +1,5 @@
 //! The parts of Linux that Selvedge uses, without Selvedge's decisions: clock and wake-ups, shared memory,
-//! datagram sockets and batched transmission, netlink, routes and namespaces.
+//! datagram sockets and batched transmission, netlink, routes, devices and namespaces.
 //!
 //! Everything here reads a clock or does I/O; the rooms above (`place`, `comm`, `node`) supply the data.
 
@@ -8,7 +8,10 @@ pub mod clock;
 pub mod connections;
 pub mod control;
 pub mod datagram_port;
+pub mod device;
+pub mod device_port;
 pub mod eventfd;
+pub mod first_process;
 pub mod huge_pages;
 pub mod latency;
 pub mod memory;

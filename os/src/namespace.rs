@@ -1,27 +1,18 @@
-//! Two private network namespaces with a veth pair between them, for experiments that must not affect
-//! anything else: no other process sees them, and they are removed with the last socket in them.
+//! Network namespaces: private ones, which no other process sees and which the kernel removes with the last
+//! process, device or descriptor that holds them, and those that `ip netns` named. A [`Veth`] is two private
+//! ones with a pair of devices between them.
 
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::netlink::{ACK, Netlink, Request, attribute};
+use crate::device::{self, DeviceSettings};
 
-const RTM_NEWLINK: u16 = 16;
-const RTM_NEWADDR: u16 = 20;
-const CREATE: u16 = 0x600; // and only if there is none
-const IFLA_IFNAME: u16 = 3;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_NET_NS_FD: u16 = 28;
-const INFO_KIND: u16 = 1;
-const INFO_DATA: u16 = 2;
-const VETH_INFO_PEER: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const UP: u32 = 1;
 const NETWORK: u8 = 24;
 
 /// The near end's address. Both are reserved for tests (RFC 2544).
@@ -43,18 +34,96 @@ pub fn alone<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread =
             thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, || {
-                unshare()?;
+                unshare(libc::CLONE_NEWNET)?;
                 Ok(what())
             })?;
         thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
     })
 }
 
+/// A network namespace.
+#[derive(Debug)]
+pub struct NetworkNamespace(File);
+
+impl NetworkNamespace {
+    /// A new one, in which no device is up.
+    ///
+    /// # Errors
+    /// If the kernel creates none: without `CAP_SYS_ADMIN` see [`own_capabilities`].
+    pub fn new() -> io::Result<Self> {
+        alone(Self::current)?
+    }
+
+    /// That of this thread.
+    ///
+    /// # Errors
+    /// If `/proc` can't be read.
+    pub fn current() -> io::Result<Self> {
+        File::open("/proc/thread-self/ns/net").map(Self)
+    }
+
+    /// The one to which `ip netns` gave this name.
+    ///
+    /// # Errors
+    /// If there is none, or this user may not open it.
+    pub fn named(name: &str) -> io::Result<Self> {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        File::open(Path::new("/run/netns").join(name)).map(Self)
+    }
+
+    /// Runs a closure in it, on a thread of its own. Sockets, devices and processes stay where they are
+    /// made.
+    ///
+    /// # Errors
+    /// If the kernel does not let the thread enter it.
+    ///
+    /// # Panics
+    /// If `what` does.
+    pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let thread =
+                thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, || {
+                    self.enter()?;
+                    Ok(what())
+                })?;
+            thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
+        })
+    }
+
+    /// Moves this thread into it.
+    fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Gives this process all capabilities over namespaces that it will create, in a user namespace of its own;
+/// its user and group stay what they are. Programs that it starts have none. Only for a process with one
+/// thread.
+///
+/// # Errors
+/// If the kernel or its configuration refuses user namespaces to this user; the process should end then.
+pub fn own_capabilities() -> io::Result<()> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    unshare(libc::CLONE_NEWUSER)?;
+    // The kernel requires this of a process that maps its own group.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{0} {0} 1", user.as_raw()))?;
+    fs::write("/proc/self/gid_map", format!("{0} {0} 1", group.as_raw()))
+}
+
 /// Two ends of a veth pair. The thread that made it is at the near one.
 #[derive(Debug)]
 pub struct Veth {
-    near: File,
-    far: File,
+    near: NetworkNamespace,
+    far: NetworkNamespace,
 }
 
 impl Veth {
@@ -63,11 +132,13 @@ impl Veth {
     /// # Errors
     /// If the kernel refuses a part of it.
     pub fn new() -> io::Result<Self> {
-        let far = namespace()?;
-        unshare()?;
-        let near = namespace()?;
+        let far = NetworkNamespace::current()?;
+        unshare(libc::CLONE_NEWNET)?;
+        let near = NetworkNamespace::current()?;
         let wire = Self { near, far };
-        wire.create_pair()?;
+        device::create_veth(DEVICE, "far0", &wire.far)?;
+        set_up(DEVICE, NEAR)?;
+        wire.in_peer_namespace(|| set_up("far0", FAR))??;
         Ok(wire)
     }
 
@@ -76,53 +147,23 @@ impl Veth {
     /// # Errors
     /// If the kernel does not let the thread change its namespace.
     pub fn in_peer_namespace<T>(&self, what: impl FnOnce() -> T) -> io::Result<T> {
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(self.far.as_fd(), kind)?;
+        self.far.enter()?;
         let done = what();
-        move_into_link_name_space(self.near.as_fd(), kind)?;
+        self.near.enter()?;
         Ok(done)
-    }
-
-    /// Creates a device, and its peer at the far end, both up and with addresses.
-    fn create_pair(&self) -> io::Result<()> {
-        let far = (self.far.as_raw_fd() as u32).to_ne_bytes();
-        let peer = attribute(IFLA_IFNAME, b"far0\0");
-        let peer = [vec![0; 16], peer, attribute(IFLA_NET_NS_FD, &far)].concat();
-        let data = attribute(INFO_DATA, &attribute(VETH_INFO_PEER, &peer));
-        let info = [attribute(INFO_KIND, b"veth\0"), data].concat();
-        let netlink = Netlink::open()?;
-        let request = Request::new(RTM_NEWLINK, ACK | CREATE, &[0; 16]);
-        let name = [DEVICE.as_bytes(), &[0]].concat();
-        netlink.ask(request.with(IFLA_IFNAME, &name).with(IFLA_LINKINFO, &info), |_| ())?;
-        set_up(DEVICE, NEAR)?;
-        self.in_peer_namespace(|| set_up("far0", FAR))?
     }
 }
 
 /// Gives a device of this thread's namespace an address, and sets it up, and the loopback too.
 fn set_up(device: &str, address: Ipv4Addr) -> io::Result<()> {
-    let netlink = Netlink::open()?;
-    let index = netlink.index(device)?;
-    // `struct ifaddrmsg`: family, prefix, flags, scope, index.
-    let mut fixed = vec![libc::AF_INET as u8, NETWORK, 0, 0];
-    fixed.extend(index.to_ne_bytes());
-    let request = Request::new(RTM_NEWADDR, ACK | CREATE, &fixed);
-    netlink.ask(request.with(IFA_LOCAL, &address.octets()), |_| ())?;
-    for index in [netlink.index("lo")?, index] {
-        // `struct ifinfomsg`: family and kind, index, flags, which of them.
-        let fixed = [0, index, UP, UP].map(u32::to_ne_bytes).concat();
-        netlink.ask(Request::new(RTM_NEWLINK, ACK, &fixed), |_| ())?;
-    }
-    Ok(())
+    let addresses = [(address.into(), NETWORK)];
+    device::configure(device, &DeviceSettings { addresses: &addresses, ..Default::default() })?;
+    device::configure("lo", &DeviceSettings::default())
 }
 
-fn namespace() -> io::Result<File> {
-    fs::File::open("/proc/thread-self/ns/net")
-}
-
-fn unshare() -> io::Result<()> {
-    // SAFETY: takes no pointer, and changes only the thread's network namespace.
-    let done = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+fn unshare(what: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no pointer, and changes only namespaces, not the table of descriptors.
+    let done = unsafe { libc::unshare(what) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -137,4 +178,29 @@ pub fn listener(wire: &Veth) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
         let at = socket.local_addr()?;
         Ok((socket, at))
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_namespaces_do_not_lead_elsewhere() {
+        for name in ["", "..", "../../etc/passwd", "/etc/passwd", "selvedge-no-such-namespace"] {
+            assert!(NetworkNamespace::named(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_thread_inside_a_namespace_sees_its_devices_only() {
+        let Ok(namespace) = NetworkNamespace::new() else {
+            return eprintln!("SKIPPED: needs CAP_SYS_ADMIN");
+        };
+        let made = namespace.inside(|| device::create_veth("here0", "there0", &namespace));
+        made.expect("this namespace may be entered").expect("a name that is free");
+        let has = || crate::netlink::Netlink::open().and_then(|netlink| netlink.index("here0"));
+        assert!(namespace.inside(has).expect("entered before").is_ok());
+        assert!(has().is_err());
+        assert!(alone(has).expect("created before").is_err());
+    }
 }
