@@ -13,6 +13,7 @@ use crate::events::EventsCommand;
 #[cfg(feature = "kernel")]
 use crate::kernel::KernelCommand;
 use crate::key::KeyCommand;
+use crate::line::LineArgs;
 use crate::node::NodeCommand;
 use crate::old::OldCommand;
 use crate::play::PlayArgs;
@@ -92,6 +93,22 @@ pub(crate) enum Command {
     /// Keys by which ends of stacks know each other: make them, show them, pair ends
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Run two programs with a bad link between them, in real time; change it while they run
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "Each command line is run by sh, in a network namespace of its own. Its variables \
+                      SELVEDGE_LINE_NEAR and SELVEDGE_LINE_FAR hold the addresses of the first link's \
+                      ends, SELVEDGE_LINE_NEAR6 and SELVEDGE_LINE_FAR6 those of IPv6; with _2 behind, \
+                      those of the second link.\n\
+                      The exit status is that of the near program, 0 if it was still running when the line \
+                      ended by --for, SIGINT or SIGTERM.\n\n\
+                      Example:\n  selvedge line lte-bad --for 10s --far 'selvedge stack listen \
+                      $SELVEDGE_LINE_FAR:7800' --near 'sleep 1; selvedge stack send \
+                      $SELVEDGE_LINE_FAR:7800 --seconds 3'\n  \
+                      selvedge line bad.toml --between studio van --record packets.csv"
+    )]
+    Line(LineArgs),
     /// Promise processor time to programs
     #[command(subcommand)]
     Cpu(CpuCommand),

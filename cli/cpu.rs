@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
-use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::Failure;
 use selvedge_data_stream::Window;
 use selvedge_os::clock::Clock;
+use selvedge_os::first_process::shell_status;
 use selvedge_place_cpu::client::{self, ClientError, Run, RunOutcome};
 use selvedge_place_cpu::player::{self, PlayerParams, within_ms};
 use selvedge_place_cpu::{Placement, TaskRequest, class, daemon, rights};
@@ -159,7 +159,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::failed(error)),
     };
     report(args, placement, &ran)?;
-    match status(&ran) {
+    match shell_status(ran.status) {
         0 => Ok(()),
         status => Err(Failure::Status(status)),
     }
@@ -198,12 +198,6 @@ fn not_started(error: &ClientError) -> u8 {
     }
 }
 
-/// By the convention of shells.
-fn status(ran: &RunOutcome) -> u8 {
-    let signal = || ran.status.signal().map_or(1, |signal| 128 + signal);
-    u8::try_from(ran.status.code().unwrap_or_else(signal)).unwrap_or(1)
-}
-
 fn report(args: &RunArgs, placement: Placement, ran: &RunOutcome) -> io::Result<()> {
     let got = &ran.outcome;
     let periods = got.on_time + got.missed;
@@ -223,7 +217,7 @@ fn report(args: &RunArgs, placement: Placement, ran: &RunOutcome) -> io::Result<
             "beyond_service_ns": got.extra_ns,
             "dispatcher_lost": ran.lost,
             "kernel_refused": got.refused,
-            "status": status(ran),
+            "status": shell_status(ran.status),
         });
         return writeln!(io::stdout().lock(), "{line}");
     }

@@ -14,6 +14,8 @@ mod identity;
 #[cfg(feature = "kernel")]
 mod kernel;
 mod key;
+mod line;
+mod network_file;
 mod node;
 mod node_file;
 mod old;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Events(command) => events::command(&command, verbose),
         Command::Stack(command) => stack::command(&command),
         Command::Key(command) => key::command(&command),
+        Command::Line(args) => line::command(&args),
         Command::Cpu(command) => cpu::command(&command),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),

@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 28] = [
+const EXPECTED: [(&str, Expected); 29] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
@@ -48,6 +48,10 @@ const EXPECTED: [(&str, Expected); 28] = [
     ),
     ("selvedge stack show", Prints("process ")),
     (
+        "selvedge line bad.toml --between studio van --record packets.csv",
+        Parsed("needs root and named namespaces; tests/line.rs makes them"),
+    ),
+    (
         "selvedge cpu run --period 40ms --service 8ms --window 1/5 -- ffplay talk.mp4",
         Parsed(RIGHTS),
     ),
@@ -74,7 +78,7 @@ const STACK_IS_UP: &str = "selvedge stack show --once";
 
 const RUNS: &str = "selvedge run scenarios/studio.toml";
 
-const BESIDE: [Beside; 8] = [
+const BESIDE: [Beside; 9] = [
     Beside { page: "selvedge top", line: RUNS, is_up: "selvedge top --json" },
     Beside { page: "selvedge node reload", line: RUNS, is_up: "selvedge top --json" },
     Beside { page: "selvedge node save", line: RUNS, is_up: "selvedge top --json" },
@@ -87,6 +91,11 @@ const BESIDE: [Beside; 8] = [
         page: "selvedge events deploy",
         line: "selvedge events sub load --format load.format --config studio.toml",
         is_up: "selvedge events ls | grep studio",
+    },
+    Beside {
+        page: "selvedge line set",
+        line: "selvedge line lte-bad --near 'sleep 60' --far 'sleep 60'",
+        is_up: "selvedge line set lte-bad delay=60ms",
     },
     Beside { page: "selvedge stack send", line: STACK, is_up: STACK_IS_UP },
     Beside { page: "selvedge stack show", line: STACK, is_up: STACK_IS_UP },

@@ -76,7 +76,7 @@ fn help_shows_the_commands_then_the_nouns_and_no_old_name() {
         .collect();
     let expected = [
         "demo", "run", "check", "play", "top", "doctor", "node", "trace", "events", "stack", "key",
-        "cpu", "kernel", "code",
+        "line", "cpu", "kernel", "code",
     ];
     assert_eq!(names, expected, "{help}");
 }
