@@ -257,7 +257,8 @@ impl Relay {
     }
 
     fn hand_out(&mut self, number: usize, now: Instant, arrived: Arrived<Arc<Held>>) {
-        let Arrived { at, packet: Packet { size, ecn, payload: held, .. }, wrong_bit } = arrived;
+        let Arrived { at, packet: Packet { size, ecn, payload: held, .. }, wrong_bit, .. } =
+            arrived;
         let report = &mut self.ways[number].report;
         let is_marked = ecn == Ecn::Marked && held.ecn != Ecn::Marked;
         let mut bytes = held.with_headroom();

@@ -104,6 +104,8 @@ impl LineCounts {
 pub struct Arrived<P> {
     /// When it arrived.
     pub at: Instant,
+    /// When it left the queue.
+    pub dequeued: Instant,
     /// The packet.
     pub packet: Packet<P>,
     /// A random number if a bit of it is wrong: the bit of this number, modulo their count.
@@ -162,6 +164,8 @@ pub struct Line<P> {
     number: u64,
     dropped: Dropped<P>,
     counts: LineCounts,
+    /// When the packet that is being sent left the queue.
+    dequeued: Instant,
 }
 
 impl<P: Clone + Debug + Send + 'static> Line<P> {
@@ -181,6 +185,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
             number: 0,
             dropped: Dropped::new(),
             counts: LineCounts::default(),
+            dequeued: Instant::ZERO,
         }
     }
 
@@ -275,6 +280,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
             let next = self.queue.dequeue(now, &mut self.dropped);
             self.count_dropped_since(before);
             let Some(packet) = next else { return };
+            self.dequeued = now;
             self.begin(now, packet);
         }
     }
@@ -312,7 +318,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
 
     fn deliver(&mut self, sent: Instant, packet: Packet<P>, wrong_bit: Option<u64>) {
         let at = self.delays.arrival(&self.model.delay, sent);
-        let arrived = Arrived { at, packet, wrong_bit };
+        let arrived = Arrived { at, dequeued: self.dequeued, packet, wrong_bit };
         if self.in_order.back().is_none_or(|last| last.at <= at) {
             self.in_order.push_back(arrived);
         } else {

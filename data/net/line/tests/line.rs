@@ -120,9 +120,10 @@ fn a_change_holds_from_then_on() {
     }
     let faster = Some(Rate::Constant(Bitrate::from_mbps(10)));
     line.change(at(5), LineModel { rate: faster, ..model.clone() });
-    let arrivals: Vec<_> = (0..40).flat_map(|n| line.poll_packet(at(n)).map(|it| it.at)).collect();
+    let mut arrived = |n| line.poll_packet(at(n)).map(|it| (it.dequeued, it.at));
+    let arrivals: Vec<_> = (0..40).flat_map(&mut arrived).collect();
     // The packet that is being sent ends as it began.
-    assert_eq!(arrivals, [at(10), at(11), at(12)]);
+    assert_eq!(arrivals, [(at(0), at(10)), (at(10), at(11)), (at(11), at(12))]);
     // A link of rate 0 asks for nothing; with a rate again, it goes on.
     line.change(at(40), LineModel { rate: Some(Rate::Constant(Bitrate(0))), ..model.clone() });
     line.handle_packet(at(40), packet(9, 1_250));
