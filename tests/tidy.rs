@@ -178,6 +178,36 @@ fn tests_wait_for_conditions() {
     complain("tests wait for conditions, by selvedge-tests-wait", &wrong);
 }
 
+/// Rooms without a clock, I/O and threads.
+const PURE: [&str; 14] = [
+    "units",
+    "data/memory",
+    "data/stream",
+    "data/sched",
+    "data/cpu",
+    "data/net/line",
+    "data/net/secure",
+    "data/stack",
+    "control/code",
+    "control/event",
+    "data/link",
+    "control/config",
+    "control/overload",
+    "sim",
+];
+/// Pure rooms that give the same numbers on every machine.
+const EXACT: [&str; 2] = ["data/net/line", "sim"];
+
+/// What a manifest's `[dependencies]` name.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let behind = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+    let lines = behind.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !["", "#"].contains(name))
+        .collect()
+}
+
 #[test]
 fn pure_rooms_have_no_input_output_or_clock() {
     let banned = [
@@ -195,23 +225,8 @@ fn pure_rooms_have_no_input_output_or_clock() {
     // Rings and pools are made of atomics; all else of a pure room is one thread's at a time.
     let threads = ["Mutex", "RwLock", "Condvar", "Waker", "sync::atomic"];
     let mut wrong = Vec::new();
-    let rooms = [
-        "units/src",
-        "data/memory/src",
-        "data/stream/src",
-        "data/sched/src",
-        "data/cpu/src",
-        "data/net/line/src",
-        "data/net/secure/src",
-        "data/stack/src",
-        "control/code/src",
-        "control/event/src",
-        "data/link/src",
-        "control/config/src",
-        "control/overload/src",
-    ];
-    for room in rooms {
-        for path in files(&root().join(room), &[".rs"]) {
+    for room in PURE {
+        for path in files(&root().join(room).join("src"), &[".rs"]) {
             let inside = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
             if exempt.iter().any(|file| inside.starts_with(file)) || inside.contains("tests") {
                 continue;
@@ -219,11 +234,52 @@ fn pure_rooms_have_no_input_output_or_clock() {
             let text = fs::read_to_string(&path).unwrap();
             let (code, _) = divided(&text);
             let locks = if inside.starts_with("data/memory/") { &[][..] } else { &threads };
-            let found = banned.iter().chain(locks).filter(|word| code.contains(**word));
+            let floats = if EXACT.contains(&room) { &["f32", "f64"][..] } else { &[] };
+            let all = banned.iter().chain(locks).chain(floats);
+            let found = all.filter(|word| code.contains(**word));
             wrong.extend(found.map(|word| format!("{inside}: {word}")));
         }
     }
     complain("pure rooms take the time, and do no I/O and take no locks", &wrong);
+}
+
+#[test]
+fn pure_rooms_depend_on_nothing_that_has_a_clock_or_threads() {
+    // These only compute; what clocks, threads and files some of them have is not used.
+    let others = [
+        "crc32fast",
+        "cranelift-codegen",
+        "cranelift-frontend",
+        "lz4_flex",
+        "postcard",
+        "reed-solomon-simd",
+        "ring",
+        "serde",
+        "serde_bytes",
+        "serde_json",
+        "snow",
+        "strsim",
+        "target-lexicon",
+        "thiserror",
+        "toml",
+        "toml_edit",
+        "zeroize",
+    ];
+    let pure = |name: &str| {
+        let room = |room: &&str| name == format!("selvedge-{}", room.replace('/', "-"));
+        others.contains(&name) || PURE.iter().any(|name| room(&name))
+    };
+    let mut wrong = Vec::new();
+    for room in PURE {
+        let manifest = fs::read_to_string(root().join(room).join("Cargo.toml")).unwrap();
+        let found = dependencies(&manifest);
+        assert!(!found.is_empty(), "{room} depends on something");
+        let impure = found.into_iter().filter(|name| !pure(name));
+        wrong.extend(impure.map(|name| format!("{room}: {name}")));
+    }
+    complain("pure rooms depend on pure rooms, and on crates that only compute", &wrong);
+    let manifest = "[a]\n[dependencies]\nb.workspace = true\n# c\nd = { x }\n\n[e]\nf = 1\n";
+    assert_eq!(dependencies(manifest), ["b", "d"]);
 }
 
 #[test]

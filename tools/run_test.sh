@@ -18,7 +18,7 @@ esac
 lane() {
   local crate=${CARGO_MANIFEST_DIR#"$(cd "$(dirname "$0")/.." && pwd)"} name=${program##*/}
   case ${crate#/}:${name%-*} in
-    units:* | data/* | control/* | lab/rtl:* | lab/repro:*) echo timeless ;;
+    units:* | data/* | control/* | sim:* | lab/rtl:* | lab/repro:*) echo timeless ;;
     os/jit:* | comm/stack:reference | media:references | media:dependency) echo timeless ;;
     :tidy | :trace_* | :feasible | :code) echo timeless ;;
     web:server | media/plugin:filter) echo alone ;;

@@ -1,0 +1,22 @@
+//! Networks in virtual time: hosts, links and traffic under a seed.
+//!
+//! A [`Network`] is built of hosts, of links (each two `Line`s of `data/net/line`), of flows, and of
+//! [`Endpoint`]s that send and receive them. A [`Simulation`] runs it: an hour of a network is a loop over
+//! its events, on one thread, without a clock and without floating point, and gives the same [`Results`]
+//! everywhere. An endpoint may send real datagrams ([`Payload::Bytes`]), so the product's own code runs in
+//! it. It is the network simulator of Aurora (2:2.3, 2.7, 3.5).
+
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod endpoint;
+mod network;
+mod packet;
+mod results;
+mod simulation;
+
+pub use endpoint::Endpoint;
+pub use network::{Network, NetworkError};
+pub use packet::{Datagram, EndpointId, FlowId, HostId, Payload};
+pub use results::{Event, Flow, HopResult, Observer, Results, Step};
+pub use simulation::{Limits, RunError, Simulation};
