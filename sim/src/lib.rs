@@ -14,9 +14,11 @@ mod network;
 mod packet;
 mod results;
 mod simulation;
+mod traffic;
 
 pub use endpoint::Endpoint;
 pub use network::{Network, NetworkError};
-pub use packet::{Datagram, EndpointId, FlowId, HostId, Payload};
+pub use packet::{Ack, Datagram, EndpointId, FlowId, HostId, Payload, Segment};
 pub use results::{Event, Flow, HopResult, Observer, Results, Step};
 pub use simulation::{Limits, RunError, Simulation};
+pub use traffic::{Connection, Control, Load, TcpParams};

@@ -43,6 +43,41 @@ impl Datagram {
 pub enum Payload {
     /// Nothing that anyone reads.
     Filler,
+    /// Bytes of a transfer; which they are does not matter.
+    Segment(Segment),
+    /// An acknowledgement of a transfer's bytes.
+    Ack(Ack),
     /// A datagram as it stands behind a UDP header. Copies of the packet share it.
     Bytes(Arc<[u8]>),
+}
+
+/// Bytes of a transfer. Sequence numbers count them from 0, and never wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Of the first byte.
+    pub sequence: u64,
+    /// How many there are.
+    pub length: u32,
+}
+
+/// An acknowledgement of a transfer's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The first byte that is missing.
+    pub next: u64,
+    /// When the segment that is acknowledged was sent (RFC 7323).
+    pub echo: Instant,
+    /// What arrived beyond (RFC 2018), the latest first: from `next` to a block's beginning, and its length;
+    /// a length of 0 is no block.
+    pub blocks: [(u32, u32); 3],
+}
+
+impl Ack {
+    /// What its blocks take in a header, padded to whole words.
+    pub(crate) fn options(&self) -> u64 {
+        match self.blocks.iter().filter(|(_, length)| *length > 0).count() as u64 {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! Networks in virtual time, from the outside.
 
 mod network;
+mod tcp;
 
 use selvedge_data_net_line::{DelayModel, Limit, LineModel, QueueModel, Rate};
-use selvedge_sim::{Limits, Network, Results, Simulation};
+use selvedge_sim::{HostId, Limits, Network, Results, Simulation};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 fn ms(ms: u64) -> Duration {
@@ -22,6 +23,21 @@ fn line(mbps: u64, delay: u64, queue: u64) -> LineModel {
         delay: DelayModel { delay: ms(delay), ..DelayModel::default() },
         ..LineModel::default()
     }
+}
+
+/// Two senders, a link between two routers, two receivers; the access lines are fast and take no time.
+/// Gives the senders, then the receivers.
+fn dumbbell(seed: u64, models: [LineModel; 2]) -> (Network, [HostId; 4]) {
+    let mut network = Network::new(seed);
+    let mut host = |name: &str| network.host(name).expect("there is room");
+    let ends = [host("s0"), host("s1"), host("d0"), host("d1")];
+    let routers = [host("left"), host("right")];
+    network.link("middle", routers, models).expect("both are hosts");
+    for (n, end) in ends.into_iter().enumerate() {
+        let access = [line(1_000, 0, 1 << 30), line(1_000, 0, 1 << 30)];
+        network.link(&format!("access{n}"), [end, routers[n / 2]], access).expect("both are hosts");
+    }
+    (network, ends)
 }
 
 fn simulation(network: Network) -> Simulation {
