@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use selvedge_cli_terminal::{Failure, Table, input};
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::PageConfig;
+use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Duration, Instant};

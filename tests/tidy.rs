@@ -179,7 +179,7 @@ fn tests_wait_for_conditions() {
 }
 
 /// Rooms without a clock, I/O and threads.
-const PURE: [&str; 14] = [
+const PURE: [&str; 15] = [
     "units",
     "data/memory",
     "data/stream",
@@ -191,6 +191,7 @@ const PURE: [&str; 14] = [
     "control/code",
     "control/event",
     "data/link",
+    "data/receive",
     "control/config",
     "control/overload",
     "sim",

@@ -11,12 +11,12 @@ use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{
     FilePart, LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig,
 };
+use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Spec, Window, Windows};
 use selvedge_media::{StreamInfo, inspect};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::Arrivals;
-use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration};
 

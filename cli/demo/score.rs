@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use selvedge_cli_terminal::Table;
 use selvedge_data_link::bound::Bound;
+use selvedge_data_receive::MeterSnapshot;
 use selvedge_data_stream::Histogram;
-use selvedge_place_engine::measure::MeterSnapshot;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 use serde::Serialize;

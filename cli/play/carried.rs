@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_data_receive::{MeterSnapshot, StreamMeter};
 use selvedge_data_stream::ReceiverReport;
 use selvedge_node::PeersWatch;
 use selvedge_node::control_server::StackControlServer;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_units::{Duration, Instant};
 

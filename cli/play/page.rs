@@ -8,8 +8,8 @@ use selvedge_control_config::view::{
     Knob, KnobError, NodeSnapshot, NodeView, PictureForm, Pictures, StreamSnapshot, StreamState,
     VideoTrack,
 };
+use selvedge_data_receive::MeterSnapshot;
 use selvedge_media::Preview;
-use selvedge_place_engine::measure::MeterSnapshot;
 
 use crate::received::Watched;
 

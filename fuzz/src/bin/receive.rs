@@ -6,10 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_fuzz::Choices;
-use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_units::{Duration, Instant};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,8 +5,8 @@ use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_tests_wait::{holds_within, until};
 

@@ -1,14 +1,13 @@
 //! The inline placement: the engine that paces a link on a thread, the frame producers that fill its rings,
-//! and the receiver that measures the packets at the other end.
+//! and the receiver that reads the packets at the other end.
 //!
-//! Decisions are made in `data/link`, which gets the time as an argument; `os` provides sockets and the
-//! clock. `measure` is pure as well: it is the receiving half of the arithmetic.
+//! Decisions are made in `data/link` and packets measured in `data/receive`, which get the time as an argument;
+//! `os` provides sockets and the clock.
 
 pub mod engine;
 mod extension;
 pub mod frame_producer;
 pub mod lateness;
-pub mod measure;
 pub mod receive;
 pub mod record;
 pub mod report;

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
+use selvedge_data_receive::{MeterSnapshot, StreamMeter};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::measure::{MeterSnapshot, StreamMeter};
 use selvedge_os::batch::{BATCH, Batch, Datagram};
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;

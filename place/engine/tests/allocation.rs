@@ -4,11 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::UdpSocket;
 
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Method, Outgoing, TransmitOptions, Transmitter};
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_units::Instant;
 
 thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
 use namespace::inside_slow_loopback;
+use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
-use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bytes, Duration, Instant};
 

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::LinkConfig;
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::frame_producer::FrameMetadata;
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};

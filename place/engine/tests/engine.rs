@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_link::default_catch_up;
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, Engine, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 

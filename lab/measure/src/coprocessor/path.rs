@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_control_config::LinkConfig;
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::Engine;
 use selvedge_place_engine::frame_producer::FrameProducer;
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 

@@ -10,6 +10,7 @@ use std::thread;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_cpu::phase::Phase;
 use selvedge_data_cpu::{Config, Task};
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind as Picture, Spec, Window};
 use selvedge_os::clock::Clock;
@@ -19,7 +20,6 @@ use selvedge_place_cpu::members::MemberRule;
 use selvedge_place_cpu::player;
 use selvedge_place_engine::engine::StreamParams;
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 

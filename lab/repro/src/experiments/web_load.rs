@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use selvedge_control_config::LinkConfig;
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
@@ -22,7 +23,6 @@ use selvedge_place_coprocessor::realtime::{self, RealtimeRequest, SchedClass};
 use selvedge_place_coprocessor::server::default_socket;
 use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
-use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 

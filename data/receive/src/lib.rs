@@ -1,8 +1,8 @@
 //! What a receiver can measure of a stream, from its packets and their arrival times: loss, duplicates,
 //! reordering, jitter (RFC 3550), and frames: complete, on time, decodable.
 //!
-//! Pure: time is an argument. Packets come from [`crate::receive`] or from anywhere else; memory is constant
-//! per stream, whatever arrives.
+//! Pure: time is an argument. Packets come from the receiver of `place/engine` or from anywhere else; memory is
+//! constant per stream, whatever arrives.
 
 mod bare;
 mod frames;
