@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
-use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_data_stream::rtp;
 use selvedge_data_stream::{
-    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, References, Spec,
-    WhenFull,
+    DropReason, Frame, FrameWriter, GroupTracker, Kind, References, Spec, WhenFull,
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -207,16 +206,13 @@ pub struct FrameProducer {
     pool: PoolWriter,
     clock: Clock,
     full: WhenFull,
-    overhead: u64,
-    payload_max: usize,
-    ssrc: u32,
+    writer: FrameWriter,
     counters: Arc<FrameProducerCounters>,
     arrivals: Option<Arc<Arrivals>>,
     stop: Arc<AtomicBool>,
     source_stops: Option<Arc<AtomicBool>>,
     group: GroupTracker,
     seq: u32,
-    sequence: u16,
 }
 
 impl FrameProducer {
@@ -233,16 +229,13 @@ impl FrameProducer {
             pool,
             clock: params.clock,
             full: params.full,
-            overhead: params.overhead,
-            payload_max: params.payload_max,
-            ssrc: params.ssrc,
+            writer: FrameWriter::new(params.ssrc, Bytes(params.overhead), params.payload_max),
             counters: Arc::new(FrameProducerCounters::default()),
             arrivals: None,
             stop,
             source_stops: None,
             group: GroupTracker::default(),
             seq: 0,
-            sequence: 0,
         }
     }
 
@@ -294,16 +287,6 @@ impl FrameProducer {
         if let Some(arrivals) = &self.arrivals {
             arrivals.record(seq, arrival);
         }
-        let tag = FrameTag {
-            seq,
-            kind: offer.kind,
-            referenced: offer.referenced,
-            first: false,
-            last: false,
-            refs,
-            left_ms: 0,
-            deadline_ms: 0,
-        };
         let frame = Frame {
             seq,
             kind: offer.kind,
@@ -315,24 +298,18 @@ impl FrameProducer {
             deadline: None,
             payload: PayloadSpan::default(),
         };
-        self.place(frame, tag, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
+        self.place(frame, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
         })
     }
 
     /// Puts a frame into pool and ring, as soon as there is room if the stream waits for room.
-    fn place(
-        &mut self,
-        frame: Frame,
-        tag: FrameTag,
-        timestamp: u32,
-        packets: &[&[u8]],
-    ) -> Result<(), DropReason> {
+    fn place(&mut self, frame: Frame, timestamp: u32, packets: &[&[u8]]) -> Result<(), DropReason> {
         if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
             return Err(DropReason::Unusable);
         }
         loop {
-            match self.try_enqueue(frame, tag, timestamp, packets) {
+            match self.try_enqueue(frame, timestamp, packets) {
                 Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_for_room()?,
                 done => return done,
             }
@@ -342,13 +319,10 @@ impl FrameProducer {
     fn try_enqueue(
         &mut self,
         mut frame: Frame,
-        mut tag: FrameTag,
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<(), DropReason> {
-        // Each packet's own fixed header is replaced by one of at most this length, so this is enough.
-        let longest = |packet: &&[u8]| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN;
-        let room = packets.iter().map(longest).sum();
+        let room = FrameWriter::room(packets);
         let mut reservation = self.pool.reserve(room).map_err(|error| match error {
             PoolError::Full { .. } => DropReason::Full,
             PoolError::TooLarge { .. } => DropReason::Unusable,
@@ -356,26 +330,9 @@ impl FrameProducer {
         if self.ring.free() == 0 {
             return Err(DropReason::Full);
         }
-        let mut writer = PacketWriter::new(reservation.bytes_mut());
-        let mut sequence = self.sequence;
-        for (n, packet) in packets.iter().enumerate() {
-            let packet = Packet::parse(packet).map_err(|_| DropReason::Unusable)?;
-            if packet.payload.len() > self.payload_max {
-                return Err(DropReason::Unusable);
-            }
-            tag.first = n == 0;
-            tag.last = n + 1 == packets.len();
-            let header = Header { sequence, timestamp, ssrc: self.ssrc, ..packet.header };
-            let len = rtp::packet_len(packet.payload.len());
-            let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;
-            rtp::write_packet(out, header, tag, packet.payload);
-            frame.size += Bytes(len as u64 + self.overhead);
-            sequence = sequence.wrapping_add(1);
-        }
-        let written = writer.written();
+        let written = self.writer.write(reservation.bytes_mut(), &mut frame, timestamp, packets)?;
         reservation.truncate(written);
         frame.payload = reservation.commit();
-        self.sequence = sequence;
         // There was room before, and only this thread uses it up.
         if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use selvedge_data_link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::{DropReason, Frame, PacketCursor, Spec};
+use selvedge_data_stream::{DropReason, Numbering, PacketCursor, Spec};
 use selvedge_os::route::Holding;
 use selvedge_units::{Bytes, Instant};
 
@@ -39,32 +39,6 @@ pub(super) struct AttachedStream<O> {
     pub(super) sent_bytes: Bytes,
     /// When the stream is removed, if at all: at the latest then, or as soon as no frame waits any more.
     pub(super) removal_deadline: Option<Instant>,
-}
-
-/// The RTP sequence numbers of sent packets. Frames that are not sent at all leave no gap: receivers drop the
-/// first packet behind a gap of 3000 (RFC 3550, appendix A.1), and with it a whole group.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbering {
-    /// The frame being sent, and the number of its first packet.
-    frame: Option<u32>,
-    first: u16,
-    /// The number of its packets that were numbered, and of all its packets.
-    numbered: u16,
-    packets: u16,
-}
-
-impl Numbering {
-    /// The number of a frame's packet; the same on a second call.
-    fn number(&mut self, frame: &Frame, packet: u16) -> u16 {
-        if self.frame != Some(frame.seq) {
-            // Packets missing at the end of a frame must show as a gap.
-            let cut = u16::from(self.numbered < self.packets);
-            self.first = self.first.wrapping_add(self.numbered).wrapping_add(cut);
-            (self.frame, self.numbered, self.packets) = (Some(frame.seq), 0, frame.packets);
-        }
-        self.numbered = self.numbered.max(packet.saturating_add(1));
-        self.first.wrapping_add(packet)
-    }
 }
 
 /// Where the next packet of the frame being sent begins.
@@ -150,39 +124,5 @@ impl<O: FrameConsumer> AttachedStream<O> {
         let sequence = self.numbering.number(&next.frame, next.packet);
         let stamp = Stamp { sequence, deadline: next.deadline, now };
         self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use selvedge_data_stream::{Kind, References};
-
-    fn frame(seq: u32, packets: u16) -> Frame {
-        Frame {
-            seq,
-            kind: Kind::Predicted,
-            referenced: true,
-            refs: References::NONE,
-            packets,
-            size: Bytes(0),
-            arrival: Instant::ZERO,
-            deadline: None,
-            payload: PayloadSpan::default(),
-        }
-    }
-
-    #[test]
-    fn frames_that_are_not_sent_leave_no_gap() {
-        let mut numbering = Numbering::default();
-        let mut numbers = |seq, packets: u16, sent: u16| {
-            (0..sent).map(|n| numbering.number(&frame(seq, packets), n)).collect::<Vec<_>>()
-        };
-        assert_eq!(numbers(0, 2, 2), [0, 1]);
-        assert_eq!(numbers(9000, 3, 3), [2, 3, 4], "8999 frames were not sent");
-        assert_eq!(numbers(9001, 3, 2), [5, 6]);
-        assert_eq!(numbers(9001, 3, 3), [5, 6, 7], "chosen anew");
-        assert_eq!(numbers(9002, 4, 1), [8]);
-        assert_eq!(numbers(9003, 1, 1), [10], "the end of the frame before is missing");
     }
 }
