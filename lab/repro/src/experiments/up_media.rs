@@ -11,7 +11,9 @@ use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
-use selvedge_data_stream::{Contract, Fate, Frame, Kind as FrameKind, References, Window};
+use selvedge_data_stream::{
+    Contract, Fate, Frame, FrameList, Kind as FrameKind, ListedFrame, Window,
+};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
@@ -92,9 +94,10 @@ impl Media {
 
     /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
     pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
-        let list = LISTS.iter().find(|list| list.0 == self.encoding).map_or("", |list| list.1);
+        let text = LISTS.iter().find(|list| list.0 == self.encoding).map_or("", |list| list.1);
+        let list = FrameList::parse(text).expect("each cell has a list, and each list can be read");
         [(0, Instant::ZERO), (250, Instant::ZERO + SHIFT)]
-            .map(|(first, begin)| stream(list, first, begin, frames))
+            .map(|(first, begin)| stream(&list.clone().beginning_at(first), begin, frames))
     }
 
     /// The link's rate for these streams.
@@ -143,15 +146,10 @@ pub(super) fn by_arrival(streams: &[Vec<Frame>]) -> Vec<(usize, Frame)> {
     arrivals
 }
 
-/// The frames of one stream, in decoding order: the list from `first` on, and round again.
-fn stream(list: &str, first: usize, begin: Instant, frames: usize) -> Vec<Frame> {
-    let mut lines: Vec<&str> = list.lines().collect();
-    // In open groups the intra picture is not the first frame of its group in decoding order.
-    let is_intra = |line: &&str| line.starts_with('I');
-    let first = lines.iter().skip(first).position(is_intra).map_or(0, |after| first + after);
-    lines.rotate_left(first);
-    let all = lines.iter().cycle().take(frames).enumerate();
-    all.map(|(n, line)| frame(n as u32, line, begin + PERIOD * n as u64)).collect()
+/// The frames of one stream, in decoding order: the list round and round.
+fn stream(list: &FrameList, begin: Instant, frames: usize) -> Vec<Frame> {
+    let numbers = 0..frames as u32;
+    numbers.map(|n| frame(n, list.frame(n), begin + PERIOD * u64::from(n))).collect()
 }
 
 /// How late a thread wakes up: quantiles that were recorded beside two endless loops
@@ -177,27 +175,17 @@ impl WakeUps {
     }
 }
 
-/// A line of a list: kind, bytes, and how far back its references are.
-fn frame(seq: u32, line: &str, arrival: Instant) -> Frame {
-    let mut fields = line.split(' ');
-    let kind = fields.next().unwrap_or_default();
-    let bytes: u64 = fields.next().and_then(|bytes| bytes.parse().ok()).unwrap_or(1);
-    let refs = fields.next().unwrap_or_default().split(',');
-    let packets = bytes.div_ceil(PAYLOAD);
+/// A frame of a list, in packets of [`PAYLOAD`].
+fn frame(seq: u32, listed: ListedFrame, arrival: Instant) -> Frame {
+    let ListedFrame { kind, referenced, size, refs } = listed;
+    let packets = size.0.div_ceil(PAYLOAD);
     Frame {
         seq,
-        kind: match kind.as_bytes().first() {
-            Some(b'I') => FrameKind::Intra,
-            Some(b'P') => FrameKind::Predicted,
-            _ => FrameKind::Bidirectional,
-        },
-        referenced: kind.ends_with('r'),
-        // What lies before the first frame is not missed.
-        refs: References::to(
-            refs.filter_map(|back| back.parse().ok()).filter(|back: &u32| *back <= seq),
-        ),
+        kind,
+        referenced,
+        refs,
         packets: packets as u16,
-        size: Bytes(bytes + packets * HEADERS),
+        size: Bytes(size.0 + packets * HEADERS),
         arrival,
         deadline: None,
         payload: PayloadSpan::default(),
@@ -382,6 +370,13 @@ fn outcome_of(table: Table, cells: usize, short: &[String], above: f64) -> Outco
 mod tests {
     use super::*;
 
+    #[test]
+    fn each_list_can_be_read() {
+        for (encoding, text) in LISTS {
+            assert!(FrameList::parse(text).is_ok(), "{encoding:?}");
+        }
+    }
+
     fn passed(short: &[String], above: f64) -> [bool; 2] {
         let outcome = outcome_of(Table::new("", &[]), 108, short, above);
         [outcome.claims[0].passed, outcome.claims[1].passed]
@@ -396,9 +391,8 @@ mod tests {
 
     /// Frames of one size, each needing the one before, but for the intra pictures.
     fn chain(frames: usize, group: usize) -> Vec<Frame> {
-        let line = |n: usize| if n.is_multiple_of(group) { "Ir 5000 " } else { "Pr 5000 1" };
-        let of = |n: usize| frame(n as u32, line(n), Instant::ZERO + PERIOD * n as u64);
-        (0..frames).map(of).collect()
+        let text = format!("Ir 5000\n{}", "Pr 5000 1\n".repeat(group - 1));
+        stream(&FrameList::parse(&text).unwrap(), Instant::ZERO, frames)
     }
 
     #[test]
