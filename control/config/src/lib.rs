@@ -34,6 +34,7 @@ pub mod view;
 
 use std::net::{IpAddr, SocketAddr};
 
+use selvedge_data_link::LinkParams;
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stream::Spec;
@@ -160,6 +161,20 @@ impl LinkConfig {
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         self.secret.is_some() || self.key.is_some()
+    }
+
+    /// What its link in `data/link` is set to.
+    #[must_use]
+    pub const fn params(&self) -> LinkParams {
+        LinkParams {
+            discipline: self.discipline,
+            selection: self.selection,
+            rate: self.rate,
+            burst: self.burst,
+            catch_up: self.catch_up,
+            mtu: self.mtu,
+            queue: self.queue,
+        }
     }
 
     /// A link of this name and rate, and of this discipline, with the defaults of the others.

@@ -22,7 +22,7 @@ use std::{io, thread};
 
 use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
-use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_link::Link;
 use selvedge_data_stream::{Contract, Fate, Frame, Spec, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -322,7 +322,7 @@ fn worker<P: Poller>(
 ) -> Result<Worker<P>, EngineError> {
     Ok(Worker {
         clock,
-        link: Link::with_tree(params(link), &link.tree),
+        link: Link::with_tree(link.params(), &link.tree),
         transmitter: Transmitter::new(clock.real(), transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
         departures: Departures::new(),
@@ -353,18 +353,4 @@ fn transmission(sending: Sending) -> TransmitOptions {
         Sending::Xdp => Method::Xdp,
     };
     TransmitOptions { method, ..TransmitOptions::default() }
-}
-
-/// The parameters of a link, from its configuration.
-#[must_use]
-pub const fn params(link: &LinkConfig) -> LinkParams {
-    LinkParams {
-        discipline: link.discipline,
-        selection: link.selection,
-        rate: link.rate,
-        burst: link.burst,
-        catch_up: link.catch_up,
-        mtu: link.mtu,
-        queue: link.queue,
-    }
 }
