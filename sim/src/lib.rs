@@ -21,4 +21,4 @@ pub use network::{Network, NetworkError};
 pub use packet::{Ack, Datagram, EndpointId, FlowId, HostId, Payload, Segment};
 pub use results::{Event, Flow, HopResult, Observer, Results, Step};
 pub use simulation::{Limits, RunError, Simulation};
-pub use traffic::{Connection, Control, Load, TcpParams};
+pub use traffic::{Connection, Control, Load, OnOff, Recording, RecordingError, Replay, TcpParams};

@@ -1,5 +1,9 @@
-//! Traffic beside the product's own: transfers and requests by models of TCP.
+//! Traffic beside the product's own: transfers by models of TCP, requests, noise, and recorded packets.
 
+mod on_off;
+mod replay;
 mod tcp;
 
+pub use on_off::OnOff;
+pub use replay::{Recording, RecordingError, Replay};
 pub use tcp::{Connection, Control, Load, TcpParams};

@@ -2,6 +2,7 @@
 
 mod network;
 mod tcp;
+mod traffic;
 
 use selvedge_data_net_line::{DelayModel, Limit, LineModel, QueueModel, Rate};
 use selvedge_sim::{HostId, Limits, Network, Results, Simulation};
