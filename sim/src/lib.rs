@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod capture;
 mod endpoint;
 mod network;
 mod packet;
@@ -16,6 +17,7 @@ mod results;
 mod simulation;
 mod traffic;
 
+pub use capture::Capture;
 pub use endpoint::Endpoint;
 pub use network::{Network, NetworkError};
 pub use packet::{Ack, Datagram, EndpointId, FlowId, HostId, Payload, Segment};

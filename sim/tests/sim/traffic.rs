@@ -2,7 +2,7 @@
 
 use selvedge_data_net_line::Random;
 use selvedge_sim::{
-    Connection, Control, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
+    Capture, Connection, Control, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -125,4 +125,43 @@ fn a_replay_sends_what_was_recorded_when_it_was() {
     };
     simulation(network).run(at(100), &mut observe).unwrap();
     assert_eq!(sent, [(at(7), 1_500), (at(8), 28), (at(16), 586)]);
+}
+
+#[test]
+fn what_a_capture_writes_a_recording_reads() {
+    let (mut network, ends) = dumbbell(1, [line(10, 20, 50_000), line(10, 20, 50_000)]);
+    let packets = [(0, 1_514), (1_000, 42), (9_000, 600)];
+    let recording = Recording::parse(&pcap(false, false, 1, &packets)).unwrap();
+    let flow = network.flow("replay", ends[0], ends[2]).unwrap();
+    network.attach(Box::new(Replay::new(flow, at(7), recording.clone())), &[]).unwrap();
+    let params = TcpParams::new(Control::Cubic);
+    let load = Load::Transfer(Some(Bytes(400_000)));
+    Connection::attach(&mut network, "tcp", [ends[1], ends[3]], &params, at(0), load).unwrap();
+    let mut simulation = simulation(network);
+    let mut captures = ends.map(|end| Capture::new(end, Bytes(1 << 20)));
+    let mut small = Capture::new(ends[3], Bytes(1_000));
+    let mut observe = |event: &selvedge_sim::Event<'_>| {
+        captures.iter_mut().for_each(|capture| capture.handle_event(event));
+        small.handle_event(event);
+    };
+    simulation.run(at(20_000), &mut observe).unwrap();
+    let flows = simulation.results().flows;
+    let files = captures.map(|capture| capture.into_file().0);
+    let read = |file: &[u8]| Recording::parse(file).unwrap().packets().collect::<Vec<_>>();
+    // At its sender the replay is the recording; all of the transfer passes both of its ends.
+    assert_eq!(read(&files[0]), recording.packets().collect::<Vec<_>>());
+    let both = |there: u64, back: u64| there + back;
+    assert_eq!(read(&files[1]).len() as u64, both(flows[1].sent, flows[2].arrived));
+    assert_eq!(read(&files[3]).len() as u64, both(flows[1].arrived, flows[2].sent));
+    assert!(flows[1].lost > 0 && flows[1].useful == Some(Bytes(400_000)));
+    let (file, left_out) = small.into_file();
+    assert!(file.len() <= 1_000 && left_out > 200, "{left_out}");
+    assert_eq!(read(&file).len() as u64 + left_out, read(&files[3]).len() as u64);
+    // The headers' checksums are right: with them, the sum of the header is that of nothing.
+    for file in &files {
+        let header =
+            file[40..60].chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let sum: u32 = header.sum();
+        assert_eq!(sum % 0xffff, 0);
+    }
 }
