@@ -1,7 +1,9 @@
 //! The models of TCP: what theory says of them, and that they lose and repeat nothing.
 
 use selvedge_data_net_line::{DelayModel, Jitter, LineModel, LossModel, Outages};
-use selvedge_sim::{Connection, Control, EndpointId, Load, Simulation, TcpParams};
+use selvedge_sim::{
+    Connection, Control, EndpointId, Event, Flow, Load, Payload, Simulation, Step, TcpParams,
+};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::{at, dumbbell, line, ms, run, simulation};
@@ -151,12 +153,7 @@ fn bad() -> LineModel {
 }
 
 /// A transfer of so many bytes over these lines: what was received, and the flow.
-fn transfer(
-    seed: u64,
-    control: Control,
-    models: [LineModel; 2],
-    bytes: u64,
-) -> (u64, selvedge_sim::Flow) {
+fn transfer(seed: u64, control: Control, models: [LineModel; 2], bytes: u64) -> (u64, Flow) {
     let (mut network, ends) = dumbbell(seed, models);
     let params = TcpParams::new(control);
     let load = Load::Transfer(Some(Bytes(bytes)));
@@ -164,8 +161,22 @@ fn transfer(
     let [_, receiver] =
         Connection::attach(&mut network, "transfer", hosts, &params, at(0), load).unwrap();
     let mut simulation = simulation(network);
-    let results = run(&mut simulation, 3_600_000);
-    (received(&simulation, receiver), results.flows[0].clone())
+    // Which bytes have come to the receiver, and how many of them in a row from the first on.
+    let (mut come, mut in_a_row) = (vec![false; bytes as usize], 0);
+    for time in (0..60_000).step_by(50).chain([3_600_000]) {
+        let mut observe = |event: &Event<'_>| {
+            if let Payload::Segment(segment) = &event.packet.payload.payload
+                && (event.step, event.host) == (Step::Arrived, ends[2])
+            {
+                let from = segment.sequence as usize;
+                come[from..from + segment.length as usize].fill(true);
+            }
+        };
+        simulation.run(at(time), &mut observe).expect("it stays within the limits");
+        in_a_row += come[in_a_row..].iter().take_while(|has_come| **has_come).count();
+        assert_eq!(received(&simulation, receiver), in_a_row as u64, "at {time} ms");
+    }
+    (received(&simulation, receiver), simulation.results().flows[0].clone())
 }
 
 #[test]
