@@ -2,8 +2,6 @@
 //!
 //! Routes have the fewest hops; of two such, the link that was added first is taken.
 
-use std::collections::VecDeque;
-
 use selvedge_data_net_line::{Line, LineModel, Random};
 
 use crate::endpoint::Endpoint;
@@ -165,13 +163,11 @@ impl Network {
     /// Which hop leads from each host on the way to each: first the host that is gone to, then the host that
     /// is come from. Rows of hosts that no flow goes to are empty.
     pub(crate) fn routes(&self) -> Result<Vec<Vec<u32>>, NetworkError> {
-        let mut into = vec![Vec::new(); self.hosts.len()];
-        self.hops.iter().for_each(|hop| into[hop.result.to.0 as usize].push(hop.result.from.0));
         let mut routes = vec![Vec::new(); self.hosts.len()];
         for flow in &self.flows {
             let row: &mut Vec<u32> = &mut routes[flow.to.0 as usize];
             if row.is_empty() {
-                *row = self.routes_to(flow.to, &into);
+                *row = self.routes_to(flow.to);
             }
             if row[flow.from.0 as usize] == NONE {
                 let [from, to] = [flow.from, flow.to].map(|id| self.hosts[id.0 as usize].clone());
@@ -181,25 +177,22 @@ impl Network {
         Ok(routes)
     }
 
-    fn routes_to(&self, to: HostId, into: &[Vec<u32>]) -> Vec<u32> {
-        let mut hops_left = vec![NONE; self.hosts.len()];
-        hops_left[to.0 as usize] = 0;
-        let mut found = VecDeque::from([to.0]);
-        while let Some(host) = found.pop_front() {
-            for &from in &into[host as usize] {
-                if hops_left[from as usize] == NONE {
-                    hops_left[from as usize] = hops_left[host as usize] + 1;
-                    found.push_back(from);
+    /// The hosts from which it is one hop, then those from which it is two, and so on: of the hops that lead
+    /// from a host to a nearer one, the first is found. O(hops times the longest way).
+    fn routes_to(&self, to: HostId) -> Vec<u32> {
+        let (mut row, mut away) = (vec![NONE; self.hosts.len()], vec![NONE; self.hosts.len()]);
+        away[to.0 as usize] = 0;
+        let (mut distance, mut is_found) = (0, true);
+        while is_found {
+            is_found = false;
+            for (number, hop) in self.hops.iter().enumerate() {
+                let [from, to] = [hop.result.from, hop.result.to].map(|id| id.0 as usize);
+                if away[to] == distance && away[from] == NONE {
+                    (away[from], row[from]) = (distance + 1, number as u32);
+                    is_found = true;
                 }
             }
-        }
-        let mut row = vec![NONE; self.hosts.len()];
-        for (number, hop) in self.hops.iter().enumerate() {
-            let [from, to] = [hop.result.from, hop.result.to].map(|id| id.0 as usize);
-            // Neighbours are as far from it, or one hop nearer or further.
-            if hops_left[from] > hops_left[to] && row[from] == NONE {
-                row[from] = number as u32;
-            }
+            distance += 1;
         }
         row
     }
