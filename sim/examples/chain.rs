@@ -8,7 +8,7 @@
 //! that is sent; a hop is due when a packet leaves its transmitter, and when one arrives.
 
 use selvedge_data_net_line::{
-    CodelParams, DelayModel, FqCodelParams, LineModel, Packet, QueueModel, Rate,
+    CodelParams, DelayModel, DisciplineParams, FqCodelParams, LineModel, Packet, QueueModel, Rate,
 };
 use selvedge_sim::{Datagram, Endpoint, FlowId, Limits, Network, Payload, Simulation};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -82,5 +82,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let drop_tail = QueueModel::DropTail { limit: codel.limit };
     run("drop-tail", drop_tail, seconds)?;
     run("codel", QueueModel::Codel(codel), seconds)?;
-    run("fq-codel", QueueModel::FqCodel(FqCodelParams::default()), seconds)
+    run("fq-codel", QueueModel::FqCodel(FqCodelParams::default()), seconds)?;
+    run("drr", QueueModel::Discipline(DisciplineParams::default()), seconds)
 }
