@@ -4,13 +4,14 @@
 //! [`Endpoint`]s that send and receive them. A [`Simulation`] runs it: an hour of a network is a loop over
 //! its events, on one thread, without a clock and without floating point, and gives the same [`Results`]
 //! everywhere. An endpoint may send real datagrams ([`Payload::Bytes`]), so the product's own code runs in
-//! it. It is the network simulator of Aurora (2:2.3, 2.7, 3.5).
+//! it ([`media`]). It is the network simulator of Aurora (2:2.3, 2.7, 3.5).
 
 #![forbid(unsafe_code)]
 
 mod agenda;
 mod capture;
 mod endpoint;
+pub mod media;
 mod network;
 mod packet;
 mod results;

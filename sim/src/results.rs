@@ -4,6 +4,7 @@ use selvedge_data_net_line::{Drop, LineCounts, Packet};
 use selvedge_data_stream::Histogram;
 use selvedge_units::{Bitrate, Bytes, Instant};
 
+use crate::media::FrameCounts;
 use crate::packet::{Datagram, HostId};
 
 /// A flow, and what became of its packets. Sizes count all headers from the IP header on.
@@ -41,6 +42,8 @@ pub struct Flow {
     pub timeouts: u64,
     /// From each request that it answers to the last byte of the answer.
     pub answers: Histogram,
+    /// Its frames, where it carries some.
+    pub frames: Option<FrameCounts>,
 }
 
 impl Flow {

@@ -1,0 +1,91 @@
+//! The receiving end of one stream: the meter of `play`, from the packets' bytes alone.
+
+use selvedge_data_net_line::Packet;
+use selvedge_data_receive::{ClockRate, StreamMeter};
+use selvedge_data_stream::References;
+use selvedge_units::{Duration, Instant};
+
+use super::ReceivedFrames;
+use super::life::{Life, LifeEvent};
+use crate::endpoint::Endpoint;
+use crate::packet::{Datagram, FlowId, Payload};
+use crate::results::Flow;
+
+/// After this long without a packet the meter settles what is incomplete.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Measures one stream.
+#[derive(Debug)]
+pub struct Receiver {
+    flow: FlowId,
+    meter: StreamMeter,
+    /// When the meter is asked to settle, if no packet comes before.
+    due: Option<Instant>,
+    /// The frame whose verdict is recorded, what it refers to, and what of that cannot be decoded.
+    watched: Option<Box<(Life, References, Vec<u32>)>>,
+}
+
+impl Receiver {
+    /// A receiver of this flow's packets.
+    #[must_use]
+    pub fn new(flow: FlowId) -> Self {
+        Self { flow, meter: StreamMeter::new(ClockRate::VIDEO), due: None, watched: None }
+    }
+
+    /// Records the verdict on a frame that refers to these, from now on, in place of another's.
+    pub fn watch(&mut self, seq: u32, refs: References) {
+        self.watched = Some(Box::new((Life::new(self.flow, seq), refs, Vec::new())));
+    }
+
+    /// The verdict on the frame that is watched.
+    #[must_use]
+    pub fn life(&self) -> Option<&Life> {
+        self.watched.as_ref().map(|watched| &watched.0)
+    }
+
+    fn judge(&mut self, now: Instant) {
+        let Some((life, refs, missing)) = self.watched.as_deref_mut() else { return };
+        while let Some((seq, decodable)) = self.meter.poll_settled() {
+            if seq == life.seq {
+                life.record(now, LifeEvent::Judged(decodable, std::mem::take(missing)));
+            } else if !decodable && refs.of(life.seq).any(|needed| needed == seq) {
+                missing.push(seq);
+            }
+        }
+    }
+}
+
+impl Endpoint for Receiver {
+    fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>) {
+        let Payload::Bytes(bytes) = &packet.payload.payload else { return };
+        self.meter.handle_packet(now, bytes);
+        self.due = Some(now + IDLE);
+        self.judge(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.meter.handle_timeout(now);
+        self.due = None;
+        self.judge(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Packet<Datagram>> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn report(&self, flows: &mut [Flow]) {
+        let Some(flow) = flows.get_mut(self.flow.0 as usize) else { return };
+        let seen = self.meter.snapshot();
+        flow.frames.get_or_insert_default().received = ReceivedFrames {
+            on_time: seen.on_time.unwrap_or(0),
+            late: seen.late.unwrap_or(0),
+            lost: seen.incomplete + seen.unseen.unwrap_or(0),
+            decodable: seen.decodable.unwrap_or(0),
+            pending: seen.pending,
+        };
+    }
+}

@@ -1,0 +1,240 @@
+//! The sending end: frames from lists become packets, and a link decides which of them goes next, and when.
+//!
+//! It does in virtual time what the frame producers and the engine of `place/engine` do in real time, by the
+//! same code: packets are written by `FrameWriter`, numbered by `Numbering`, and stamped when they leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_memory::PayloadSpan;
+use selvedge_data_net_line::Packet;
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::rtp::{HEADER_LEN, packet_len, stamp_deadline, stamp_sequence};
+use selvedge_data_stream::{
+    Contract, Frame, FrameList, FrameWriter, ListedFrame, Numbering, PacketCursor,
+};
+use selvedge_units::{Bytes, Duration, Instant};
+
+use super::life::{Life, LifeEvent};
+use crate::endpoint::Endpoint;
+use crate::packet::{Datagram, FlowId, Payload};
+use crate::results::Flow;
+
+/// A stream that a sender plays.
+#[derive(Clone, Debug)]
+pub struct MediaStream {
+    /// Its name.
+    pub name: String,
+    /// The flow of its packets.
+    pub flow: FlowId,
+    /// Its frames, played round and round.
+    pub list: FrameList,
+    /// What its link is asked for. One frame comes every period, which is at least 1 ns.
+    pub contract: Contract,
+    /// When its first frame comes.
+    pub begin: Instant,
+    /// How many frames come.
+    pub frames: u32,
+}
+
+#[derive(Debug)]
+struct Sending {
+    about: MediaStream,
+    index: StreamIndex,
+    writer: FrameWriter,
+    numbering: Numbering,
+    /// The number of the frame that comes next.
+    seq: u32,
+    /// The packets of each frame that is with the link, and where those begin that have not left.
+    written: BTreeMap<u32, (Vec<u8>, PacketCursor)>,
+}
+
+impl Sending {
+    /// When the next frame comes, if there is one.
+    fn arrival(&self) -> Option<Instant> {
+        let MediaStream { begin, contract, frames, .. } = &self.about;
+        (self.seq < *frames).then(|| *begin + contract.period * u64::from(self.seq))
+    }
+}
+
+/// A paced link of the product at a host, with all its streams.
+#[derive(Debug)]
+pub struct Sender {
+    link: Link,
+    overhead: Bytes,
+    payload_max: usize,
+    streams: Vec<Sending>,
+    /// The longest RTP packet as from a payloader; a shorter one is its beginning.
+    packet: Vec<u8>,
+    /// When a packet may leave, or the link wants to be polled.
+    due: Option<Instant>,
+    watched: Option<Box<Watched>>,
+}
+
+/// The frame whose life is recorded.
+#[derive(Debug)]
+struct Watched {
+    life: Life,
+    /// Whether it is with the link.
+    waits: bool,
+    /// The frame that the link chose last while it was.
+    chosen: Option<(FlowId, u32)>,
+}
+
+impl Sender {
+    /// A link of these parameters, whose packets take `overhead` bytes of headers below RTP.
+    #[must_use]
+    pub fn new(params: LinkParams, overhead: Bytes) -> Self {
+        let headers = overhead.0 as usize + packet_len(0);
+        let payload_max = (params.mtu.0 as usize).saturating_sub(headers).max(1);
+        let mut packet = vec![0; HEADER_LEN + payload_max];
+        packet[..2].copy_from_slice(&[0x80, 96]);
+        let (link, streams) = (Link::new(params), Vec::new());
+        Self { link, overhead, payload_max, streams, packet, due: None, watched: None }
+    }
+
+    /// Adds a stream, before the network runs.
+    pub fn add_stream(&mut self, mut about: MediaStream) {
+        about.contract.period = about.contract.period.max(Duration(1));
+        let index = self.link.add_stream(about.contract);
+        let writer = FrameWriter::new(about.flow.0 as u32, self.overhead, self.payload_max);
+        let (numbering, written) = (Numbering::default(), BTreeMap::new());
+        self.streams.push(Sending { about, index, writer, numbering, seq: 0, written });
+    }
+
+    /// Records the life of a stream's frame from now on, in place of another's.
+    pub fn watch(&mut self, flow: FlowId, seq: u32) {
+        let life = Life::new(flow, seq);
+        self.watched = Some(Box::new(Watched { life, waits: false, chosen: None }));
+    }
+
+    /// What the link did with the frame that is watched.
+    #[must_use]
+    pub fn life(&self) -> Option<&Life> {
+        self.watched.as_ref().map(|watched| &watched.life)
+    }
+
+    /// Hands a stream's next frame to the link. One whose packets can't be written leaves a gap, which the
+    /// link counts.
+    fn enqueue(&mut self, now: Instant, at: usize, arrival: Instant) {
+        let stream = &mut self.streams[at];
+        let seq = stream.seq;
+        stream.seq += 1;
+        let ListedFrame { kind, referenced, size, refs } = stream.about.list.frame(seq);
+        let (len, max) = (size.0 as usize, self.payload_max);
+        let Ok(count) = u16::try_from(len.div_ceil(max)) else { return };
+        let packet = |n: usize| &self.packet[..HEADER_LEN + max.min(len - n * max)];
+        let packets: Vec<&[u8]> = (0..count.into()).map(packet).collect();
+        let (size, deadline, payload) = (Bytes(0), None, PayloadSpan::default());
+        let mut frame =
+            Frame { seq, kind, referenced, refs, packets: count, size, arrival, deadline, payload };
+        let mut bytes = vec![0; FrameWriter::room(&packets)];
+        // Of a video's clock: 90,000 ticks a second.
+        let timestamp = (u128::from(arrival.0) * 9 / 100_000) as u32;
+        let Ok(len) = stream.writer.write(&mut bytes, &mut frame, timestamp, &packets) else {
+            return;
+        };
+        bytes.truncate(len);
+        stream.written.insert(seq, (bytes, PacketCursor::default()));
+        if let Some(watched) = &mut self.watched {
+            let event = LifeEvent::Enqueued(frame, self.link.backlog());
+            watched.record(now, (stream.about.flow, seq), event);
+        }
+        self.link.handle_frame(now, stream.index, frame);
+        self.settle(now);
+    }
+
+    /// Releases the frames that the link is done with.
+    fn settle(&mut self, now: Instant) {
+        while let Some(settled) = self.link.poll_settled() {
+            let (stream, seq) = (&mut self.streams[settled.stream.0 as usize], settled.frame.seq);
+            stream.written.remove(&seq);
+            if let Some(watched) = &mut self.watched {
+                watched.record(now, (stream.about.flow, seq), LifeEvent::Settled(settled.fate));
+            }
+        }
+    }
+
+    /// The packet that leaves now; `due` is when to ask again if there is none.
+    fn next_packet(&mut self, now: Instant) -> Option<Packet<Datagram>> {
+        let Some(next) = self.link.poll_transmit(now) else {
+            self.due = self.link.next_event(now);
+            return None;
+        };
+        let Sending { about, numbering, written, .. } = &mut self.streams[next.stream.0 as usize];
+        let frame = (about.flow, next.frame.seq);
+        if let Some(watched) = &mut self.watched {
+            watched.choose(now, frame, &about.name);
+        }
+        let (bytes, begin) = written.get_mut(&frame.1).expect("packets stay until it is settled");
+        let mut end = *begin;
+        let packet = end.next_mut(bytes).expect("as many packets are written as the frame has");
+        let size = Bytes(packet.len() as u64) + self.overhead;
+        let departure = self.link.departure(size);
+        if departure > now {
+            self.due = Some(departure);
+            return None;
+        }
+        *begin = end;
+        let number = numbering.number(&next.frame, next.packet);
+        stamp_sequence(packet, number);
+        stamp_deadline(packet, next.deadline, now);
+        if let Some(watched) = &mut self.watched {
+            let left = next.deadline.since(now);
+            watched.record(now, frame, LifeEvent::Sent(next.packet, number, left));
+        }
+        self.link.sent(now, size);
+        Some(Datagram::packet(frame.0, size, Payload::Bytes(Arc::from(&*packet))))
+    }
+}
+
+impl Endpoint for Sender {
+    fn handle_packet(&mut self, _now: Instant, _packet: Packet<Datagram>) {}
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for at in 0..self.streams.len() {
+            while let Some(arrival) = self.streams[at].arrival().filter(|arrival| *arrival <= now) {
+                self.enqueue(now, at, arrival);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
+        let packet = self.next_packet(now);
+        self.settle(now);
+        packet
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.streams.iter().filter_map(Sending::arrival).chain(self.due).min()
+    }
+
+    fn report(&self, flows: &mut [Flow]) {
+        for Sending { about, index, .. } in &self.streams {
+            let (flow, ledger) = (flows.get_mut(about.flow.0 as usize), self.link.ledger(*index));
+            if let (Some(flow), Some(ledger)) = (flow, ledger) {
+                flow.frames.get_or_insert_default().sent = ledger.totals().clone();
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Records what became of a frame, if it is the one.
+    fn record(&mut self, now: Instant, frame: (FlowId, u32), event: LifeEvent) {
+        if (self.life.flow, self.life.seq) == frame {
+            self.waits = !matches!(event, LifeEvent::Settled(_));
+            self.life.record(now, event);
+        }
+    }
+
+    /// Records a decision, if it is another than the last and the frame waits.
+    fn choose(&mut self, now: Instant, chosen: (FlowId, u32), name: &str) {
+        if self.waits && self.chosen.replace(chosen) != Some(chosen) {
+            let is_it = (self.life.flow, self.life.seq) == chosen;
+            let other = || LifeEvent::PassedOver(name.to_owned(), chosen.1);
+            self.life.record(now, if is_it { LifeEvent::Chosen } else { other() });
+        }
+    }
+}
