@@ -268,7 +268,7 @@ fn pure_rooms_depend_on_nothing_that_has_a_clock_or_threads() {
     ];
     let pure = |name: &str| {
         let room = |room: &&str| name == format!("selvedge-{}", room.replace('/', "-"));
-        others.contains(&name) || PURE.iter().any(|name| room(&name))
+        others.contains(&name) || PURE.iter().any(room)
     };
     let mut wrong = Vec::new();
     for room in PURE {
