@@ -78,11 +78,11 @@ impl CarriedReceiver {
         self.shared.meter.lock().snapshot()
     }
 
-    /// Takes the waiting packets, stops, and settles the open frames.
+    /// Takes the waiting packets, stops, and settles the frames whose time is up.
     pub(super) fn stop(mut self) -> MeterSnapshot {
         self.halt();
         let mut meter = self.shared.meter.lock();
-        meter.finish();
+        meter.stop(self.shared.clock.now());
         meter.snapshot()
     }
 

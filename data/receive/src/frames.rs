@@ -7,7 +7,7 @@
 
 use selvedge_data_stream::References;
 use selvedge_data_stream::rtp::FrameTag;
-use selvedge_units::Instant;
+use selvedge_units::{Duration, Instant};
 
 use super::playout::PlayoutSample;
 
@@ -153,6 +153,13 @@ impl FrameLog {
         }
     }
 
+    /// Settles the frames that have begun, up to the first that may still become whole by its deadline.
+    pub(super) fn settle_expired(&mut self, now: Instant) {
+        while self.pending() > 0 && !self.may_next_come(now) {
+            self.settle_next();
+        }
+    }
+
     /// Makes the next frame begin a new numbering.
     pub(super) fn restart(&mut self) {
         self.settle_all();
@@ -237,6 +244,15 @@ impl FrameLog {
             .is_some_and(|slot| slot.seq == self.next && slot.on_time.is_some())
     }
 
+    /// Whether the rest of the next frame may come by its deadline. Of one that has not begun, nothing is known.
+    fn may_next_come(&self, now: Instant) -> bool {
+        let slot = self.slots[(self.next % SLOTS) as usize].as_ref();
+        slot.filter(|slot| slot.seq == self.next && slot.on_time.is_none()).is_some_and(|slot| {
+            let left = Duration::from_millis(slot.evidence.left_ms.max(0).unsigned_abs().into());
+            now < slot.evidence.whole + left
+        })
+    }
+
     fn settle_next(&mut self) {
         let seq = self.next;
         self.next += 1;
@@ -304,6 +320,21 @@ mod tests {
         }
         assert_eq!((log.counts().on_time, log.pending()), (2, 2));
         log.settle_all();
+        assert_eq!((log.counts().incomplete, log.pending()), (2, 0));
+    }
+
+    #[test]
+    fn a_receiver_that_stops_leaves_what_may_still_come() {
+        let mut log = FrameLog::default();
+        whole(&mut log, 0, 0, true);
+        log.handle(packet(1, 0, 3, References::NONE), |_, _| true);
+        log.handle(packet(2, 0, 3, References::NONE), |_, _| true);
+        // The packets have 10 ms left, and came after 1 and 2 ns.
+        log.settle_expired(Instant(10_000_000));
+        assert_eq!((log.counts().incomplete, log.pending()), (0, 2));
+        log.settle_expired(Instant(10_000_001));
+        assert_eq!((log.counts().incomplete, log.pending()), (1, 1));
+        log.settle_expired(Instant(10_000_002));
         assert_eq!((log.counts().incomplete, log.pending()), (2, 0));
     }
 

@@ -220,6 +220,13 @@ impl StreamMeter {
         }
     }
 
+    /// Settles the frames that have begun, as far as their time is up: the receiver stops, and the sender may
+    /// go on. The others stay pending, since the rest of them may be on its way.
+    pub fn stop(&mut self, now: Instant) {
+        self.frames.settle_expired(now);
+        self.bare.settle_all();
+    }
+
     /// Settles all frames that have begun: the stream is over.
     pub fn finish(&mut self) {
         self.frames.settle_all();

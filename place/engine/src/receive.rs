@@ -60,6 +60,7 @@ pub struct Receiver {
     addresses: Vec<SocketAddr>,
     streams: Arc<Mutex<Vec<Stream>>>,
     stop: Arc<EventFd>,
+    clock: Clock,
     thread: Option<JoinHandle<Option<Tap>>>,
 }
 
@@ -112,7 +113,7 @@ impl Receiver {
             .name("receive".into())
             .spawn(move || worker.run())
             .map_err(SocketError::Thread)?;
-        Ok(Self { addresses, streams, stop, thread: Some(thread) })
+        Ok(Self { addresses, streams, stop, clock, thread: Some(thread) })
     }
 
     /// Where the streams are received, in the order in which they were given.
@@ -127,13 +128,14 @@ impl Receiver {
         self.streams.lock().iter().map(Stream::snapshot).collect()
     }
 
-    /// Reads the datagrams that have arrived, stops, settles the frames that have begun, and returns the last
+    /// Reads the datagrams that have arrived, stops, settles the frames whose time is up, and returns the last
     /// snapshots and the tap.
     #[must_use]
     pub fn stop(mut self) -> (Vec<MeterSnapshot>, Option<Box<dyn PacketTap>>) {
         let tap = self.join();
         let mut streams = self.streams.lock();
-        streams.iter_mut().for_each(|stream| stream.meter.finish());
+        let now = self.clock.now();
+        streams.iter_mut().for_each(|stream| stream.meter.stop(now));
         (streams.iter().map(Stream::snapshot).collect(), tap)
     }
 
