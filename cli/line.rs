@@ -11,10 +11,11 @@ use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Failure, Table, signals};
 use selvedge_comm_line::changes::{ChangeRequest, ChangeSocket};
 use selvedge_comm_line::{
-    Address, DROPS, DeviceKind, Direction, DirectionReport, Ends, EndsError, Link, Outcome,
-    Programs, Recorder, Relay, Session, Side, address,
+    Address, DeviceKind, Direction, DirectionReport, Ends, EndsError, Link, Outcome, Programs,
+    Recorder, Relay, Session, Side, address,
 };
 use selvedge_control_config::network::NetworkConfig;
+use selvedge_data_net_line::Drop;
 use selvedge_data_stream::Histogram;
 use selvedge_os::clock::Clock;
 use selvedge_os::first_process;
@@ -241,8 +242,8 @@ fn listed(counts: impl IntoIterator<Item = (&'static str, u64)>) -> String {
     counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-fn drops(report: &DirectionReport) -> [(&'static str, u64); 5] {
-    DROPS.map(|(why, name)| (name, report.counts.dropped(why)))
+fn drops(report: &DirectionReport) -> [(&'static str, u64); Drop::COUNT] {
+    Drop::ALL.map(|why| (why.name(), report.counts.dropped(why)))
 }
 
 fn others(report: &DirectionReport) -> [(&'static str, u64); 6] {

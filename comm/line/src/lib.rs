@@ -22,5 +22,5 @@ mod session;
 pub use ends::{Address, DeviceKind, Ends, EndsError, LINKS_MAX, Side, address};
 pub use link::{Direction, Link};
 pub use record::{RecordError, Recorder};
-pub use relay::{DROPS, DirectionReport, Relay};
+pub use relay::{DirectionReport, Relay};
 pub use session::{Outcome, Programs, Session, SessionError};

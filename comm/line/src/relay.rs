@@ -25,15 +25,6 @@ const BATCH: usize = 64;
 /// The most memory that packets under way take.
 const MEMORY: usize = 256 << 20;
 
-/// Why a line dropped a packet, as reports and records name it.
-pub const DROPS: [(Drop, &str); 5] = [
-    (Drop::TooLarge, "too-large"),
-    (Drop::Full, "full"),
-    (Drop::Congestion, "congestion"),
-    (Drop::Lost, "lost"),
-    (Drop::Outage, "outage"),
-];
-
 /// What became of the packets of a direction.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionReport {
@@ -296,9 +287,8 @@ impl Relay {
     fn drain_dropped(&mut self, number: usize) {
         while let Some((packet, why)) = self.ways[number].line.poll_dropped() {
             if let Some(recorder) = &mut self.recorder {
-                let named = DROPS.iter().find(|(drop, _)| *drop == why);
                 let (came, bytes) = (packet.payload.came, packet.size);
-                let fate = named.map_or("dropped", |(_, name)| name);
+                let fate = why.name();
                 recorder.row(Row { came, bytes, direction: number, fate, left: None });
             }
             self.buffers.give(packet.payload);
@@ -312,7 +302,7 @@ impl Relay {
         let named = self.names.into_iter().flat_map(|name| [name.clone(), name]).zip(directions);
         let reports = named.zip(self.ways).map(|((name, direction), way)| {
             let counts = *way.line.counts();
-            let gone = DROPS.iter().map(|(why, _)| counts.dropped(*why)).sum::<u64>();
+            let gone = Drop::ALL.iter().map(|why| counts.dropped(*why)).sum::<u64>();
             let under_way = counts.packets + counts.duplicated - counts.arrived - gone;
             (name, direction, DirectionReport { counts, under_way, ..way.report })
         });

@@ -88,7 +88,7 @@ pub struct LineCounts {
     /// Packets with a wrong bit.
     pub corrupted: u64,
     /// Packets that were dropped, by reason: see [`Self::dropped`].
-    dropped: [u64; 6],
+    dropped: [u64; Drop::COUNT],
 }
 
 impl LineCounts {

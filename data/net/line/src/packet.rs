@@ -36,19 +36,21 @@ pub(crate) struct Waiting<P> {
     pub(crate) packet: Packet<P>,
 }
 
-/// Why a packet does not arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
-    /// It is larger than the link's MTU.
-    TooLarge,
-    /// The queue was full.
-    Full,
-    /// The queue's management dropped it to signal congestion.
-    Congestion,
-    /// Its deadline passed while it waited, and its flow's contract gives up late packets.
-    Late,
-    /// The link lost it.
-    Lost,
-    /// The link was down.
-    Outage,
+selvedge_units::named! {
+    /// Why a packet does not arrive.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Drop {
+        /// It is larger than the link's MTU.
+        TooLarge = "too-large",
+        /// The queue was full.
+        Full = "full",
+        /// The queue's management dropped it to signal congestion.
+        Congestion = "congestion",
+        /// Its deadline passed while it waited, and its flow's contract gives up late packets.
+        Late = "late",
+        /// The link lost it.
+        Lost = "lost",
+        /// The link was down.
+        Outage = "outage",
+    }
 }
