@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use selvedge_data_net_line::TraceError;
 use selvedge_data_stack::compose::ComposeError;
-use selvedge_data_stream::WindowError;
+use selvedge_data_stream::{FrameListError, WindowError};
 use selvedge_units::{Bytes, Duration, ParseUnitError};
 
 use super::network::file_error::FileError;
@@ -329,6 +329,14 @@ pub enum ConfigFault {
         path: String,
         /// Why not; text from the file is cut and escaped.
         error: TraceError,
+    },
+    /// A file that is no list of frames.
+    #[error("{path}: {error}")]
+    Frames {
+        /// Its path, quoted.
+        path: String,
+        /// Why not.
+        error: FrameListError,
     },
     /// A table that needs exactly one of these keys.
     #[error("the table needs one key, and only one; use one of {}", .0.join(", "))]

@@ -2,10 +2,11 @@
 //!
 //! One frame a line, in decoding order: `Pr 15059 1,2` is its kind, with an `r` behind it if later
 //! frames refer to it; its bytes; and how far back the frames lie that it refers to, if there are any.
-//! `media/examples/frames.rs` makes a list of a stream; experiments and simulations play it.
+//! Experiments and simulations play it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use selvedge_units::Bytes;
 
@@ -60,6 +61,18 @@ pub enum FrameListError {
 }
 
 impl FrameList {
+    /// A list of these frames.
+    ///
+    /// # Errors
+    /// [`FrameListError::Empty`], [`FrameListError::TooLong`].
+    pub fn new(frames: Vec<ListedFrame>) -> Result<Self, FrameListError> {
+        match frames.len() {
+            0 => Err(FrameListError::Empty),
+            1..=LISTED_FRAMES_MAX => Ok(Self(frames)),
+            _ => Err(FrameListError::TooLong),
+        }
+    }
+
     /// Reads a list.
     ///
     /// # Errors
@@ -72,7 +85,7 @@ impl FrameList {
             }
             frames.push(ListedFrame::parse(n + 1, line)?);
         }
-        if frames.is_empty() { Err(FrameListError::Empty) } else { Ok(Self(frames)) }
+        Self::new(frames)
     }
 
     /// Makes the list begin with the first intra picture at `first` or behind it, if there is one; what
@@ -95,12 +108,32 @@ impl FrameList {
     }
 }
 
+/// As its text.
+impl fmt::Display for FrameList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|frame| writeln!(f, "{frame}"))
+    }
+}
+
+/// As its line.
+impl fmt::Display for ListedFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.referenced { "r" } else { "" };
+        write!(f, "{}{mark} {}", self.kind.name(), self.size.0)?;
+        for (n, back) in self.refs.distances().enumerate() {
+            write!(f, "{}{back}", if n == 0 { ' ' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
+
 impl ListedFrame {
     fn parse(line: usize, text: &str) -> Result<Self, FrameListError> {
         let mut fields = text.splitn(3, ' ');
         let mut next = || fields.next().unwrap_or_default();
         let (name, size, refs) = (next(), next(), next());
-        let found = |text: &str| text.chars().take(40).collect::<String>();
+        let found =
+            |text: &str| text.chars().take(40).flat_map(char::escape_debug).collect::<String>();
         let kind = Kind::from_name(name.strip_suffix('r').unwrap_or(name));
         let kind = kind.ok_or_else(|| FrameListError::Kind(line, found(name)))?;
         let bytes = size.parse().ok().filter(|bytes| (1..=LISTED_FRAME_MAX.0).contains(bytes));
@@ -171,6 +204,7 @@ mod tests {
         fn survives_any_text(text in "([IPBrstilaudo]{0,3} ?[0-9]{0,9} ?[0-9,]{0,9} ?\n?){0,9}|.{0,99}", seq: u32) {
             if let Ok(list) = FrameList::parse(&text) {
                 prop_assert!(list.frame(seq).size <= LISTED_FRAME_MAX);
+                prop_assert_eq!(FrameList::parse(&list.to_string()), Ok(list.clone()));
                 prop_assert!(list.frame(seq % 9).refs.distances().all(|back| u32::from(back) <= seq % 9));
             }
         }

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 use selvedge_data_net_line::{LineModel, QueueModel};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::Contract;
+use selvedge_data_stream::{Contract, FrameList};
 use selvedge_units::{Bitrate, Bytes, Duration};
 use toml::de::DeTable;
 
@@ -192,8 +192,8 @@ pub enum TrafficKind {
     },
     /// `frames`: those of a list, by a sender.
     Frames {
-        /// `frames`: the text of the list.
-        list: FrameListText,
+        /// `frames`: the list.
+        list: FrameList,
         /// `period`, `window`, `delay` and the other keys of a stream's contract, as in node files.
         contract: Contract,
         /// `link`: a place in [`NetworkConfig::senders`], a sender of the host `from`.
@@ -205,10 +205,6 @@ pub enum TrafficKind {
         pcap: Vec<u8>,
     },
 }
-
-/// A list of frames, a line each; the lines are not looked into here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FrameListText(pub String);
 
 selvedge_units::named! {
     /// How a model of TCP controls congestion.

@@ -44,7 +44,11 @@ fn with(bytes: &[u8]) -> impl FnMut(&str) -> Result<Vec<u8>, FileError> {
 }
 
 fn parsed(text: &str) -> NetworkConfig {
-    let config = parse(text, "test.toml", &mut with(b"1\n"));
+    let mut files = |name: &str| match name {
+        "camera.txt" => Ok(b"Ir 900\n".to_vec()),
+        _ => Ok(b"1\n".to_vec()),
+    };
+    let config = parse(text, "test.toml", &mut files);
     config.unwrap_or_else(|errors| panic!("{errors}\n---\n{text}"))
 }
 
@@ -105,9 +109,10 @@ fn what_is_left_out_has_its_default() {
     let kind = TrafficKind::Bulk { control: Control::Cubic, flows: 1, bytes: None };
     let bulk = Traffic { name: "t".into(), from: 0, to: 1, start: Duration::ZERO, kind };
     assert_eq!(traffic("kind = \"bulk\""), bulk);
-    let sender = "link = \"s\"\nframes = \"l\"\n[sender.s]\nhost = \"near\"\nrate = \"1 Mbit/s\"";
+    let sender =
+        "link = \"s\"\nframes = \"camera.txt\"\n[sender.s]\nhost = \"near\"\nrate = \"1 Mbit/s\"";
     let contract = selvedge_data_stream::Spec::new("t", "[::1]:1".parse().unwrap()).contract;
-    let list = FrameListText("1\n".into());
+    let list = FrameList::parse("Ir 900\n").unwrap();
     assert_eq!(
         traffic(&format!("kind = \"frames\"\n{sender}")).kind,
         TrafficKind::Frames { list, contract, sender: 0 }
@@ -219,6 +224,7 @@ const EVERY_KEY: &str = r#"
 
 fn files_of_every_key(name: &str) -> Result<Vec<u8>, FileError> {
     Ok(match name {
+        "camera.txt" => b"Ir 900\nPr 70 1\n".to_vec(),
         "x.trace" => b"5\n10\n".to_vec(),
         "x.csv" => b"ms,kbit/s\n0,8000\n1000,0\n".to_vec(),
         other => other.as_bytes().to_vec(),
@@ -330,7 +336,7 @@ fn every_key_of_traffic_is_read() {
         class: selvedge_data_stream::Class::Edf,
         parent: 0,
     };
-    let list = FrameListText("camera.txt".into());
+    let list = FrameList::parse("Ir 900\nPr 70 1\n").unwrap();
     let control = Control::NewReno;
     let kinds = [
         TrafficKind::Frames { list, contract, sender: 0 },

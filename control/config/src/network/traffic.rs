@@ -1,12 +1,13 @@
 //! `[traffic.NAME]`: what hosts send each other beside the streams of node files.
 
-use selvedge_data_stream::{Contract, KEYS, Spec};
+use selvedge_data_stream::{Contract, FrameList, KEYS, Spec};
 use selvedge_units::{Bytes, Duration};
 
 use super::super::link::{self, MTU_MAX};
 use super::super::section::{Reader, Section};
 use super::super::stream::{UNKNOWN, read_key};
-use super::{Control, DAY, Files, FrameListText, Traffic, TrafficKind, named_host, two_hosts};
+use super::super::{ConfigFault, quoted};
+use super::{Control, DAY, Files, Traffic, TrafficKind, named_host, two_hosts};
 
 /// The kinds, each with its keys.
 #[rustfmt::skip]
@@ -103,14 +104,20 @@ fn frames<'t>(
     senders: &[&str],
     files: &mut Files<'_>,
 ) -> Option<TrafficKind> {
-    let list = files.text(reader, section, ("frames", "frames = \"builtin:3-25-1\""));
+    let list = files.text(reader, section, ("frames", "frames = \"camera.txt\""));
     let contract = contract(reader, section, Spec::new("", UNKNOWN).contract);
     const EXAMPLE: &str = "link = \"own\"";
     let link = reader.required(section, "link", EXAMPLE);
     let sender = link.and_then(|link| reader.find(&link, ("sender", EXAMPLE), senders));
-    let (_, list) = list?;
-    let list = FrameListText(list);
-    Some(TrafficKind::Frames { list, contract, sender: sender? })
+    let (entry, text) = list?;
+    match FrameList::parse(&text) {
+        Ok(list) => Some(TrafficKind::Frames { list, contract, sender: sender? }),
+        Err(error) => {
+            let path = quoted(entry.value.as_str().unwrap_or_default());
+            reader.report_value(&entry, ConfigFault::Frames { path, error });
+            None
+        }
+    }
 }
 
 /// The contract of a stream, with what a table's keys change.
