@@ -15,6 +15,7 @@ pub mod media;
 mod network;
 mod packet;
 mod results;
+pub mod scenario;
 mod simulation;
 mod traffic;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_data_link::LinkParams;
+use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_net_line::{DelayModel, Drop, LineModel, LossModel};
 use selvedge_data_net_line::{Limit, QueueModel, Rate};
 use selvedge_data_receive::{ClockRate, StreamMeter};
@@ -73,7 +73,7 @@ fn network(
         mtu: MTU,
         queue: None,
     };
-    let mut sender = Sender::new(params, OVERHEAD);
+    let mut sender = Sender::new(Link::new(params), OVERHEAD);
     let (mut flows, mut receivers) = (Vec::new(), Vec::new());
     for (n, list) in lists.iter().enumerate() {
         let name = format!("camera{n}");
@@ -81,7 +81,15 @@ fn network(
         let contract =
             Contract { delay: Some(DELAY), ..Contract::new(PERIOD, Window { lose: 1, of: 5 }) };
         let begin = begin(n);
-        sender.add_stream(MediaStream { name, flow, list: list.clone(), contract, begin, frames });
+        sender.add_stream(MediaStream {
+            name,
+            flow,
+            list: list.clone(),
+            period: contract.period,
+            contract,
+            begin,
+            frames,
+        });
         let mut receiver = Receiver::new(flow);
         if let Some((_, seq)) = watched.filter(|(stream, _)| *stream == n) {
             sender.watch(flow, seq);

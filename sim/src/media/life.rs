@@ -136,7 +136,11 @@ impl fmt::Display for LifeEvent {
 /// Frames by their numbers.
 fn numbered(frames: &[u32]) -> String {
     let numbers: Vec<_> = frames.iter().map(u32::to_string).collect();
-    if numbers.is_empty() { "no frame".to_owned() } else { format!("frame {}", numbers.join(", ")) }
+    match &numbers[..] {
+        [] => "no frame".to_owned(),
+        [one] => format!("frame {one}"),
+        [others @ .., last] => format!("frames {} and {last}", others.join(", ")),
+    }
 }
 
 const fn given_up(why: DropReason) -> &'static str {

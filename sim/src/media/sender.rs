@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_link::Link;
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_net_line::Packet;
 use selvedge_data_sched::StreamIndex;
@@ -30,7 +30,9 @@ pub struct MediaStream {
     pub flow: FlowId,
     /// Its frames, played round and round.
     pub list: FrameList,
-    /// What its link is asked for. One frame comes every period, which is at least 1 ns.
+    /// From frame to frame; at least 1 ns.
+    pub period: Duration,
+    /// What its link is asked for.
     pub contract: Contract,
     /// When its first frame comes.
     pub begin: Instant,
@@ -53,8 +55,8 @@ struct Sending {
 impl Sending {
     /// When the next frame comes, if there is one.
     fn arrival(&self) -> Option<Instant> {
-        let MediaStream { begin, contract, frames, .. } = &self.about;
-        (self.seq < *frames).then(|| *begin + contract.period * u64::from(self.seq))
+        let MediaStream { begin, period, frames, .. } = &self.about;
+        (self.seq < *frames).then(|| *begin + *period * u64::from(self.seq))
     }
 }
 
@@ -83,20 +85,19 @@ struct Watched {
 }
 
 impl Sender {
-    /// A link of these parameters, whose packets take `overhead` bytes of headers below RTP.
+    /// A link without streams, whose packets take `overhead` bytes of headers below RTP.
     #[must_use]
-    pub fn new(params: LinkParams, overhead: Bytes) -> Self {
+    pub fn new(link: Link, overhead: Bytes) -> Self {
         let headers = overhead.0 as usize + packet_len(0);
-        let payload_max = (params.mtu.0 as usize).saturating_sub(headers).max(1);
+        let payload_max = (link.params().mtu.0 as usize).saturating_sub(headers).max(1);
         let mut packet = vec![0; HEADER_LEN + payload_max];
         packet[..2].copy_from_slice(&[0x80, 96]);
-        let (link, streams) = (Link::new(params), Vec::new());
-        Self { link, overhead, payload_max, streams, packet, due: None, watched: None }
+        Self { link, overhead, payload_max, streams: Vec::new(), packet, due: None, watched: None }
     }
 
     /// Adds a stream, before the network runs.
     pub fn add_stream(&mut self, mut about: MediaStream) {
-        about.contract.period = about.contract.period.max(Duration(1));
+        about.period = about.period.max(Duration(1));
         let index = self.link.add_stream(about.contract);
         let writer = FrameWriter::new(about.flow.0 as u32, self.overhead, self.payload_max);
         let (numbering, written) = (Numbering::default(), BTreeMap::new());

@@ -15,20 +15,12 @@ mod window;
 use selvedge_units::{Bytes, Duration};
 
 pub use connection::{Connection, Load};
-
-/// How a sender controls congestion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// NewReno, without SACK.
-    NewReno,
-    /// CUBIC, with SACK.
-    Cubic,
-}
+pub use selvedge_control_config::network::Control;
 
 /// What a connection is set to, at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpParams {
-    /// The control of congestion, which also says whether there is SACK.
+    /// The control of congestion. NewReno works without SACK, CUBIC with it.
     pub control: Control,
     /// The most payload of a segment: 1 B to 64 kB, else the nearest.
     pub segment: Bytes,

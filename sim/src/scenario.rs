@@ -1,0 +1,348 @@
+//! A network file, and the node files of its hosts, as a network that runs.
+//!
+//! Links, senders and traffic of a [`NetworkConfig`] become hops, paced links and endpoints; of a node file come
+//! its links, each with the streams that share it. A stream of a node file goes to the host that has its address,
+//! else to the host `far`, else to the only other host.
+
+use std::net::IpAddr;
+
+use selvedge_control_config::network::{self, NetworkConfig, TrafficKind};
+use selvedge_control_config::{NodeConfig, StreamConfig};
+use selvedge_data_link::Link;
+use selvedge_data_stream::{Contract, FrameList};
+use selvedge_units::{Bytes, Duration, Instant};
+
+use crate::media::{MediaStream, Receiver, Sender};
+use crate::network::{Network, NetworkError};
+use crate::packet::{EndpointId, FlowId, HostId};
+use crate::traffic::{Connection, Load, OnOff, Recording, RecordingError, Replay, TcpParams};
+
+/// IPv4 and UDP.
+const OVERHEAD: Bytes = Bytes(28);
+/// A stream's last frame comes so long before the end that its fate is known then, besides its delay.
+const SETTLES: Duration = Duration::from_secs(2);
+/// The host at which streams arrive whose address no host has.
+const FAR: &str = "far";
+
+/// A clip's frames, and the time from one to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    /// The frames, played round and round.
+    pub list: FrameList,
+    /// From frame to frame.
+    pub period: Duration,
+}
+
+/// A node file at a host.
+#[derive(Clone, Debug)]
+pub struct NodeAt<'a> {
+    /// The host, by its place in [`NetworkConfig::hosts`].
+    pub host: usize,
+    /// The node.
+    pub config: &'a NodeConfig,
+    /// What each of its streams plays, in the order of the file.
+    pub clips: Vec<Clip>,
+}
+
+/// A stream of frames in a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its name.
+    pub name: String,
+    /// The link that paces it, by its name in its file.
+    pub link: String,
+    /// The flow of its packets.
+    pub flow: FlowId,
+    /// The paced link, a [`Sender`].
+    pub sender: EndpointId,
+    /// What measures it, a [`Receiver`].
+    pub receiver: EndpointId,
+}
+
+/// A frame whose life is to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Its stream; the first of this name.
+    pub stream: String,
+    /// Its number, from 0.
+    pub frame: u32,
+}
+
+/// A network, and the streams in it.
+pub struct Scenario {
+    /// To be run.
+    pub network: Network,
+    /// All streams of frames, by sender.
+    pub streams: Vec<Stream>,
+    /// For how long it is to run.
+    pub lasts: Duration,
+}
+
+/// Why files do not make a scenario. Names are those of tables.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// The network cannot be.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A capture is wrong.
+    #[error("traffic.{name}.pcap: {error}")]
+    Capture {
+        /// The traffic.
+        name: String,
+        /// What is wrong with it.
+        error: RecordingError,
+    },
+    /// Nothing sends.
+    #[error("nothing sends in this network; add [traffic.NAME] to its file, or a node file")]
+    Nothing,
+    /// A stream of a node file can't be simulated.
+    #[error("stream.{stream}.{}: {fault}", fault.key())]
+    Stream {
+        /// The host of its node, by its place in [`NetworkConfig::hosts`].
+        host: usize,
+        /// The stream.
+        stream: String,
+        /// Why not.
+        fault: StreamFault,
+    },
+}
+
+/// Why a stream of a node file can't be simulated in this network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamFault {
+    /// No host receives it.
+    #[error(
+        "no host of the network has the address {0}; write address = \"{0}\" at one, or name one \"far\""
+    )]
+    NoReceiver(IpAddr),
+    /// It goes where it comes from.
+    #[error("{0} is the address of the host \"{1}\" itself; give it another host's")]
+    ToItself(IpAddr, String),
+    /// A stack carries it.
+    #[error("stacks are not simulated yet; leave the stream out of a copy of the node file")]
+    Stack,
+}
+
+impl StreamFault {
+    /// The key of the stream that is at fault.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::NoReceiver(_) | Self::ToItself(..) => "to",
+            Self::Stack => "stack",
+        }
+    }
+}
+
+/// A paced link that is being made: its streams share it.
+struct Paced {
+    name: String,
+    sender: Sender,
+    streams: Vec<(String, FlowId, EndpointId)>,
+}
+
+impl Scenario {
+    /// The network of a file with the nodes at its hosts, under a seed. It lasts as long as the file has it, or
+    /// `lasts`. The ends of a stream record the life of the frame that is watched.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn new(
+        config: &NetworkConfig,
+        nodes: &[NodeAt<'_>],
+        lasts: Option<Duration>,
+        seed: u64,
+        watch: Option<&Watch>,
+    ) -> Result<Self, ScenarioError> {
+        let lasts = lasts.unwrap_or(config.lasts);
+        let mut making = Making { network: Network::new(seed), hosts: Vec::new(), lasts, watch };
+        for host in &config.hosts {
+            making.hosts.push(making.network.host(&host.name)?);
+        }
+        for link in &config.links {
+            let ends = link.ends.map(|end| making.hosts[end]);
+            making.network.link(&link.name, ends, [link.there.clone(), link.back.clone()])?;
+        }
+        if config.traffic.is_empty() && nodes.iter().all(|node| node.config.streams.is_empty()) {
+            return Err(ScenarioError::Nothing);
+        }
+        let mut paced: Vec<Paced> = config.senders.iter().map(sender).collect();
+        for traffic in &config.traffic {
+            making.traffic(traffic, &mut paced)?;
+        }
+        for node in nodes {
+            paced.extend(making.node(config, node)?);
+        }
+        let mut streams = Vec::new();
+        for Paced { name, sender, streams: of } in paced {
+            let id = making.network.attach(Box::new(sender), &[])?;
+            streams.extend(of.into_iter().map(|(stream, flow, receiver)| Stream {
+                name: stream,
+                link: name.clone(),
+                flow,
+                sender: id,
+                receiver,
+            }));
+        }
+        Ok(Self { network: making.network, streams, lasts: making.lasts })
+    }
+}
+
+fn sender(config: &network::Sender) -> Paced {
+    let link =
+        selvedge_control_config::LinkConfig::new(&config.name, config.rate, config.discipline);
+    let sender = Sender::new(Link::new(link.params()), OVERHEAD);
+    Paced { name: config.name.clone(), sender, streams: Vec::new() }
+}
+
+/// A scenario that is being made.
+struct Making<'a> {
+    network: Network,
+    hosts: Vec<HostId>,
+    lasts: Duration,
+    watch: Option<&'a Watch>,
+}
+
+impl Making<'_> {
+    fn traffic(
+        &mut self,
+        traffic: &network::Traffic,
+        paced: &mut [Paced],
+    ) -> Result<(), ScenarioError> {
+        let network::Traffic { name, start, kind, .. } = traffic;
+        let ends = [traffic.from, traffic.to].map(|host| self.hosts[host]);
+        let start = Instant::ZERO + *start;
+        match kind {
+            TrafficKind::Bulk { control, flows, bytes } => {
+                for number in 1..=*flows {
+                    let name = if *flows == 1 { name.clone() } else { format!("{name} {number}") };
+                    let load = Load::Transfer(*bytes);
+                    Connection::attach(
+                        &mut self.network,
+                        &name,
+                        ends,
+                        &TcpParams::new(*control),
+                        start,
+                        load,
+                    )?;
+                }
+            }
+            TrafficKind::Requests { control, every, size } => {
+                let load = Load::Requests(*every, *size);
+                Connection::attach(
+                    &mut self.network,
+                    name,
+                    ends,
+                    &TcpParams::new(*control),
+                    start,
+                    load,
+                )?;
+            }
+            TrafficKind::OnOff { rate, packet, on, off } => {
+                let flow = self.network.flow(name, ends[0], ends[1])?;
+                let random = self.network.random(&format!("traffic {name}"));
+                let noise = OnOff::new(flow, start, *rate, *packet, [*on, *off], random);
+                self.network.attach(Box::new(noise), &[])?;
+            }
+            TrafficKind::Frames { list, contract, sender } => {
+                let clip = Clip { list: list.clone(), period: contract.period };
+                self.stream(&mut paced[*sender], name, ends, clip, *contract, start)?;
+            }
+            TrafficKind::Replay { pcap } => {
+                let recording = Recording::parse(pcap)
+                    .map_err(|error| ScenarioError::Capture { name: name.clone(), error })?;
+                let flow = self.network.flow(name, ends[0], ends[1])?;
+                self.network.attach(Box::new(Replay::new(flow, start, recording)), &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        config: &NetworkConfig,
+        node: &NodeAt<'_>,
+    ) -> Result<Vec<Paced>, ScenarioError> {
+        let mut paced = Vec::new();
+        for link in &node.config.links {
+            let mut of = Link::with_tree(link.params(), &link.tree);
+            of.set_bounds(link.queue, link.catch_up);
+            paced.push(Paced {
+                name: link.name.clone(),
+                sender: Sender::new(of, OVERHEAD),
+                streams: Vec::new(),
+            });
+        }
+        for (stream, clip) in node.config.streams.iter().zip(&node.clips) {
+            let to = receiving_host(config, node.host, stream).map_err(|fault| {
+                let stream = stream.spec.name.clone();
+                ScenarioError::Stream { host: node.host, stream, fault }
+            })?;
+            let ends = [node.host, to].map(|host| self.hosts[host]);
+            let contract = stream.spec.clone().with_media_period(clip.period).contract;
+            self.stream(
+                &mut paced[stream.link],
+                &stream.spec.name,
+                ends,
+                clip.clone(),
+                contract,
+                Instant::ZERO,
+            )?;
+        }
+        Ok(paced)
+    }
+
+    /// Adds a stream to a paced link, and what measures it.
+    fn stream(
+        &mut self,
+        paced: &mut Paced,
+        name: &str,
+        ends: [HostId; 2],
+        clip: Clip,
+        contract: Contract,
+        begin: Instant,
+    ) -> Result<(), ScenarioError> {
+        let flow = self.network.flow(name, ends[0], ends[1])?;
+        let mut receiver = Receiver::new(flow);
+        if let Some(watch) = self.watch.take_if(|watch| watch.stream == name) {
+            receiver.watch(watch.frame, clip.list.frame(watch.frame).refs);
+            paced.sender.watch(flow, watch.frame);
+        }
+        let receiver = self.network.attach(Box::new(receiver), &[flow])?;
+        let ends_at =
+            Instant::ZERO + self.lasts - SETTLES - contract.delay.unwrap_or(contract.period);
+        let frames = ends_at.since(begin).0 / clip.period.0.max(1);
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+        let Clip { list, period } = clip;
+        paced.sender.add_stream(MediaStream {
+            name: name.to_owned(),
+            flow,
+            list,
+            period,
+            contract,
+            begin,
+            frames,
+        });
+        paced.streams.push((name.to_owned(), flow, receiver));
+        Ok(())
+    }
+}
+
+/// The host at which a node's stream arrives.
+fn receiving_host(
+    config: &NetworkConfig,
+    from: usize,
+    stream: &StreamConfig,
+) -> Result<usize, StreamFault> {
+    if stream.stack.is_some() {
+        return Err(StreamFault::Stack);
+    }
+    let to = stream.spec.to.ip();
+    let has_address = config.hosts.iter().position(|host| host.address == Some(to));
+    if has_address == Some(from) {
+        return Err(StreamFault::ToItself(to, config.hosts[from].name.clone()));
+    }
+    let named = || config.hosts.iter().position(|host| host.name == FAR).filter(|far| *far != from);
+    let only = || (config.hosts.len() == 2).then_some(1 - from.min(1));
+    has_address.or_else(named).or_else(only).ok_or(StreamFault::NoReceiver(to))
+}
