@@ -19,6 +19,7 @@ use crate::old::OldCommand;
 use crate::play::PlayArgs;
 #[cfg(feature = "gstreamer")]
 use crate::run::RunArgs;
+use crate::sim::SimArgs;
 use crate::stack::StackCommand;
 use crate::top::TopOptions;
 use crate::trace::TraceCommand;
@@ -78,6 +79,15 @@ pub(crate) enum Command {
                             selvedge doctor --json | jq .placements")]
     Doctor(DoctorArgs),
 
+    /// Simulate nodes and other traffic on a network that is not there, in virtual time
+    #[command(
+        after_help = "Networks that come with Selvedge: 5g-handovers, bonded-van, cable-bloat, \
+                            conference-room, dsl, long-fat-pipe, lte-bad, lte-good, satellite, wifi-crowd.\n\n\
+                            Example:\n  selvedge sim --node scenarios/studio.toml --network lte-bad\n  \
+                            selvedge sim conference-room --seeds 1..20\n  \
+                            selvedge sim conference-room --json | jq .hops"
+    )]
+    Sim(SimArgs),
     /// A node that runs: reload its file, save what was set
     #[command(subcommand)]
     Node(NodeCommand),

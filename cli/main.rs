@@ -3,6 +3,7 @@
 mod absent;
 mod check;
 mod cli;
+mod clip;
 mod code;
 mod cpu;
 #[cfg(feature = "gstreamer")]
@@ -24,6 +25,7 @@ mod play;
 mod received;
 #[cfg(feature = "gstreamer")]
 mod run;
+mod sim;
 mod sound;
 mod stack;
 mod time;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Play(args) => play::command(&args),
         Command::Top(options) => top::command(options),
         Command::Doctor(args) => doctor::command(&args),
+        Command::Sim(args) => sim::command(&args),
         Command::Node(command) => node::command(&command),
         Command::Trace(command) => trace::command(&command),
         Command::Events(command) => events::command(&command, verbose),
