@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use selvedge_data_net_line::{LineModel, QueueModel};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, FrameList};
-use selvedge_units::{Bitrate, Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use toml::de::DeTable;
 
 pub use self::file_error::FileError;
@@ -49,7 +49,9 @@ const FLOW_QUEUES_MAX: u64 = 4 << 20;
 const DAY: Duration = Duration::from_secs(86_400);
 
 const HEADER: &[&str] = &["name", "about", "source", "lasts"];
-const HOST: &[&str] = &["node", "address"];
+const HOST: &[&str] = &["node", "address", "kill", "clock"];
+const KILL: &[&str] = &["at", "lasts"];
+const CLOCK: &[&str] = &["at", "by", "back"];
 const SENDER: &[&str] = &["host", "rate", "discipline"];
 const HOSTS: NamedTables = NamedTables {
     key: "host",
@@ -115,6 +117,19 @@ pub struct Host {
     pub address: Option<IpAddr>,
     /// `node`: the path of a node file as written, whose streams this host sends.
     pub node: Option<String>,
+    /// `kill`: when the senders and receivers of frames here are killed, and for how long they are gone.
+    pub kill: Option<(Instant, Duration)>,
+    /// `clock`: when the clock by which packets are stamped here jumps, and where to.
+    pub clock: Option<(Instant, ClockJump)>,
+}
+
+/// How a clock jumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockJump {
+    /// By so much.
+    pub by: Duration,
+    /// Whether it shows an earlier time then.
+    pub is_back: bool,
 }
 
 /// A link between two hosts.
@@ -199,6 +214,11 @@ pub enum TrafficKind {
         /// `link`: a place in [`NetworkConfig::senders`], a sender of the host `from`.
         sender: usize,
     },
+    /// `hostile`: packets of an attacker, to the receivers of frames at the host `to`.
+    Hostile {
+        /// `every`: from one packet to the next.
+        every: Duration,
+    },
     /// `replay`: sizes and times of a capture's packets.
     Replay {
         /// `pcap`: the bytes of the capture, which are not looked into here.
@@ -261,13 +281,18 @@ impl Files<'_> {
         Some((entry, found.ok()?))
     }
 
-    /// The text in the file that a key names.
+    /// The text in the file that a key names; several lines are the text itself.
     fn text<'t>(
         &mut self,
         reader: &mut Reader<'t>,
         section: &Section<'t>,
         key: (&'static str, &'static str),
     ) -> Option<(Entry<'t>, String)> {
+        if let Some(entry) = reader.entry(section, key.0)
+            && let Some(text) = entry.value.as_str().filter(|text| text.contains('\n'))
+        {
+            return Some((entry, text.to_owned()));
+        }
         let (entry, bytes) = self.bytes(reader, section, key)?;
         if let Ok(text) = String::from_utf8(bytes) {
             return Some((entry, text));
@@ -360,7 +385,33 @@ fn host<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Host {
         name: section.name.to_owned(),
         address: address.and_then(|address| address.parse().ok()),
         node: reader.path(section, "node", "node = \"studio.toml\""),
+        kill: kill(reader, section),
+        clock: clock(reader, section),
     }
+}
+
+fn kill<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<(Instant, Duration)> {
+    let table = reader.section(section, "kill", "kill = { at = \"3 s\", lasts = \"500 ms\" }")?;
+    reader.refuse_unknown(&table, KILL);
+    let at = time_of_fault(reader, &table);
+    let lasts = reader.quantity(&table, "lasts", Duration::ZERO..=DAY, "500 ms");
+    Some((at?, lasts.unwrap_or(Duration::from_millis(500))))
+}
+
+fn clock<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<(Instant, ClockJump)> {
+    let table = reader.section(section, "clock", "clock = { at = \"3 s\", by = \"200 ms\" }")?;
+    reader.refuse_unknown(&table, CLOCK);
+    let at = time_of_fault(reader, &table);
+    let example = ("by = \"200 ms\"", "200 ms");
+    let by = reader.required_quantity(&table, "by", Duration::ZERO..=DAY, example);
+    let is_back = reader.flag(&table, "back").unwrap_or(false);
+    Some((at?, ClockJump { by: by?, is_back }))
+}
+
+fn time_of_fault<'t>(reader: &mut Reader<'t>, table: &Section<'t>) -> Option<Instant> {
+    let example = ("at = \"3 s\"", "3 s");
+    let at = reader.required_quantity(table, "at", Duration::ZERO..=DAY, example)?;
+    Some(Instant::ZERO + at)
 }
 
 fn refuse_shared_addresses(reader: &mut Reader<'_>, hosts: &[Host]) {

@@ -83,7 +83,8 @@ fn each_bad_file_gets_exactly_its_messages() {
 fn what_is_left_out_has_its_default() {
     let config = parsed(SMALLEST);
     let model = LineModel::default();
-    let host = |name: &str| Host { name: name.into(), address: None, node: None };
+    let host =
+        |name: &str| Host { name: name.into(), address: None, node: None, kill: None, clock: None };
     let link = NetworkLink {
         name: "uplink".into(),
         ends: [0, 1],
@@ -150,6 +151,8 @@ const EVERY_KEY: &str = r#"
     [host.relay]
     [host.far]
     address = "10.0.0.2"
+    kill = { at = "3 s", lasts = "100 ms" }
+    clock = { at = "2 s", by = "1 s", back = true }
     [link.first]
     between = ["near", "relay"]
     rate = { mahimahi = "x.trace" }
@@ -215,6 +218,11 @@ const EVERY_KEY: &str = r#"
     packet = "1200 B"
     on = "1 s"
     off = "3 s"
+    [traffic.attack]
+    kind = "hostile"
+    from = "near"
+    to = "far"
+    every = "20 ms"
     [traffic.capture]
     kind = "replay"
     from = "near"
@@ -239,6 +247,9 @@ fn every_key_of_a_link_is_read() {
     let hosts: Vec<_> = config.hosts.iter().map(|host| (&host.name[..], &host.node)).collect();
     assert_eq!(hosts, [("near", &Some("studio.toml".into())), ("relay", &None), ("far", &None)]);
     assert_eq!(config.hosts[2].address, "10.0.0.2".parse().ok());
+    assert_eq!(config.hosts[2].kill, Some((Instant(3_000_000_000), ms(100))));
+    let jump = ClockJump { by: ms(1_000), is_back: true };
+    assert_eq!(config.hosts[2].clock, Some((Instant(2_000_000_000), jump)));
     let [first, second] = &config.links[..] else { panic!("two links") };
     assert_eq!((first.ends, second.ends), ([0, 1], [2, 1]));
     let codel = CodelParams {
@@ -278,7 +289,7 @@ fn every_key_of_a_link_is_read() {
     let csv = Trace::from_csv("ms,kbit/s\n0,8000\n1000,0\n").ok().map(Rate::Trace);
     assert_eq!((&second.there.rate, &second.back), (&csv, &second.there));
     assert_eq!(second.there.delay.jitter, Jitter::Normal(ms(2)));
-    assert_eq!(config.map.at("link.first.back.loss").map(|at| at.line), Some(28));
+    assert_eq!(config.map.at("link.first.back.loss").map(|at| at.line), Some(30));
 }
 
 #[test]
@@ -348,6 +359,7 @@ fn every_key_of_traffic_is_read() {
             on: ms(1_000),
             off: ms(3_000),
         },
+        TrafficKind::Hostile { every: ms(20) },
         TrafficKind::Replay { pcap: b"x.pcap".to_vec() },
     ];
     let found: Vec<_> = config.traffic.iter().map(|traffic| traffic.kind.clone()).collect();

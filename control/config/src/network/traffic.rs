@@ -11,7 +11,7 @@ use super::{Control, DAY, Files, Traffic, TrafficKind, named_host, two_hosts};
 
 /// The kinds, each with its keys.
 #[rustfmt::skip]
-pub(super) const KINDS: [(&str, &[&str]); 5] = [
+pub(super) const KINDS: [(&str, &[&str]); 6] = [
     ("bulk", &["kind", "from", "to", "start", "control", "flows", "bytes"]),
     ("requests", &["kind", "from", "to", "start", "control", "every", "size"]),
     ("on-off", &["kind", "from", "to", "start", "rate", "packet", "on", "off"]),
@@ -19,9 +19,10 @@ pub(super) const KINDS: [(&str, &[&str]); 5] = [
         "kind", "from", "to", "start", "frames", "link", "period", "window", "late", "work_conserving", "weight",
         "priority", "class", "delay",
     ]),
+    ("hostile", &["kind", "from", "to", "start", "every"]),
     ("replay", &["kind", "from", "to", "start", "pcap"]),
 ];
-const NAMES: &[&str] = &[KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0];
+const NAMES: &[&str] = &[KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0];
 /// The keys of a contract that a list of frames has, too; `period` is read by itself.
 const CONTRACT: &[&str] =
     &["window", "late", "work_conserving", "weight", "priority", "class", "delay"];
@@ -54,6 +55,12 @@ pub(super) fn read<'t>(
         "requests" => requests(reader, section),
         "on-off" => on_off(reader, section),
         "frames" => frames(reader, section, senders, files),
+        "hostile" => {
+            let example = ("every = \"10 ms\"", "10 ms");
+            let every =
+                reader.required_quantity(section, "every", PERIOD_MIN..=PERIOD_MAX, example);
+            every.map(|every| TrafficKind::Hostile { every })
+        }
         _ => {
             let pcap = files.bytes(reader, section, ("pcap", "pcap = \"x.pcap\""));
             pcap.map(|(_, pcap)| TrafficKind::Replay { pcap })
