@@ -11,9 +11,11 @@
 mod agenda;
 mod capture;
 mod endpoint;
+pub mod fuzz;
 pub mod media;
 mod network;
 mod packet;
+mod promise;
 mod results;
 pub mod scenario;
 mod simulation;
@@ -23,6 +25,9 @@ pub use capture::Capture;
 pub use endpoint::Endpoint;
 pub use network::{Network, NetworkError};
 pub use packet::{Ack, Datagram, EndpointId, FlowId, HostId, Payload, Segment};
+pub use promise::{Breach, Promise};
 pub use results::{Event, Flow, HopResult, Observer, Results, Step};
 pub use simulation::{Limits, RunError, Simulation};
-pub use traffic::{Connection, Control, Load, OnOff, Recording, RecordingError, Replay, TcpParams};
+pub use traffic::{
+    Connection, Control, Hostile, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
+};

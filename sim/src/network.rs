@@ -2,6 +2,8 @@
 //!
 //! Routes have the fewest hops; of two such, the link that was added first is taken.
 
+use std::any::Any;
+
 use selvedge_data_net_line::{Line, LineModel, Random};
 
 use crate::endpoint::Endpoint;
@@ -135,17 +137,31 @@ impl Network {
         receives: &[FlowId],
     ) -> Result<EndpointId, NetworkError> {
         check(self.endpoints.len(), FLOWS_MAX, "endpoints")?;
-        let id = self.endpoints.len() as u32;
-        for FlowId(number) in receives {
-            let receiver = self.receivers.get_mut(*number as usize);
-            let receiver = receiver.ok_or(NetworkError::Unknown("flow", *number))?;
-            if *receiver != NONE {
-                return Err(NetworkError::Received(self.flows[*number as usize].name.clone()));
-            }
-            *receiver = id;
-        }
+        let id = EndpointId(self.endpoints.len() as u32);
+        receives.iter().try_for_each(|flow| self.receive(id, *flow))?;
         self.endpoints.push(endpoint);
-        Ok(EndpointId(id))
+        Ok(id)
+    }
+
+    /// Makes an endpoint receive another flow, too.
+    ///
+    /// # Errors
+    /// [`NetworkError::Unknown`], [`NetworkError::Received`].
+    pub fn receive(&mut self, id: EndpointId, flow: FlowId) -> Result<(), NetworkError> {
+        let number = flow.0 as usize;
+        let receiver = self.receivers.get_mut(number);
+        let receiver = receiver.ok_or(NetworkError::Unknown("flow", flow.0))?;
+        if *receiver != NONE {
+            return Err(NetworkError::Received(self.flows[number].name.clone()));
+        }
+        *receiver = id.0;
+        Ok(())
+    }
+
+    /// An endpoint, if it is of this type.
+    pub fn endpoint_mut<T: Endpoint>(&mut self, id: EndpointId) -> Option<&mut T> {
+        let endpoint: &mut dyn Any = self.endpoints.get_mut(id.0 as usize)?.as_mut();
+        endpoint.downcast_mut()
     }
 
     fn check_ends(&self, name: &str, ends: [HostId; 2]) -> Result<(), NetworkError> {

@@ -15,7 +15,9 @@ use selvedge_units::{Bytes, Duration, Instant};
 use crate::media::{MediaStream, Receiver, Sender};
 use crate::network::{Network, NetworkError};
 use crate::packet::{EndpointId, FlowId, HostId};
-use crate::traffic::{Connection, Load, OnOff, Recording, RecordingError, Replay, TcpParams};
+use crate::traffic::{
+    Connection, Hostile, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
+};
 
 /// IPv4 and UDP.
 const OVERHEAD: Bytes = Bytes(28);
@@ -137,6 +139,7 @@ impl StreamFault {
 /// A paced link that is being made: its streams share it.
 struct Paced {
     name: String,
+    host: usize,
     sender: Sender,
     streams: Vec<(String, FlowId, EndpointId)>,
 }
@@ -155,7 +158,8 @@ impl Scenario {
         watch: Option<&Watch>,
     ) -> Result<Self, ScenarioError> {
         let lasts = lasts.unwrap_or(config.lasts);
-        let mut making = Making { network: Network::new(seed), hosts: Vec::new(), lasts, watch };
+        let network = Network::new(seed);
+        let mut making = Making { config, network, hosts: Vec::new(), lasts, watch };
         for host in &config.hosts {
             making.hosts.push(making.network.host(&host.name)?);
         }
@@ -171,10 +175,13 @@ impl Scenario {
             making.traffic(traffic, &mut paced)?;
         }
         for node in nodes {
-            paced.extend(making.node(config, node)?);
+            paced.extend(making.node(node)?);
         }
         let mut streams = Vec::new();
-        for Paced { name, sender, streams: of } in paced {
+        for Paced { name, host, mut sender, streams: of } in paced {
+            if let Some((at, lasts)) = config.hosts[host].kill {
+                sender.kill(at, lasts);
+            }
             let id = making.network.attach(Box::new(sender), &[])?;
             streams.extend(of.into_iter().map(|(stream, flow, receiver)| Stream {
                 name: stream,
@@ -184,7 +191,17 @@ impl Scenario {
                 receiver,
             }));
         }
+        making.attack(&streams)?;
         Ok(Self { network: making.network, streams, lasts: making.lasts })
+    }
+
+    /// Holds the links of all senders to their promises.
+    pub fn audit(&mut self) {
+        for stream in &self.streams {
+            if let Some(sender) = self.network.endpoint_mut::<Sender>(stream.sender) {
+                sender.audit();
+            }
+        }
     }
 }
 
@@ -192,11 +209,12 @@ fn sender(config: &network::Sender) -> Paced {
     let link =
         selvedge_control_config::LinkConfig::new(&config.name, config.rate, config.discipline);
     let sender = Sender::new(Link::new(link.params()), OVERHEAD);
-    Paced { name: config.name.clone(), sender, streams: Vec::new() }
+    Paced { name: config.name.clone(), host: config.host, sender, streams: Vec::new() }
 }
 
 /// A scenario that is being made.
 struct Making<'a> {
+    config: &'a NetworkConfig,
     network: Network,
     hosts: Vec<HostId>,
     lasts: Duration,
@@ -248,6 +266,8 @@ impl Making<'_> {
                 let clip = Clip { list: list.clone(), period: contract.period };
                 self.stream(&mut paced[*sender], name, ends, clip, *contract, start)?;
             }
+            // When all receivers are there.
+            TrafficKind::Hostile { .. } => {}
             TrafficKind::Replay { pcap } => {
                 let recording = Recording::parse(pcap)
                     .map_err(|error| ScenarioError::Capture { name: name.clone(), error })?;
@@ -258,23 +278,20 @@ impl Making<'_> {
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        config: &NetworkConfig,
-        node: &NodeAt<'_>,
-    ) -> Result<Vec<Paced>, ScenarioError> {
+    fn node(&mut self, node: &NodeAt<'_>) -> Result<Vec<Paced>, ScenarioError> {
         let mut paced = Vec::new();
         for link in &node.config.links {
             let mut of = Link::with_tree(link.params(), &link.tree);
             of.set_bounds(link.queue, link.catch_up);
             paced.push(Paced {
                 name: link.name.clone(),
+                host: node.host,
                 sender: Sender::new(of, OVERHEAD),
                 streams: Vec::new(),
             });
         }
         for (stream, clip) in node.config.streams.iter().zip(&node.clips) {
-            let to = receiving_host(config, node.host, stream).map_err(|fault| {
+            let to = receiving_host(self.config, node.host, stream).map_err(|fault| {
                 let stream = stream.spec.name.clone();
                 ScenarioError::Stream { host: node.host, stream, fault }
             })?;
@@ -292,6 +309,26 @@ impl Making<'_> {
         Ok(paced)
     }
 
+    /// Adds the attackers of the streams' receivers.
+    fn attack(&mut self, streams: &[Stream]) -> Result<(), ScenarioError> {
+        for network::Traffic { name, from, to, start, kind } in &self.config.traffic {
+            let TrafficKind::Hostile { every } = kind else { continue };
+            let [from, to] = [*from, *to].map(|host| self.hosts[host]);
+            let mut victims = Vec::new();
+            for stream in streams {
+                if self.network.flows[stream.flow.0 as usize].to == to {
+                    let flow = self.network.flow(name, from, to)?;
+                    self.network.receive(stream.receiver, flow)?;
+                    victims.push((flow, stream.flow.0 as u32));
+                }
+            }
+            let random = self.network.random(&format!("traffic {name}"));
+            let hostile = Hostile::new(victims, Instant::ZERO + *start, *every, random);
+            self.network.attach(Box::new(hostile), &[])?;
+        }
+        Ok(())
+    }
+
     /// Adds a stream to a paced link, and what measures it.
     fn stream(
         &mut self,
@@ -304,6 +341,13 @@ impl Making<'_> {
     ) -> Result<(), ScenarioError> {
         let flow = self.network.flow(name, ends[0], ends[1])?;
         let mut receiver = Receiver::new(flow);
+        let host = &self.config.hosts[ends[1].0 as usize];
+        if let Some((at, lasts)) = host.kill {
+            receiver.kill(at, lasts);
+        }
+        if let Some((at, by)) = host.clock {
+            receiver.jump(at, by);
+        }
         if let Some(watch) = self.watch.take_if(|watch| watch.stream == name) {
             receiver.watch(watch.frame, clip.list.frame(watch.frame).refs);
             paced.sender.watch(flow, watch.frame);

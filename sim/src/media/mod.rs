@@ -4,6 +4,7 @@
 //! the packets that leave it, with the product's header extension; a [`Receiver`] measures one stream as
 //! `play` does, by `data/receive`. What became of one frame is a [`Life`].
 
+mod audit;
 mod life;
 mod receiver;
 mod sender;

@@ -1,5 +1,6 @@
 //! The receiving end of one stream: the meter of `play`, from the packets' bytes alone.
 
+use selvedge_control_config::network::ClockJump;
 use selvedge_data_net_line::Packet;
 use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_stream::References;
@@ -23,13 +24,51 @@ pub struct Receiver {
     due: Option<Instant>,
     /// The frame whose verdict is recorded, what it refers to, and what of that cannot be decoded.
     watched: Option<Box<(Life, References, Vec<u32>)>>,
+    /// While it is killed it takes nothing; afterwards it is a new one.
+    gone: Option<[Instant; 2]>,
+    clock: Option<(Instant, ClockJump)>,
 }
 
 impl Receiver {
     /// A receiver of this flow's packets.
     #[must_use]
     pub fn new(flow: FlowId) -> Self {
-        Self { flow, meter: StreamMeter::new(ClockRate::VIDEO), due: None, watched: None }
+        Self {
+            flow,
+            meter: StreamMeter::new(ClockRate::VIDEO),
+            due: None,
+            watched: None,
+            gone: None,
+            clock: None,
+        }
+    }
+
+    /// Kills it at this time; so much later it works again, and begins to measure anew.
+    pub fn kill(&mut self, at: Instant, lasts: Duration) {
+        self.gone = Some([at, at + lasts]);
+    }
+
+    /// Makes the clock that stamps arriving packets jump at this time.
+    pub const fn jump(&mut self, at: Instant, by: ClockJump) {
+        self.clock = Some((at, by));
+    }
+
+    /// What its clock shows.
+    fn shown(&self, now: Instant) -> Instant {
+        match self.clock {
+            Some((at, ClockJump { by, is_back: true })) if at <= now => now - by,
+            Some((at, ClockJump { by, is_back: false })) if at <= now => now + by,
+            _ => now,
+        }
+    }
+
+    /// Whether it is killed; the first time after that, another one is in its place.
+    fn is_gone(&mut self, now: Instant) -> bool {
+        let Some([at, back]) = self.gone.filter(|[at, _]| *at <= now) else { return false };
+        if back <= now {
+            (self.meter, self.gone) = (StreamMeter::new(ClockRate::VIDEO), None);
+        }
+        at <= now && now < back
     }
 
     /// Records the verdict on a frame that refers to these, from now on, in place of another's.
@@ -58,13 +97,16 @@ impl Receiver {
 impl Endpoint for Receiver {
     fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>) {
         let Payload::Bytes(bytes) = &packet.payload.payload else { return };
-        self.meter.handle_packet(now, bytes);
+        if self.is_gone(now) {
+            return;
+        }
+        self.meter.handle_packet(self.shown(now), bytes);
         self.due = Some(now + IDLE);
         self.judge(now);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.meter.handle_timeout(now);
+        self.meter.handle_timeout(self.shown(now));
         self.due = None;
         self.judge(now);
     }

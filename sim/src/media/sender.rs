@@ -12,13 +12,15 @@ use selvedge_data_net_line::Packet;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::rtp::{HEADER_LEN, packet_len, stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{
-    Contract, Frame, FrameList, FrameWriter, ListedFrame, Numbering, PacketCursor,
+    Contract, Frame, FrameList, FrameWriter, ListedFrame, Numbering, PacketCursor, Totals,
 };
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use super::audit::Audit;
 use super::life::{Life, LifeEvent};
 use crate::endpoint::Endpoint;
 use crate::packet::{Datagram, FlowId, Payload};
+use crate::promise::{Breach, Promise};
 use crate::results::Flow;
 
 /// A stream that a sender plays.
@@ -52,7 +54,43 @@ struct Sending {
     written: BTreeMap<u32, (Vec<u8>, PacketCursor)>,
 }
 
+/// What makes the source of a flow's packets another one: the process that sends them is.
+const SECOND: u32 = 1 << 31;
+
 impl Sending {
+    /// Whether its first frames take at most half of its part of the link, and each of them at most half of the time
+    /// that it has, so that nothing needs to be given up.
+    fn is_light(&self, rate: Bitrate, streams: usize) -> bool {
+        const FRAMES: u32 = 60;
+        const HEADERS: Bytes = Bytes(100);
+        let part = Bitrate(rate.0 / (2 * streams as u64));
+        let MediaStream { period, contract, list, .. } = &self.about;
+        let mut times = (0..FRAMES).map(|n| (list.frame(n).size + HEADERS) / part);
+        let largest = times.clone().max().unwrap_or_default();
+        let all = times.try_fold(Duration::ZERO, |sum, time| {
+            (time < Duration::from_secs(60)).then(|| sum + time)
+        });
+        largest <= contract.delay.unwrap_or(*period)
+            && all.is_some_and(|all| all <= *period * u64::from(FRAMES))
+    }
+
+    /// When the first frame comes at `back` or later, if there is one.
+    fn next_from(&self, back: Instant) -> Option<Instant> {
+        let MediaStream { begin, period, frames, .. } = &self.about;
+        let over = back.since(*begin).0.div_ceil(period.0);
+        (over < u64::from(*frames)).then(|| *begin + *period * over)
+    }
+
+    /// In a new process, from its first frame on.
+    fn begin_again(&mut self, back: Instant, overhead: Bytes, payload_max: usize) {
+        let MediaStream { begin, period, frames, flow, .. } = &mut self.about;
+        let over = u32::try_from(back.since(*begin).0.div_ceil(period.0)).unwrap_or(u32::MAX);
+        (*begin, *frames) = ((*begin).max(back), frames.saturating_sub(over));
+        self.writer = FrameWriter::new(flow.0 as u32 | SECOND, overhead, payload_max);
+        (self.numbering, self.seq) = (Numbering::default(), 0);
+        self.written.clear();
+    }
+
     /// When the next frame comes, if there is one.
     fn arrival(&self) -> Option<Instant> {
         let MediaStream { begin, period, frames, .. } = &self.about;
@@ -72,6 +110,33 @@ pub struct Sender {
     /// When a packet may leave, or the link wants to be polled.
     due: Option<Instant>,
     watched: Option<Box<Watched>>,
+    audit: Option<Box<Audit>>,
+    kill: Option<Kill>,
+}
+
+/// The end of a sender's process, and the beginning of the next one.
+#[derive(Debug)]
+struct Kill {
+    at: Instant,
+    back: Instant,
+    /// The link with its streams, as it is at the beginning of each process.
+    link: Link,
+    state: Process,
+    /// What the first process counted of each stream, and where it broke a promise.
+    totals: Vec<Totals>,
+    breaches: Vec<Breach>,
+    /// From its first frame to its first packet.
+    silent: Option<Duration>,
+    /// When the second process has its first frame.
+    again: Option<Instant>,
+}
+
+/// Where a sender that is to be killed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    First,
+    Gone,
+    Second,
 }
 
 /// The frame whose life is recorded.
@@ -92,7 +157,99 @@ impl Sender {
         let payload_max = (link.params().mtu.0 as usize).saturating_sub(headers).max(1);
         let mut packet = vec![0; HEADER_LEN + payload_max];
         packet[..2].copy_from_slice(&[0x80, 96]);
-        Self { link, overhead, payload_max, streams: Vec::new(), packet, due: None, watched: None }
+        Self {
+            link,
+            overhead,
+            payload_max,
+            streams: Vec::new(),
+            packet,
+            due: None,
+            watched: None,
+            audit: None,
+            kill: None,
+        }
+    }
+
+    /// Kills it at this time, after its streams were added; so much later it works again, as a new process with an
+    /// empty link, whose streams begin with their first frames.
+    pub fn kill(&mut self, at: Instant, lasts: Duration) {
+        let (link, state) = (self.link.clone(), Process::First);
+        let (back, totals, breaches) = (at + lasts, Vec::new(), Vec::new());
+        self.kill =
+            Some(Kill { at, back, link, state, totals, breaches, silent: None, again: None });
+    }
+
+    /// Holds the link to its promises from now on.
+    pub fn audit(&mut self) {
+        self.audit = Some(Box::default());
+    }
+
+    /// Where the link broke a promise while it was held to them.
+    #[must_use]
+    pub fn breaches(&self) -> Vec<Breach> {
+        let mut breaches = self.kill.as_ref().map_or_else(Vec::new, |kill| kill.breaches.clone());
+        let indices: Vec<_> = self.streams.iter().map(|stream| stream.index).collect();
+        breaches.extend(self.audit.iter().flat_map(|audit| audit.breaches(&self.link, &indices)));
+        breaches
+    }
+
+    /// Of a flow's packets, how many left so close to their deadlines that a receiver may judge otherwise.
+    #[must_use]
+    pub fn near(&self, flow: FlowId) -> u64 {
+        let stream = self.streams.iter().find(|stream| stream.about.flow == flow);
+        let audit = self.audit.as_ref().zip(stream);
+        audit.map_or(0, |(audit, stream)| audit.near(stream.index))
+    }
+
+    /// Ends the first process, or begins the second, if it is time.
+    fn change_process(&mut self, now: Instant) {
+        let Some(kill) = &mut self.kill else { return };
+        if kill.state == Process::First && kill.at <= now {
+            let indices: Vec<_> = self.streams.iter().map(|stream| stream.index).collect();
+            let ledgers = indices.iter().map(|index| self.link.ledger(*index));
+            kill.totals = ledgers
+                .map(|one| one.map_or_else(Totals::default, |one| one.totals().clone()))
+                .collect();
+            if let Some(audit) = &mut self.audit {
+                let first = std::mem::take(&mut **audit);
+                kill.breaches = first.breaches(&self.link, &indices);
+                let begin = self.streams.iter().map(|stream| stream.about.begin).min();
+                kill.silent = first.first.zip(begin).map(|(first, begin)| first.since(begin));
+            }
+            (kill.state, self.link, self.due) = (Process::Gone, kill.link.clone(), None);
+        }
+        if kill.state == Process::Gone && kill.back <= now {
+            kill.state = Process::Second;
+            let again = self.streams.iter().filter_map(|stream| stream.next_from(kill.back));
+            kill.again = again.min();
+            for stream in &mut self.streams {
+                stream.begin_again(kill.back, self.overhead, self.payload_max);
+            }
+        }
+    }
+
+    /// Whether the second process is silent by so much longer than the first one was at its beginning.
+    #[must_use]
+    pub fn is_late_after_kill(&self, end: Instant, by: Duration) -> Option<Breach> {
+        let kill = self.kill.as_ref().filter(|kill| kill.state == Process::Second)?;
+        if !self
+            .streams
+            .iter()
+            .all(|stream| stream.is_light(self.link.params().rate, self.streams.len()))
+        {
+            return None;
+        }
+        let due = kill.again? + kill.silent? + by;
+        let first = self.audit.as_ref()?.first;
+        (due < end && first.is_none_or(|first| first > due)).then(|| {
+            let what =
+                format!("back at {:?}, the first packet at {first:?}, due at {due:?}", kill.back);
+            Breach { promise: Promise::Back, what }
+        })
+    }
+
+    fn is_gone(&self) -> bool {
+        self.kill.as_ref().is_some_and(|kill| kill.state == Process::Gone)
     }
 
     /// Adds a stream, before the network runs.
@@ -142,7 +299,11 @@ impl Sender {
             let event = LifeEvent::Enqueued(frame, self.link.backlog());
             watched.record(now, (stream.about.flow, seq), event);
         }
-        self.link.handle_frame(now, stream.index, frame);
+        let index = stream.index;
+        if let Some(audit) = &mut self.audit {
+            audit.handle_frame(&self.link, index, frame);
+        }
+        self.link.handle_frame(now, index, frame);
         self.settle(now);
     }
 
@@ -151,6 +312,9 @@ impl Sender {
         while let Some(settled) = self.link.poll_settled() {
             let (stream, seq) = (&mut self.streams[settled.stream.0 as usize], settled.frame.seq);
             stream.written.remove(&seq);
+            if let Some(audit) = &mut self.audit {
+                audit.handle_settled(&settled, self.link.params().selection);
+            }
             if let Some(watched) = &mut self.watched {
                 watched.record(now, (stream.about.flow, seq), LifeEvent::Settled(settled.fate));
             }
@@ -185,6 +349,10 @@ impl Sender {
             let left = next.deadline.since(now);
             watched.record(now, frame, LifeEvent::Sent(next.packet, number, left));
         }
+        if let Some(audit) = &mut self.audit {
+            audit.handle_sent(now, &self.link, size);
+            audit.handle_packet(now, next.stream, next.deadline);
+        }
         self.link.sent(now, size);
         Some(Datagram::packet(frame.0, size, Payload::Bytes(Arc::from(&*packet))))
     }
@@ -194,6 +362,10 @@ impl Endpoint for Sender {
     fn handle_packet(&mut self, _now: Instant, _packet: Packet<Datagram>) {}
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.change_process(now);
+        if self.is_gone() {
+            return;
+        }
         for at in 0..self.streams.len() {
             while let Some(arrival) = self.streams[at].arrival().filter(|arrival| *arrival <= now) {
                 self.enqueue(now, at, arrival);
@@ -202,23 +374,47 @@ impl Endpoint for Sender {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
+        if self.is_gone() {
+            return None;
+        }
         let packet = self.next_packet(now);
         self.settle(now);
         packet
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.streams.iter().filter_map(Sending::arrival).chain(self.due).min()
+        let change = self.kill.as_ref().and_then(|kill| match kill.state {
+            Process::First => Some(kill.at),
+            Process::Gone => Some(kill.back),
+            Process::Second => None,
+        });
+        if self.is_gone() {
+            return change;
+        }
+        self.streams.iter().filter_map(Sending::arrival).chain(self.due).chain(change).min()
     }
 
     fn report(&self, flows: &mut [Flow]) {
-        for Sending { about, index, .. } in &self.streams {
+        for (number, Sending { about, index, .. }) in self.streams.iter().enumerate() {
             let (flow, ledger) = (flows.get_mut(about.flow.0 as usize), self.link.ledger(*index));
             if let (Some(flow), Some(ledger)) = (flow, ledger) {
-                flow.frames.get_or_insert_default().sent = ledger.totals().clone();
+                let mut totals = ledger.totals().clone();
+                if let Some(before) = self.kill.as_ref().and_then(|kill| kill.totals.get(number)) {
+                    add(&mut totals, before);
+                }
+                flow.frames.get_or_insert_default().sent = totals;
             }
         }
     }
+}
+
+fn add(totals: &mut Totals, more: &Totals) {
+    totals.frames += more.frames;
+    totals.sent += more.sent;
+    totals.on_time += more.on_time;
+    totals.decodable += more.decodable;
+    totals.unknown += more.unknown;
+    totals.dropped.iter_mut().zip(more.dropped).for_each(|(sum, more)| *sum += more);
 }
 
 impl Watched {

@@ -1,0 +1,45 @@
+//! The promises that a run of a network can be held to. `PROMISES.md` marks their rows with these names.
+
+selvedge_units::named! {
+    /// A promise.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Promise {
+        /// Over any span the bytes that a link sends stay within `rate * span + burst`.
+        Pace = "pace",
+        /// Each frame is settled once, with a reason if it was dropped.
+        Settled = "settled",
+        /// With selection, nothing is sent whose references were lost.
+        References = "references",
+        /// The frames of a stream that wait are bounded.
+        Bounded = "bounded",
+        /// While frames wait, the link is used.
+        Used = "used",
+        /// No more frames are decodable than is possible.
+        Bound = "bound",
+        /// Where no packet is lost, sender and receiver count frames alike.
+        Alike = "alike",
+        /// A receiver judges on-time within 1 ms.
+        OnTime = "on-time",
+        /// What is killed works again within a second.
+        Back = "back",
+        /// Streams of others do not notice that a receiver or a sender is killed, or a clock jumps.
+        Untouched = "untouched",
+        /// A transfer delivers each byte once.
+        Once = "once",
+        /// Each packet has one fate in each line.
+        Fates = "fates",
+        /// The same seed gives the same results.
+        SameSeed = "same-seed",
+        /// No packet makes an end panic, or hang.
+        Alive = "alive",
+    }
+}
+
+/// A promise that was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The promise.
+    pub promise: Promise,
+    /// What happened instead.
+    pub what: String,
+}
