@@ -81,6 +81,8 @@ pub(crate) enum Command {
 
     /// Simulate nodes and other traffic on a network that is not there, in virtual time
     #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
         after_help = "Networks that come with Selvedge: 5g-handovers, bonded-van, cable-bloat, \
                             conference-room, dsl, long-fat-pipe, lte-bad, lte-good, satellite, wifi-crowd.\n\n\
                             Example:\n  selvedge sim --node scenarios/studio.toml --network lte-bad\n  \

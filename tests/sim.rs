@@ -160,6 +160,27 @@ fn frames_of_a_clip_and_of_its_list_go_as_those_of_a_node_do() {
 }
 
 #[test]
+fn random_networks_and_those_of_a_user_are_held_to_promises() {
+    let fuzz = selvedge(["sim", "fuzz", "--seeds", "30", "--json"]).json();
+    assert_eq!((&fuzz["seeds"], &fuzz["broken"]), (&Value::from(30), &Value::Null), "{fuzz}");
+    let folder = Folder::new();
+    let noise = |rate: &str| {
+        format!(
+            "[traffic.noise]\nkind = \"on-off\"\nfrom = \"far\"\nto = \"near\"\nrate = \"{rate}\"\n\
+             packet = \"28 B\"\non = \"10 s\"\noff = \"0 ms\"\n[link.way.back]\ndelay = \"60 s\"\n"
+        )
+    };
+    let kept = sim([&network(&folder, &noise("10 kbit/s")), "--check"]);
+    assert!(kept.stdout.contains("own kept all"), "{kept:?}");
+    // More packets are under way than any network of the fuzz has.
+    let broken = sim([&network(&folder, &noise("1 Gbit/s")), "--check", "--json"]);
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    assert!(broken.stderr.contains("alive broken: more than 200000 packets"), "{broken:?}");
+    let listed: Value = serde_json::from_str(&broken.stdout).expect("JSON");
+    assert_eq!(listed["broken"][0]["promise"], "alive", "{listed}");
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_with_its_place_and_a_remedy() {
     let folder = Folder::new();
     let file = |text: &str| folder.write("list.txt", text).display().to_string();

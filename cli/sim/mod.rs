@@ -1,6 +1,7 @@
 //! `selvedge sim`: what nodes and other traffic do on a network that is not there, in virtual time.
 
 mod explain;
+mod fuzz;
 mod nodes;
 mod plot;
 mod report;
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::network::NetworkConfig;
 use selvedge_sim::scenario::{Scenario, Stream, Watch};
@@ -19,6 +20,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::network_file;
 use explain::Explained;
+use fuzz::FuzzArgs;
 use nodes::Node;
 use plot::Plot;
 
@@ -31,6 +33,8 @@ const SLOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<SimCommand>,
     /// The network: a file, or the name of one that comes with Selvedge, such as lte-bad
     #[arg(value_name = "NETWORK", required_unless_present = "network", conflicts_with = "network")]
     pub(crate) file: Option<String>,
@@ -64,6 +68,19 @@ pub(crate) struct SimArgs {
     /// Print the life of one frame in plain words: enqueue, decisions, packets, loss, fate
     #[arg(long, value_name = "STREAM:FRAME", conflicts_with = "seeds")]
     pub(crate) explain: Option<String>,
+    /// Hold the network's own streams to the promises that `sim fuzz` checks
+    #[arg(long, conflicts_with_all = ["seeds", "node", "pcap", "plot", "explain", "seconds"])]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    /// Run random networks with kills, cuts, clock jumps and hostile packets, and look for broken promises
+    #[command(
+        after_help = "Exit status: 1 if a promise is broken; the smallest network found that breaks it \
+                            is printed.\n\nExample:\n  selvedge sim fuzz --seeds 100"
+    )]
+    Fuzz(FuzzArgs),
 }
 
 /// The files of a run, read.
@@ -92,8 +109,14 @@ struct Outcome {
 }
 
 pub(crate) fn command(args: &SimArgs) -> Result<(), Failure> {
+    if let Some(SimCommand::Fuzz(args)) = &args.command {
+        return fuzz::command(args);
+    }
     let name = args.file.as_deref().or(args.network.as_deref()).unwrap_or_default();
     let network = network_file::read(name)?;
+    if args.check {
+        return fuzz::check(&network, args.seed, args.json);
+    }
     let nodes = nodes::read(&network, Path::new(name), args.node.as_deref())?;
     let lasts = args.seconds.map(Duration::from_secs);
     let inputs = Inputs { network, nodes, lasts };
