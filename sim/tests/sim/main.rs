@@ -1,6 +1,7 @@
 //! Networks in virtual time, from the outside.
 
 mod network;
+mod ns3;
 mod same;
 mod tcp;
 mod traffic;

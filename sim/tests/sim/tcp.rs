@@ -4,7 +4,7 @@ use selvedge_data_net_line::{DelayModel, Jitter, LineModel, LossModel, Outages};
 use selvedge_sim::{
     Connection, Control, EndpointId, Event, Flow, Load, Payload, Simulation, Step, TcpParams,
 };
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Bytes, Instant};
 
 use crate::{at, dumbbell, line, ms, run, simulation};
 
@@ -71,19 +71,6 @@ fn two_flows_share_a_link_fairly_if_their_round_trips_are_alike() {
     }
     let shares = shares(Control::NewReno, BDP, &[20, 120]);
     assert!(shares[0] > 2 * shares[1], "{shares:?}");
-}
-
-#[test]
-fn two_flows_get_what_they_get_in_ns_3() {
-    // 60 s over 10 Mbit/s, 20 ms and a queue of 30 packets: ns-3.44's TcpNewReno with ClassicRecovery and
-    // without SACK carries 9.62 Mbit/s, its TcpCubic with SACK 9.56.
-    for (control, kbps) in [(Control::NewReno, 9_620), (Control::Cubic, 9_560)] {
-        let (mut simulation, ..) = transfers(TcpParams::new(control), 45_000, &[40, 40]);
-        let flows = run(&mut simulation, 60_000).flows;
-        let useful = flows.iter().step_by(2).filter_map(|flow| flow.useful).sum::<Bytes>();
-        let rate = useful / Duration::from_secs(60);
-        assert!(rate.0.abs_diff(kbps * 1_000) < kbps * 50, "{control:?}: {rate}");
-    }
 }
 
 /// The times at which the window was cut, and the mean window in front of them in segments.
