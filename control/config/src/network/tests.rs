@@ -273,6 +273,7 @@ fn every_key_of_a_link_is_read() {
         duplicates: share("1 ppm"),
         outages: Some(Outages { every: Duration::from_secs(30), lasts: ms(300), holds: true }),
         mtu: Some(Bytes(1_400)),
+        recording: None,
     };
     assert_eq!(first.there, there);
     // What the other direction leaves out is the same.

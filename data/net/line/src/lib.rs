@@ -14,6 +14,7 @@ mod loss;
 mod packet;
 mod queue;
 mod random;
+mod recording;
 mod trace;
 
 pub use delay::{DelayModel, Jitter};
@@ -22,4 +23,5 @@ pub use loss::LossModel;
 pub use packet::{Drop, Ecn, Packet};
 pub use queue::{CodelParams, DisciplineParams, DualPi2Params, FqCodelParams, Limit, QueueModel};
 pub use random::Random;
+pub use recording::Recording;
 pub use trace::{LINES_MAX, Rate, Trace, TraceError};

@@ -7,14 +7,16 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use selvedge_units::{Bytes, Duration, Instant, Share};
 
 use crate::delay::{DelayModel, Delays};
 use crate::loss::{Loss, LossModel};
-use crate::packet::{Drop, Packet};
+use crate::packet::{Drop, Ecn, Packet};
 use crate::queue::{Dropped, Limit, Queue, QueueModel};
 use crate::random::Random;
+use crate::recording::{Fate, Recording, Replay};
 use crate::trace::Rate;
 
 /// Times at which nothing passes: from `every` on for `lasts`, again and again.
@@ -56,6 +58,8 @@ pub struct LineModel {
     pub outages: Option<Outages>,
     /// What is larger is dropped.
     pub mtu: Option<Bytes>,
+    /// What decides instead of all others.
+    pub recording: Option<Arc<Recording>>,
 }
 
 impl Default for LineModel {
@@ -70,6 +74,7 @@ impl Default for LineModel {
             duplicates: Share::ZERO,
             outages: None,
             mtu: None,
+            recording: None,
         }
     }
 }
@@ -154,6 +159,7 @@ pub struct Line<P> {
     delays: Delays,
     loss: Loss,
     random: Random,
+    replay: Replay,
     /// The packet that is being sent, and when its last bit leaves.
     sending: Option<(Instant, Packet<P>)>,
     /// Packets under way that arrive no earlier than those before: all, unless they may overtake.
@@ -179,6 +185,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
             delays: Delays::new(random("delay")),
             loss: Loss::new(random("loss")),
             random: random("faults"),
+            replay: Replay::default(),
             sending: None,
             in_order: VecDeque::new(),
             overtaking: BinaryHeap::new(),
@@ -206,7 +213,10 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
         self.advance(now);
         self.counts.packets += 1;
         self.counts.bytes += packet.size;
-        if self.model.mtu.is_some_and(|mtu| packet.size > mtu) {
+        if let Some(recording) = &self.model.recording {
+            let fate = self.replay.fate(recording, now, packet.size);
+            self.replayed(packet, fate);
+        } else if self.model.mtu.is_some_and(|mtu| packet.size > mtu) {
             self.drop_packet(packet, Drop::TooLarge);
         } else {
             let before = self.dropped.len();
@@ -316,8 +326,27 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
         self.deliver(sent, packet, wrong_bit);
     }
 
+    /// What a recording decides of a packet.
+    fn replayed(&mut self, mut packet: Packet<P>, fate: Result<(Fate, [Instant; 2]), Drop>) {
+        let (fate, [dequeued, at]) = match fate {
+            Ok(passes) => passes,
+            Err(why) => return self.drop_packet(packet, why),
+        };
+        self.dequeued = dequeued;
+        if fate == Fate::Marked && packet.ecn != Ecn::NotCapable {
+            packet.ecn = Ecn::Marked;
+        }
+        let wrong_bit = (fate == Fate::Corrupted).then(|| self.random.bits());
+        self.counts.corrupted += u64::from(wrong_bit.is_some());
+        self.add_arrival(at, packet, wrong_bit);
+    }
+
     fn deliver(&mut self, sent: Instant, packet: Packet<P>, wrong_bit: Option<u64>) {
         let at = self.delays.arrival(&self.model.delay, sent);
+        self.add_arrival(at, packet, wrong_bit);
+    }
+
+    fn add_arrival(&mut self, at: Instant, packet: Packet<P>, wrong_bit: Option<u64>) {
         let arrived = Arrived { at, dequeued: self.dequeued, packet, wrong_bit };
         if self.in_order.back().is_none_or(|last| last.at <= at) {
             self.in_order.push_back(arrived);

@@ -32,7 +32,7 @@ pub struct Trace {
     carried: u128,
 }
 
-/// Why a text is no trace.
+/// Why a text is no trace, or no recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// A line of it is no number, or no pair of numbers.
@@ -61,6 +61,9 @@ pub enum TraceError {
     /// It has no duration, or carries nothing.
     #[error("it carries nothing in its {0}; at least one line must give a rate above 0")]
     Nothing(Duration),
+    /// A recording has other links.
+    #[error("no packet of it passed a link \"{0}\"; name the table as its third column does")]
+    NoLink(String),
 }
 
 impl Rate {
@@ -77,7 +80,7 @@ impl Rate {
 }
 
 /// A line that is too long to be shown whole is cut.
-fn malformed(line: usize, text: &str, wanted: &'static str) -> TraceError {
+pub(crate) fn malformed(line: usize, text: &str, wanted: &'static str) -> TraceError {
     TraceError::Malformed { line: line + 1, text: text.chars().take(40).collect(), wanted }
 }
 
@@ -215,10 +218,10 @@ impl Trace {
 }
 
 /// The largest time in ms, and the largest rate in kbit/s: a year, and 100 Gbit/s.
-const TIME_MAX: u64 = 366 * 86_400_000;
+pub(crate) const TIME_MAX: u64 = 366 * 86_400_000;
 const RATE_MAX: u64 = 100_000_000;
 
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 

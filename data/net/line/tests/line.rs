@@ -196,6 +196,7 @@ fn models() -> impl Strategy<Value = LineModel> {
                     holds: outage % 2 == 0,
                 }),
                 mtu: None,
+                recording: None,
             }
         },
     )
@@ -235,5 +236,164 @@ proptest! {
             all.push((next.at, next.packet.payload));
         }
         prop_assert_eq!(all, arrived);
+    }
+}
+
+/// What became of each packet, by its number: its fate, and when it arrived.
+type Fates = Vec<Option<(String, Instant)>>;
+
+/// Sends packets through a line, and the text that `selvedge line` would record of it as the link `up`.
+fn recorded(model: LineModel, sent: &[(Instant, u64)]) -> (Fates, String) {
+    let mut line = Line::new(model, 5, "test");
+    let mut fates = vec![None; sent.len()];
+    let mut text = "in_ns,bytes,link,direction,fate,out_ns\n".to_owned();
+    let mut take_until = |line: &mut Line<u64>, until: Instant| loop {
+        let now = line.poll_timeout().filter(|now| *now <= until);
+        let arrived = now.and_then(|now| line.poll_packet(now));
+        let dropped = if arrived.is_none() { line.poll_dropped() } else { None };
+        let (packet, fate, left) = match (arrived, dropped, now) {
+            (Some(it), ..) => {
+                let is_marked = it.packet.ecn != packet(it.packet.payload, 0).ecn;
+                let fate = if is_marked { "marked" } else { "arrived" };
+                (it.packet, if it.wrong_bit.is_some() { "corrupted" } else { fate }, Some(it.at))
+            }
+            (None, Some((packet, why)), _) => (packet, why.name(), None),
+            (None, None, Some(_)) => continue,
+            (None, None, None) => break,
+        };
+        let came = sent[packet.payload as usize].0;
+        fates[packet.payload as usize] = Some((fate.to_owned(), left.unwrap_or(came)));
+        let left = left.map(|left| left.0.to_string()).unwrap_or_default();
+        text += &format!("{},{},up,there,{fate},{left}\n", came.0, packet.size.0);
+    };
+    for (n, (now, size)) in sent.iter().enumerate() {
+        take_until(&mut line, *now);
+        line.handle_packet(*now, packet(n as u64, *size));
+    }
+    take_until(&mut line, Instant(u64::MAX - 1));
+    (fates, text)
+}
+
+/// The direction that was recorded.
+fn replay(text: &str) -> LineModel {
+    let [there, back] = LineModel::recorded(text, "up").expect("a recording");
+    assert_eq!(back, LineModel::default(), "nothing came back");
+    there
+}
+
+#[test]
+fn a_recording_of_a_limited_link_limits_what_differs_from_it_too() {
+    // 1.2 Mbit/s for 1 Mbit/s of the link, for 10 s; the recorded queue drops what is too much.
+    let queue = QueueModel::DropTail { limit: Limit::packets(20) };
+    let delay = DelayModel { delay: ms(30), ..DelayModel::default() };
+    let model = LineModel { rate: megabit(), queue, delay, ..LineModel::default() };
+    let all = |every_us: u64, size: u64| -> Vec<_> {
+        let times = (0..10_000_000 / every_us).map(|n| Duration::from_micros(n * every_us));
+        times.map(|time| (Instant::ZERO + time, size)).collect()
+    };
+    let (_, text) = recorded(model.clone(), &all(8_333, 1_250));
+    let carried = |model: LineModel, sent: &[(Instant, u64)]| {
+        let (arrived, line) = run(model, 1, sent);
+        let late = arrived.iter().map(|(at, n)| at.since(sent[*n as usize].0)).max();
+        assert!(late.is_some_and(|late| late <= ms(300)), "a longer queue: {late:?}");
+        (arrived.len() as u64 * sent[0].1, line.counts().dropped(Drop::Full))
+    };
+    // Half as much again, in smaller packets: the same bytes pass, as of the link itself.
+    let more = all(4_000, 900);
+    let (of_link, of_replay) = (carried(model, &more), carried(replay(&text), &more));
+    assert!((1_200_000..1_300_000).contains(&of_link.0), "{of_link:?}");
+    assert!(of_replay.0.abs_diff(of_link.0) < of_link.0 / 20, "{of_replay:?} for {of_link:?}");
+    assert!(of_replay.1 > 500, "{of_replay:?}");
+}
+
+#[test]
+fn a_recording_without_a_limit_has_none_and_begins_anew_at_its_end() {
+    let delay = DelayModel { delay: ms(30), ..DelayModel::default() };
+    // 2 s, the 10th packet of each 100 is lost, all at their sender's pace.
+    let sent: Vec<_> = (0..200).map(|n| (at(5_000 + 10 * n), 1_000)).collect();
+    let (_, text) = recorded(LineModel { delay, ..LineModel::default() }, &sent);
+    let lossy = text.lines().enumerate().map(|(n, line)| match (n % 100, line.rsplit_once(',')) {
+        (10, Some((of, _))) => of.replace("arrived", "lost") + ",\n",
+        _ => format!("{line}\n"),
+    });
+    // Ten at once where one was recorded, for three times as long: of the ten at 90 ms one is lost.
+    let burst: Vec<_> = (0..6_000).map(|n| (at(10 * (n / 10)), 1_400)).collect();
+    let (arrived, line) = run(replay(&lossy.collect::<String>()), 1, &burst);
+    let delay = |(time, n): &(Instant, u64)| time.since(burst[*n as usize].0);
+    let most = ms(30) + Duration::from_micros(1);
+    assert!(arrived.iter().all(|one| (ms(30)..most).contains(&delay(one))));
+    assert!((6..=60).contains(&line.counts().dropped(Drop::Lost)), "{:?}", line.counts());
+}
+
+#[test]
+fn what_no_line_records_is_refused_with_its_line() {
+    const HEAD: &str = "in_ns,bytes,link,direction,fate,out_ns\n";
+    let said = |text: &str| {
+        let error = LineModel::recorded(text, "up").expect_err("no recording");
+        error.to_string()
+    };
+    let row = |row: &str| said(&format!("{HEAD}5,100,up,there,arrived,9\n{row}\n"));
+    assert!(said("").starts_with("line 1: \"\" is not the first line"));
+    assert!(said("ms,kbit/s\n").starts_with("line 1: \"ms,kbit/s\" is not"));
+    assert_eq!(
+        said(&format!("{HEAD}5,100,down,there,arrived,9\n")),
+        "no packet of it passed a link \"up\"; name the table as its third column does"
+    );
+    for wrong in [
+        "",
+        "6,100,up,there,arrived",
+        "6,100,up,there,arrived,10,",
+        "6,100,up,there,arrived,",
+        "6,100,up,there,lost,10",
+        "6,0,up,there,lost,",
+        "6,65536,up,there,lost,",
+        "-6,100,up,there,lost,",
+        "99999999999999999999,100,up,there,lost,",
+        "6,100,up,their,lost,",
+        "6,100,up,there,lots,",
+    ] {
+        assert_eq!(
+            row(wrong).split(" is not in_ns").next(),
+            Some(&*format!("line 3: \"{wrong}\""))
+        );
+    }
+    // A packet that was dropped may have come before others that arrived; none arrives before it came, or
+    // before another line was written.
+    assert!(
+        LineModel::recorded(&format!("{HEAD}5,9,up,back,arrived,9\n4,9,up,there,full,\n"), "up")
+            .is_ok()
+    );
+    for early in ["10,100,up,there,arrived,9", "6,100,down,back,arrived,8"] {
+        assert!(
+            row(early).ends_with("of a packet that arrived no earlier than all before"),
+            "{early}"
+        );
+    }
+}
+
+proptest! {
+    /// The same packets have the same fates and times as in the line that was recorded.
+    #[test]
+    fn a_recording_replays_what_a_line_did(
+        model in models(),
+        packets in prop::collection::vec((1..20_000_000u64, 40..1_500u64), 1..300),
+    ) {
+        // A second copy has a line as if it were a packet.
+        let model = LineModel { duplicates: Share::ZERO, ..model };
+        let mut now = Instant::ZERO;
+        let sent: Vec<_> = packets.iter().map(|(gap, size)| {
+            now += Duration(*gap);
+            (now, *size)
+        }).collect();
+        let (fates, text) = recorded(model, &sent);
+        prop_assert!(fates.iter().all(Option::is_some));
+        let (replayed, again) = recorded(replay(&text), &sent);
+        let same = replayed.iter().zip(&fates).position(|(one, two)| one != two);
+        prop_assert_eq!(same.map(|n| (n, &replayed[n], &fates[n])), None);
+        // Another packet is not one of these.
+        let mut other = sent.clone();
+        other[0].0 = Instant(other[0].0.0 - 1);
+        let (replayed, _) = recorded(replay(&again), &other);
+        prop_assert!(replayed.iter().all(Option::is_some));
     }
 }
