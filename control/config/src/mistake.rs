@@ -322,7 +322,10 @@ pub enum ConfigFault {
         /// Why not.
         error: FileError,
     },
-    /// A file that is no trace of rates.
+    /// A key of a link that a recording replaces.
+    #[error("a recording decides all of its link; leave this out, or the key recording")]
+    Recorded,
+    /// A file that is no trace of rates, or no recording of the link.
     #[error("{path}: {error}")]
     Trace {
         /// Its path, quoted.

@@ -16,11 +16,11 @@ use super::{DAY, FILES_MAX, FileError, Files, queue};
 /// The keys of `[link.NAME]`.
 #[rustfmt::skip]
 pub(super) const OF_LINK: &[&str] = &[
-    "between", "rate", "delay", "jitter", "reorders", "loss", "corrupts", "duplicates", "mtu", "outages", "queue",
-    "back",
+    "between", "recording", "rate", "delay", "jitter", "reorders", "loss", "corrupts", "duplicates", "mtu",
+    "outages", "queue", "back",
 ];
 /// The keys of a direction: those of `[link.NAME.back]`.
-pub(super) const KEYS: &[&str] = OF_LINK.split_at(1).1.split_at(OF_LINK.len() - 2).0;
+pub(super) const KEYS: &[&str] = OF_LINK.split_at(2).1.split_at(OF_LINK.len() - 3).0;
 
 pub(super) const OUTAGES: &[&str] = &["every", "lasts", "holds"];
 pub(super) const BURSTS: &[&str] = &["worsens", "recovers", "good", "bad"];
@@ -116,8 +116,9 @@ impl LineChange {
         })
     }
 
-    /// Changes a model.
+    /// Changes a model. A recorded one becomes perfect before that.
     pub fn apply(self, model: &mut LineModel) {
+        model.recording = None;
         match self {
             Self::Rate(rate) => model.rate = rate,
             Self::Delay(delay) => model.delay.delay = delay,
@@ -216,15 +217,36 @@ fn rate<'t>(
     let trace = if form == "csv" { Trace::from_csv(&text) } else { Trace::from_mahimahi(&text) };
     match trace {
         Ok(trace) => Some(Rate::Trace(trace)),
-        Err(mut error) => {
-            if let TraceError::Malformed { text, .. } = &mut error {
-                *text = cut(text);
-            }
-            let path = quoted(entry.value.as_str().unwrap_or_default());
-            reader.report_value(&entry, ConfigFault::Trace { path, error });
-            None
-        }
+        Err(error) => refuse_trace(reader, &entry, error),
     }
+}
+
+fn refuse_trace<'t, T>(
+    reader: &mut Reader<'t>,
+    entry: &Entry<'t>,
+    mut error: TraceError,
+) -> Option<T> {
+    if let TraceError::Malformed { text, .. } = &mut error {
+        *text = cut(text);
+    }
+    let path = quoted(entry.value.as_str().unwrap_or_default());
+    reader.report_value(entry, ConfigFault::Trace { path, error });
+    None
+}
+
+/// The directions of a link that is all recorded, from the host near, or else the first, and back.
+pub(super) fn recorded<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    files: &mut Files<'_>,
+) -> Option<[LineModel; 2]> {
+    for key in OF_LINK.iter().skip(2).filter(|key| section.has(key)) {
+        reader.refuse(section, key, ConfigFault::Recorded);
+    }
+    const EXAMPLE: &str = "recording = \"packets.csv\"";
+    let (entry, text) = files.text(reader, section, ("recording", EXAMPLE))?;
+    let models = LineModel::recorded(&text, section.name);
+    models.map_or_else(|error| refuse_trace(reader, &entry, error), Some)
 }
 
 fn jitter<'t>(reader: &mut Reader<'t>, section: &Section<'t>, entry: &Entry<'t>) -> Option<Jitter> {

@@ -438,6 +438,14 @@ fn link<'t>(
 ) -> Option<NetworkLink> {
     reader.refuse_unknown(section, line::OF_LINK);
     let ends = ends(reader, section, hosts);
+    if section.has("recording") {
+        let models = line::recorded(reader, section, files);
+        let ([mut there, mut back], ends) = (models?, ends?);
+        if hosts[ends[0]] == "far" {
+            std::mem::swap(&mut there, &mut back);
+        }
+        return Some(NetworkLink { name: section.name.to_owned(), ends, there, back });
+    }
     let there = line::read(reader, section, LineModel::default(), files);
     let mut back = there.clone();
     if let Some(section) = reader.section(section, "back", "[link.uplink.back]") {

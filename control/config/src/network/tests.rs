@@ -294,6 +294,35 @@ fn every_key_of_a_link_is_read() {
 }
 
 #[test]
+fn a_recording_is_a_link_from_near_to_far_whichever_the_file_names_first() {
+    let text = "in_ns,bytes,link,direction,fate,out_ns\n5,100,uplink,there,arrived,9\n";
+    let read = |file: &str| parse(file, "x", &mut with(text.as_bytes())).map(|it| it.links);
+    let [there, back] = LineModel::recorded(text, "uplink").unwrap();
+    assert_ne!(there, back);
+    let recorded = format!("{SMALLEST}recording = \"packets.csv\"\n");
+    let link = read(&recorded).unwrap().remove(0);
+    assert_eq!((&link.there, &link.back), (&there, &back));
+    let turned = recorded.replace("[\"near\", \"far\"]", "[\"far\", \"near\"]");
+    assert_ne!(turned, recorded);
+    let link = read(&turned).unwrap().remove(0);
+    assert_eq!((link.there, link.back), (back, there.clone()));
+    // All that it replaces is refused, each at its place.
+    let errors =
+        read(&format!("{recorded}delay = \"1 ms\"\nqueue = \"codel\"\n[link.uplink.back]\n"));
+    let errors = errors.unwrap_err().to_string();
+    for key in ["delay", "queue", "back"] {
+        let said =
+            format!("link.uplink.{key}: a recording decides all of its link; leave this out");
+        assert!(errors.contains(&said), "{errors}");
+    }
+    // A change ends it.
+    let mut model = there;
+    LineChange::Delay(ms(7)).apply(&mut model);
+    let delay = DelayModel { delay: ms(7), ..DelayModel::default() };
+    assert_eq!(model, LineModel { delay, ..LineModel::default() });
+}
+
+#[test]
 fn every_key_of_the_other_queues_is_read() {
     let queue = |keys: &str| {
         let text = format!("{SMALLEST}queue = {{ bytes = \"9 kB\", packets = 9, {keys} }}");
@@ -588,6 +617,7 @@ const PIECES: &[&str] = &[
     "source = \"made up\"\n",
     "between = [\"near\", \"far\"]\n",
     "between = [\"near\", \"near\", 1]\n",
+    "recording = \"x\"\n",
     "rate = { csv = \"x\" }\n",
     "rate = { mahimahi = \"x\", csv = \"\\u0007\" }\n",
     "rate = \"6 Mbit/s\"\n",
