@@ -56,6 +56,18 @@ fn a_node_needs_no_file_of_the_users_to_be_tried_on_a_network() {
 }
 
 #[test]
+fn what_leaves_a_node_last_counts_too_behind_frames_that_did_not() {
+    let folder = Folder::new();
+    let source = file_source(&clip("one-by-one-mjpeg.avi"), true);
+    let (to, more) = ("192.0.2.9:5004".parse().expect("an address"), "delay = \"500 ms\"\n");
+    let text = node_file("rate = \"200 kbit/s\"", &[Stream { name: "stills", source, to, more }]);
+    let node = folder.write("node.toml", text).display().to_string();
+    let run = sim([&network(&folder, ""), "--node", &node, "--json"]).json();
+    let shares = ["sent", "delivered"].map(|key| of_streams(&run, key));
+    assert!(shares[0] == shares[1] && shares[0][0] < 0.9, "{run}");
+}
+
+#[test]
 fn a_seed_gives_the_same_lines_and_seeds_show_their_spread() {
     let of = |seed: &str| {
         let run = sim(["conference-room", "--seconds", "10", "--json", "--seed", seed]);

@@ -12,8 +12,9 @@ use crate::endpoint::Endpoint;
 use crate::packet::{Datagram, FlowId, Payload};
 use crate::results::Flow;
 
-/// After this long without a packet the meter settles what is incomplete.
-const IDLE: Duration = Duration::from_secs(5);
+/// After this long without a packet the meter settles what can't come in time any more, as when `play` stops; the
+/// last frames are so settled before the run's end.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Measures one stream.
 #[derive(Debug)]
@@ -106,8 +107,8 @@ impl Endpoint for Receiver {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.meter.handle_timeout(self.shown(now));
-        self.due = None;
+        self.meter.stop(self.shown(now));
+        self.due = (self.meter.snapshot().pending > 0).then(|| now + IDLE);
         self.judge(now);
     }
 
