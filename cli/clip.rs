@@ -34,6 +34,8 @@ pub(crate) fn read(source: &SourceUri, base: &Path) -> Result<Clip, ClipError> {
 
     /// IPv4, UDP, RTP and our extension.
     const HEADERS: u64 = 28 + packet_len(0) as u64;
+    /// Of a full packet, as the simulator makes them.
+    const PACKET: u64 = 1_500;
     if !matches!(source, SourceUri::File { .. }) {
         return Err(ClipError::NoFile);
     }
@@ -45,7 +47,10 @@ pub(crate) fn read(source: &SourceUri, base: &Path) -> Result<Clip, ClipError> {
         ListedFrame {
             kind: picture.kind,
             referenced: picture.referenced,
-            size: Bytes(frame.size.0.saturating_sub(frame.packets as u64 * HEADERS).max(1)),
+            // What takes as long on the link, in fewer packets if the payloader leaves some part empty.
+            size: Bytes(
+                frame.size.0.saturating_sub(frame.size.0.div_ceil(PACKET) * HEADERS).max(1),
+            ),
             refs: picture.refs.unwrap_or(tracked),
         }
     };
