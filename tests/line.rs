@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use selvedge_tests_wait::holds_within;
 use serde_json::Value;
-use support::{Ended, Folder, Running, TIMEOUT, kill, program, selvedge, skipped, until};
+use support::{
+    Ended, Folder, Running, Stream, TIMEOUT, clip, ffmpeg, file_source, kill, node_file, program,
+    selvedge, skipped, until,
+};
 
 /// A user without rights.
 const NOBODY: u32 = 65534;
@@ -472,4 +475,113 @@ fn a_line_joins_named_namespaces_and_leaves_them_as_they_were() {
         until("the devices are gone", || named.have_devices() == [false; 2]);
         let _ = std::fs::remove_file(folder.join("result"));
     }
+}
+
+/// Clips of the demo: the stream, the file, its window, and the frames of 12 s.
+const CLIPS: [(&str, &str, &str, u32); 3] = [
+    ("car-park", "car-detection.mp4", "1/5", 150),
+    ("entrance-mpeg2", "one-by-one-mpeg2.ts", "1/3", 300),
+    ("snapshots-jpeg", "one-by-one-mjpeg.avi", "1/2", 60),
+];
+
+/// A node file with 12 s of these clips, to the far end; the link has three quarters of what they need.
+fn node_of_clips(folder: &Folder) -> Option<std::path::PathBuf> {
+    let mut streams = Vec::new();
+    let more = CLIPS.map(|(_, _, window, _)| format!("window = \"{window}\"\ndelay = \"1 s\"\n"));
+    for (port, ((name, file, _, frames), more)) in (5004..).step_by(2).zip(CLIPS.iter().zip(&more))
+    {
+        let (from, own) = (clip(file), folder.join(file));
+        let [from, into] = [&from, &own].map(|path| path.to_str().expect("plain"));
+        let frames = frames.to_string();
+        if !ffmpeg(["-i", from, "-an", "-frames:v", &frames, "-c", "copy", into]) {
+            return None;
+        }
+        let to = ([10, 77, 1, 2], port).into();
+        streams.push(Stream { name, source: file_source(&own, false), to, more });
+    }
+    Some(folder.write("node.toml", node_file("rate = \"1180 kbit/s\"", &streams)))
+}
+
+/// A network of one link with these keys.
+fn network_of(folder: &Folder, keys: &str) -> String {
+    let text = "[network]\nsource = \"made up\"\n[host.near]\n[host.far]\n[link.way]\nbetween = [\"near\", \"far\"]";
+    folder.write("way.toml", format!("{text}\n{keys}\n")).display().to_string()
+}
+
+/// Runs the node through a line with the clips' receivers at the far end; the record is `packets.csv`. Returns
+/// the share of each stream's frames that could be decoded.
+fn decoded_behind_a_line(folder: &Folder, node: &Path) -> Vec<f64> {
+    // Losses come in bursts: of a few that come alone, each decides about a second of a stream, so that the
+    // share hangs on which of two packets in a row it was.
+    let keys = "rate = \"1.4 Mbit/s\"\ndelay = \"20 ms\"\n\
+                loss = { worsens = \"0.5 %\", recovers = \"5 %\" }";
+    let network = network_of(folder, keys);
+    let (program, at) = (env!("CARGO_BIN_EXE_selvedge"), folder.path().display());
+    let near = format!(
+        "until [ -e {at}/ready ]; do sleep 0.1; done; rm {at}/ready; {program} run {} --json >{at}/node.json; touch {at}/done",
+        node.display()
+    );
+    // The namespace has no other sockets.
+    let far = format!(
+        "rm -f {at}/done; for n in 5004 5006 5008; do {program} play rtp://10.77.1.2:$n --json >{at}/$n.json & all=\"$all $!\"; done; \
+         until [ $(wc -l </proc/net/udp) -gt 3 ]; do sleep 0.1; done; touch {at}/ready; \
+         until [ -e {at}/done ]; do sleep 0.1; done; sleep 0.5; kill -TERM $all; wait"
+    );
+    let record = folder.join("packets.csv").display().to_string();
+    let args = [&network, "--near", &near, "--far", &far, "--record", &record, "--seed", "2"];
+    let ended = run(folder, &args);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let read = |name: &str| -> Value {
+        let text = std::fs::read_to_string(folder.join(name)).expect("it was written");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"))
+    };
+    let offered = read("node.json");
+    let shares = (0..CLIPS.len()).map(|n| {
+        let port = 5004 + 2 * n;
+        let played = &read(&format!("{port}.json"))["streams"][format!("10.77.1.2:{port}")];
+        let frames = offered["streams"][n]["frames"].as_f64().expect("a count");
+        played["decodable"].as_f64().expect("a count") / frames
+    });
+    shares.collect()
+}
+
+/// The share of each stream's frames that could be decoded in the simulator, with that record.
+fn decoded_in_the_simulator(folder: &Folder, node: &Path, record: &str) -> Vec<f64> {
+    let network = network_of(folder, &format!("recording = \"{record}\""));
+    // The last frames' fates are known 2 s and their delay later.
+    let node = node.to_str().expect("plain");
+    let run = selvedge(["sim", &network, "--node", node, "--seconds", "15", "--json"]).json();
+    let streams = run["streams"].as_array().expect("streams");
+    streams.iter().map(|stream| stream["decodable"].as_f64().expect("a share")).collect()
+}
+
+#[test]
+fn what_a_line_did_to_a_node_happens_again_in_the_simulator() {
+    let test = "what_a_line_did_to_a_node_happens_again_in_the_simulator";
+    if let Some(why) = refused(this_user()) {
+        return skipped(test, &why);
+    }
+    let folder = folder(this_user());
+    let Some(node) = node_of_clips(&folder) else { return skipped(test, "needs ffmpeg") };
+    let mut real = Vec::new();
+    let apart = |real: &[f64], record: &str| {
+        let again = decoded_in_the_simulator(&folder, &node, record);
+        eprintln!("decoded {real:.3?}, in the simulator with {record} {again:.3?}");
+        real.iter().zip(&again).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
+    };
+    // Within 2 points for most runs that nothing disturbs. A node that is held up chooses other frames: what the
+    // line did to one run of three must be the same, within 10.
+    let is_same = (0..3).any(|_| {
+        real = decoded_behind_a_line(&folder, &node);
+        apart(&real, "packets.csv") < 0.1
+    });
+    assert!(is_same, "{real:?}");
+    // The recording of a line that lost every 20th packet, too.
+    let text = std::fs::read_to_string(folder.join("packets.csv")).expect("it was written");
+    let lossier = text.lines().enumerate().map(|(n, line)| match line.rsplit_once(',') {
+        Some((packet, _)) if n % 20 == 19 => packet.replace("arrived", "lost") + ",\n",
+        _ => format!("{line}\n"),
+    });
+    folder.write("other.csv", lossier.collect::<String>());
+    assert!(apart(&real, "other.csv") > 0.1, "{real:?}");
 }
