@@ -17,7 +17,7 @@ use crate::packet::{Drop, Ecn, Packet};
 use crate::queue::{Dropped, Limit, Queue, QueueModel};
 use crate::random::Random;
 use crate::recording::{Fate, Recording, Replay};
-use crate::trace::Rate;
+use crate::trace::{Rate, TraceError};
 
 /// Times at which nothing passes: from `every` on for `lasts`, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,18 @@ impl Default for LineModel {
             mtu: None,
             recording: None,
         }
+    }
+}
+
+impl LineModel {
+    /// The two directions of a link, there and back, of the text that `selvedge line` records. One in which no
+    /// packet came is perfect.
+    ///
+    /// # Errors
+    /// [`TraceError`], with the line.
+    pub fn recorded(text: &str, link: &str) -> Result<[Self; 2], TraceError> {
+        let ways = Recording::of_link(text, link)?;
+        Ok(ways.map(|recording| Self { recording, ..Self::default() }))
     }
 }
 

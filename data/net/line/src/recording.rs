@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::line::LineModel;
 use crate::packet::Drop;
 use crate::trace::{LINES_MAX, TIME_MAX, TraceError, malformed, number};
 
@@ -98,13 +97,13 @@ struct Recorded {
     left: Option<Instant>,
 }
 
-impl LineModel {
-    /// The two directions of a link, there and back, of the text that `selvedge line` records. One in which no
-    /// packet came is perfect.
+impl Recording {
+    /// The two directions of a link, there and back, of the text that `selvedge line` records; none of one in
+    /// which no packet came.
     ///
     /// # Errors
     /// [`TraceError`], with the line.
-    pub fn recorded(text: &str, link: &str) -> Result<[Self; 2], TraceError> {
+    pub fn of_link(text: &str, link: &str) -> Result<[Option<Arc<Self>>; 2], TraceError> {
         const WANTED: &str = "in_ns,bytes,link,there or back,fate,out_ns of a packet";
         const ORDER: &str = "of a packet that arrived no earlier than all before";
         const FIRST: &str = "the first line of a recording by selvedge line";
@@ -130,9 +129,7 @@ impl LineModel {
         if ways.iter().all(Vec::is_empty) {
             return Err(TraceError::NoLink(link.to_owned()));
         }
-        let model =
-            |packets| Self { recording: Recording::new(packets).map(Arc::new), ..Self::default() };
-        Ok(ways.map(model))
+        Ok(ways.map(|packets| Self::new(packets).map(Arc::new)))
     }
 }
 
