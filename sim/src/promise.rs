@@ -32,6 +32,18 @@ selvedge_units::named! {
         SameSeed = "same-seed",
         /// No packet makes an end panic, or hang.
         Alive = "alive",
+        /// Reliable events are taken in order, once, or reported as dropped at both ends while both live.
+        Events = "events",
+        /// A subscriber that is killed or slow holds up no other.
+        HeldUp = "held-up",
+        /// Each event that is offered to a sink has one fate.
+        EventFates = "event-fates",
+        /// A silent member is reported within 1.4 s, and no other.
+        Silent = "silent",
+        /// A member that is added to a format, or absent, breaks no peer.
+        Formats = "formats",
+        /// A member of a channel that floods or lies harms no other.
+        Liars = "liars",
     }
 }
 

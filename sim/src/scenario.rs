@@ -15,8 +15,9 @@ use selvedge_units::{Bytes, Duration, Instant};
 use crate::media::{MediaStream, Receiver, Sender};
 use crate::network::{Network, NetworkError};
 use crate::packet::{EndpointId, FlowId, HostId};
+use crate::traffic::events::{Liar, Offer};
 use crate::traffic::{
-    Connection, Hostile, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
+    Connection, EventEnd, Hostile, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
 };
 
 /// IPv4 and UDP.
@@ -159,7 +160,8 @@ impl Scenario {
     ) -> Result<Self, ScenarioError> {
         let lasts = lasts.unwrap_or(config.lasts);
         let network = Network::new(seed);
-        let mut making = Making { config, network, hosts: Vec::new(), lasts, watch };
+        let mut making =
+            Making { config, network, hosts: Vec::new(), lasts, watch, channels: Vec::new() };
         for host in &config.hosts {
             making.hosts.push(making.network.host(&host.name)?);
         }
@@ -219,6 +221,8 @@ struct Making<'a> {
     hosts: Vec<HostId>,
     lasts: Duration,
     watch: Option<&'a Watch>,
+    /// The ends of channels of events, with their hosts.
+    channels: Vec<(HostId, EndpointId)>,
 }
 
 impl Making<'_> {
@@ -274,6 +278,15 @@ impl Making<'_> {
                 let flow = self.network.flow(name, ends[0], ends[1])?;
                 self.network.attach(Box::new(Replay::new(flow, start, recording)), &[])?;
             }
+            TrafficKind::Events { every, size, reliable, sinks } => {
+                let span = [start, Instant::ZERO + self.lasts - SETTLES];
+                let (every, size, is_reliable) = (*every, *size, *reliable);
+                let offer = Offer { span, every, size, is_reliable };
+                let kills = [traffic.from, traffic.to].map(|host| self.config.hosts[host].kill);
+                let all = EventEnd::attach(&mut self.network, name, ends, offer, *sinks, kills)?;
+                let at = std::iter::once(ends[0]).chain(std::iter::repeat(ends[1]));
+                self.channels.extend(at.zip(all));
+            }
         }
         Ok(())
     }
@@ -309,7 +322,7 @@ impl Making<'_> {
         Ok(paced)
     }
 
-    /// Adds the attackers of the streams' receivers.
+    /// Adds the attackers of the streams' receivers, and members of channels that lie.
     fn attack(&mut self, streams: &[Stream]) -> Result<(), ScenarioError> {
         for network::Traffic { name, from, to, start, kind } in &self.config.traffic {
             let TrafficKind::Hostile { every } = kind else { continue };
@@ -325,6 +338,15 @@ impl Making<'_> {
             let random = self.network.random(&format!("traffic {name}"));
             let hostile = Hostile::new(victims, Instant::ZERO + *start, *every, random);
             self.network.attach(Box::new(hostile), &[])?;
+            for (number, (_, end)) in
+                self.channels.iter().enumerate().filter(|(_, (host, _))| *host == to)
+            {
+                let flow = self.network.flow(name, from, to)?;
+                self.network.receive(*end, flow)?;
+                let random = self.network.random(&format!("traffic {name} {number}"));
+                let liar = Liar::new(flow, Instant::ZERO + *start, *every, random);
+                self.network.attach(Box::new(liar), &[])?;
+            }
         }
         Ok(())
     }

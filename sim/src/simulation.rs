@@ -103,6 +103,12 @@ impl Simulation {
         endpoint.downcast_ref()
     }
 
+    /// The endpoints of this type, in the order in which they were attached.
+    pub fn endpoints<T: Endpoint>(&self) -> impl Iterator<Item = &T> {
+        let endpoints = self.network.endpoints.iter();
+        endpoints.filter_map(|endpoint| (endpoint.as_ref() as &dyn Any).downcast_ref())
+    }
+
     /// What came of it until now.
     #[must_use]
     pub fn results(&self) -> Results {

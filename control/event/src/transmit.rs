@@ -11,7 +11,7 @@ use crate::frame::Frame;
 const KEPT_MAX: usize = 1 << 20;
 
 /// A host, as the transport knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
 /// A transport's observation of a host.

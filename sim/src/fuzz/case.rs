@@ -80,6 +80,9 @@ impl Case {
             let table = random_traffic(number, ends(hosts, random), random);
             case.tables.push(table);
         }
+        for number in 0..random.below(3) {
+            case.add_events(number, hosts, random);
+        }
         case
     }
 
@@ -117,6 +120,37 @@ impl Case {
                     ("start", millis(&[0, 0, 300, 900], random)),
                 ],
             });
+        }
+    }
+
+    /// A channel of events, now and then with a member that lies to one of its ends.
+    fn add_events(&mut self, number: u64, hosts: u64, random: &mut Random) {
+        let [from, to] = ends(hosts, random);
+        let size = quoted(&format!("{} B", one(&[8, 100, 1_000], random)));
+        let events = Table {
+            room: Room::Traffic,
+            name: format!("events{number}"),
+            hosts: vec![name(from), name(to)],
+            sender: None,
+            required: vec![
+                ("kind", quoted("events")),
+                ("every", millis(&[1, 5, 20, 150], random)),
+                ("size", size),
+            ],
+            optional: vec![
+                ("reliable", (random.below(3) > 0).to_string()),
+                ("sinks", (1 + random.below(3)).to_string()),
+                ("start", millis(&[0, 300], random)),
+            ],
+        };
+        let required = vec![("kind", quoted("hostile")), ("every", millis(&[1, 20], random))];
+        let lied_to = one(&[from, to], random);
+        let liar = (lied_to + 1 + random.below(hosts - 1)) % hosts;
+        let (name, hosts) = (format!("lies{number}"), vec![name(liar), name(lied_to)]);
+        let lies = Table { name, hosts, required, optional: Vec::new(), ..events.clone() };
+        self.tables.push(events);
+        if random.below(3) == 0 {
+            self.tables.push(lies);
         }
     }
 

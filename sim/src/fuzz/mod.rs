@@ -2,6 +2,7 @@
 //! promises that a run can show, and made smaller where it breaks one.
 
 mod case;
+mod events;
 #[cfg(test)]
 mod tests;
 
@@ -108,6 +109,7 @@ fn run_within(config: &NetworkConfig, seed: u64, limits: Limits) -> Option<Run> 
                 .filter(|(_, near)| *near > 0),
         );
     }
+    breaches.extend(events::breaches(&simulation));
     Some(Run { results: simulation.results(), streams, breaches, near })
 }
 
@@ -179,8 +181,15 @@ fn untouched(config: &NetworkConfig, seed: u64, host: usize, with: &Run) -> Vec<
     let mut calm = config.clone();
     let about = &mut calm.hosts[host];
     let has_fault = about.kill.take().is_some() | about.clock.take().is_some();
-    let Some(without) = run(&calm, seed).filter(|_| has_fault) else { return Vec::new() };
-    let sends = config.senders.iter().any(|sender| sender.host == host);
+    let without = if has_fault { run(&calm, seed) } else { None };
+    let Some(without) = without else { return Vec::new() };
+    // Both ends of a channel of events send.
+    let has_events = |traffic: &network::Traffic| {
+        matches!(traffic.kind, TrafficKind::Events { .. })
+            && (traffic.from == host || traffic.to == host)
+    };
+    let sends = config.senders.iter().any(|sender| sender.host == host)
+        || config.traffic.iter().any(has_events);
     let mut breaches = Vec::new();
     for stream in &with.streams {
         let [seen, calm] = [with, &without].map(|run| flow(&run.results, stream));

@@ -117,7 +117,8 @@ pub struct Host {
     pub address: Option<IpAddr>,
     /// `node`: the path of a node file as written, whose streams this host sends.
     pub node: Option<String>,
-    /// `kill`: when the senders and receivers of frames here are killed, and for how long they are gone.
+    /// `kill`: when the senders and receivers of frames here, the sources of events and the first subscriber of
+    /// each channel are killed, and for how long they are gone.
     pub kill: Option<(Instant, Duration)>,
     /// `clock`: when the clock by which packets are stamped here jumps, and where to.
     pub clock: Option<(Instant, ClockJump)>,
@@ -223,6 +224,17 @@ pub enum TrafficKind {
     Replay {
         /// `pcap`: the bytes of the capture, which are not looked into here.
         pcap: Vec<u8>,
+    },
+    /// `events`: numbered events on a channel, to subscribers at the host `to`.
+    Events {
+        /// `every`: from one event to the next.
+        every: Duration,
+        /// `size` of an event's record.
+        size: Bytes,
+        /// `reliable`, default `false`: whether an event is kept until it was taken.
+        reliable: bool,
+        /// `sinks`, default 1, at most 16: how many subscribers there are.
+        sinks: u32,
     },
 }
 

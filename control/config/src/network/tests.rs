@@ -228,6 +228,14 @@ const EVERY_KEY: &str = r#"
     from = "near"
     to = "far"
     pcap = "x.pcap"
+    [traffic.news]
+    kind = "events"
+    from = "near"
+    to = "far"
+    every = "10 ms"
+    size = "100 B"
+    reliable = true
+    sinks = 3
 "#;
 
 fn files_of_every_key(name: &str) -> Result<Vec<u8>, FileError> {
@@ -391,6 +399,7 @@ fn every_key_of_traffic_is_read() {
         },
         TrafficKind::Hostile { every: ms(20) },
         TrafficKind::Replay { pcap: b"x.pcap".to_vec() },
+        TrafficKind::Events { every: ms(10), size: Bytes(100), reliable: true, sinks: 3 },
     ];
     let found: Vec<_> = config.traffic.iter().map(|traffic| traffic.kind.clone()).collect();
     assert_eq!(found, kinds);

@@ -11,7 +11,7 @@ use super::{Control, DAY, Files, Traffic, TrafficKind, named_host, two_hosts};
 
 /// The kinds, each with its keys.
 #[rustfmt::skip]
-pub(super) const KINDS: [(&str, &[&str]); 6] = [
+pub(super) const KINDS: [(&str, &[&str]); 7] = [
     ("bulk", &["kind", "from", "to", "start", "control", "flows", "bytes"]),
     ("requests", &["kind", "from", "to", "start", "control", "every", "size"]),
     ("on-off", &["kind", "from", "to", "start", "rate", "packet", "on", "off"]),
@@ -21,8 +21,10 @@ pub(super) const KINDS: [(&str, &[&str]); 6] = [
     ]),
     ("hostile", &["kind", "from", "to", "start", "every"]),
     ("replay", &["kind", "from", "to", "start", "pcap"]),
+    ("events", &["kind", "from", "to", "start", "every", "size", "reliable", "sinks"]),
 ];
-const NAMES: &[&str] = &[KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0];
+const NAMES: &[&str] =
+    &[KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0, KINDS[6].0];
 /// The keys of a contract that a list of frames has, too; `period` is read by itself.
 const CONTRACT: &[&str] =
     &["window", "late", "work_conserving", "weight", "priority", "class", "delay"];
@@ -34,6 +36,10 @@ const PACKET_MIN: Bytes = Bytes(28);
 /// The largest transfer, and the largest answer.
 const TRANSFER_MAX: Bytes = Bytes(1_000_000_000_000);
 const ANSWER_MAX: Bytes = Bytes(1_000_000_000);
+/// An event has a number, and fits into a packet with all headers.
+const EVENT_MIN: Bytes = Bytes(8);
+const EVENT_MAX: Bytes = Bytes(1_200);
+const SINKS_MAX: u32 = 16;
 
 /// One table; `None` if something that it needs is missing or wrong, which has been reported.
 pub(super) fn read<'t>(
@@ -61,6 +67,7 @@ pub(super) fn read<'t>(
                 reader.required_quantity(section, "every", PERIOD_MIN..=PERIOD_MAX, example);
             every.map(|every| TrafficKind::Hostile { every })
         }
+        "events" => events(reader, section),
         _ => {
             let pcap = files.bytes(reader, section, ("pcap", "pcap = \"x.pcap\""));
             pcap.map(|(_, pcap)| TrafficKind::Replay { pcap })
@@ -103,6 +110,16 @@ fn on_off<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficK
     let example = ("off = \"3 s\"", "3 s");
     let off = reader.required_quantity(section, "off", Duration::ZERO..=DAY, example);
     Some(TrafficKind::OnOff { rate: rate?, packet: packet?, on: on?, off: off? })
+}
+
+fn events<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {
+    let example = ("every = \"10 ms\"", "10 ms");
+    let every = reader.required_quantity(section, "every", PERIOD_MIN..=PERIOD_MAX, example);
+    let example = ("size = \"100 B\"", "100 B");
+    let size = reader.required_quantity(section, "size", EVENT_MIN..=EVENT_MAX, example);
+    let reliable = reader.flag(section, "reliable").unwrap_or(false);
+    let sinks = reader.integer(section, "sinks", 1..=SINKS_MAX).unwrap_or(1);
+    Some(TrafficKind::Events { every: every?, size: size?, reliable, sinks })
 }
 
 fn frames<'t>(
