@@ -14,6 +14,10 @@ pub trait Endpoint: Any {
     /// Takes a packet of a flow that it receives.
     fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>);
 
+    /// Takes a packet of such a flow that came out of the last link with a wrong bit; a socket with checksums
+    /// drops it.
+    fn handle_damaged(&mut self, _now: Instant, _packet: Packet<Datagram>, _bit: u64) {}
+
     /// Does what is due by `now`, the time of [`Self::poll_timeout`].
     fn handle_timeout(&mut self, _now: Instant) {}
 

@@ -24,7 +24,7 @@ selvedge_units::named! {
         Back = "back",
         /// Streams of others do not notice that a receiver or a sender is killed, or a clock jumps.
         Untouched = "untouched",
-        /// A transfer delivers each byte once.
+        /// A transfer delivers each byte once, a stack each message that was sent.
         Once = "once",
         /// Each packet has one fate in each line.
         Fates = "fates",
@@ -44,6 +44,16 @@ selvedge_units::named! {
         Formats = "formats",
         /// A member of a channel that floods or lies harms no other.
         Liars = "liars",
+        /// `reliable` delivers each message once and in order.
+        InOrder = "in-order",
+        /// An encrypted message opens once, and unchanged.
+        OpensOnce = "opens-once",
+        /// Nothing of an encrypted message leaves as it is.
+        Secret = "secret",
+        /// A datagram that a stack refuses is counted, once.
+        Counted = "counted",
+        /// Messages of `reliable` are sent again until they arrive, whatever somebody without the key sends.
+        Arrives = "arrives",
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use selvedge_control_config::network::{self, NetworkConfig, TrafficKind};
 use selvedge_control_config::{NodeConfig, StreamConfig};
 use selvedge_data_link::Link;
+use selvedge_data_stack::compose::{BuildError, Composition};
 use selvedge_data_stream::{Contract, FrameList};
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -17,7 +18,8 @@ use crate::network::{Network, NetworkError};
 use crate::packet::{EndpointId, FlowId, HostId};
 use crate::traffic::events::{Liar, Offer};
 use crate::traffic::{
-    Connection, EventEnd, Hostile, Load, OnOff, Recording, RecordingError, Replay, TcpParams,
+    Connection, EventEnd, Hostile, Load, Messages, OnOff, Program, Recording, RecordingError,
+    Replay, TcpParams, Victim, forger,
 };
 
 /// IPv4 and UDP.
@@ -95,6 +97,9 @@ pub enum ScenarioError {
         /// What is wrong with it.
         error: RecordingError,
     },
+    /// The modules of a stack can't be made.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// Nothing sends.
     #[error("nothing sends in this network; add [traffic.NAME] to its file, or a node file")]
     Nothing,
@@ -160,8 +165,8 @@ impl Scenario {
     ) -> Result<Self, ScenarioError> {
         let lasts = lasts.unwrap_or(config.lasts);
         let network = Network::new(seed);
-        let mut making =
-            Making { config, network, hosts: Vec::new(), lasts, watch, channels: Vec::new() };
+        let (hosts, ends, channels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut making = Making { config, network, hosts, lasts, watch, ends, channels };
         for host in &config.hosts {
             making.hosts.push(making.network.host(&host.name)?);
         }
@@ -223,12 +228,23 @@ struct Making<'a> {
     watch: Option<&'a Watch>,
     /// The ends of channels of events, with their hosts.
     channels: Vec<(HostId, EndpointId)>,
+    ends: Vec<End<'a>>,
 }
 
-impl Making<'_> {
+/// An end of a stack.
+struct End<'a> {
+    host: HostId,
+    end: EndpointId,
+    peer: EndpointId,
+    /// By whose number the connection is known.
+    flow: FlowId,
+    stack: &'a Composition,
+}
+
+impl<'a> Making<'a> {
     fn traffic(
         &mut self,
-        traffic: &network::Traffic,
+        traffic: &'a network::Traffic,
         paced: &mut [Paced],
     ) -> Result<(), ScenarioError> {
         let network::Traffic { name, start, kind, .. } = traffic;
@@ -287,6 +303,12 @@ impl Making<'_> {
                 let at = std::iter::once(ends[0]).chain(std::iter::repeat(ends[1]));
                 self.channels.extend(at.zip(all));
             }
+            TrafficKind::Messages { every, size, stack } => {
+                let until = Instant::ZERO + self.lasts - SETTLES;
+                let (every, size) = (*every, *size);
+                let program = Program { stack: stack.clone(), start, until, every, size };
+                self.messages(name, ends, &program, stack)?;
+            }
         }
         Ok(())
     }
@@ -322,7 +344,25 @@ impl Making<'_> {
         Ok(paced)
     }
 
-    /// Adds the attackers of the streams' receivers, and members of channels that lie.
+    /// Adds the two ends of a stack.
+    fn messages(
+        &mut self,
+        name: &str,
+        hosts: [HostId; 2],
+        program: &Program,
+        stack: &'a Composition,
+    ) -> Result<(), ScenarioError> {
+        let flows = self.network.flow_and_answers(name, hosts)?;
+        let [first, second] = Messages::pair(program, flows)?;
+        let first = self.network.attach(Box::new(first), &[flows[1]])?;
+        let second = self.network.attach(Box::new(second), &[flows[0]])?;
+        let flow = flows[0];
+        self.ends.push(End { host: hosts[0], end: first, peer: second, flow, stack });
+        self.ends.push(End { host: hosts[1], end: second, peer: first, flow, stack });
+        Ok(())
+    }
+
+    /// Adds the attackers of the streams' receivers and of the ends of stacks, and members of channels that lie.
     fn attack(&mut self, streams: &[Stream]) -> Result<(), ScenarioError> {
         for network::Traffic { name, from, to, start, kind } in &self.config.traffic {
             let TrafficKind::Hostile { every } = kind else { continue };
@@ -332,8 +372,21 @@ impl Making<'_> {
                 if self.network.flows[stream.flow.0 as usize].to == to {
                     let flow = self.network.flow(name, from, to)?;
                     self.network.receive(stream.receiver, flow)?;
-                    victims.push((flow, stream.flow.0 as u32));
+                    victims.push(Victim::Receiver(flow, stream.flow.0 as u32));
                 }
+            }
+            for End { end, peer, flow, stack, .. } in self.ends.iter().filter(|end| end.host == to)
+            {
+                let [replays, forged] =
+                    [self.network.flow(name, from, to)?, self.network.flow(name, from, to)?];
+                self.network.receive(*end, replays)?;
+                self.network.receive(*end, forged)?;
+                let wire = self.network.endpoint_mut(*peer).map(|peer: &mut Messages| peer.wire());
+                if let Some(end) = self.network.endpoint_mut::<Messages>(*end) {
+                    end.expect_forged(forged);
+                }
+                let wire = wire.unwrap_or_default();
+                victims.push(Victim::End { replays, forged, wire, forger: forger(stack, *flow) });
             }
             let random = self.network.random(&format!("traffic {name}"));
             let hostile = Hostile::new(victims, Instant::ZERO + *start, *every, random);

@@ -133,6 +133,12 @@ impl Simulation {
         &mut self.network.flows[packet.flow as usize]
     }
 
+    /// The endpoint that receives a packet's flow.
+    fn receiver(&self, packet: &Packet<Datagram>) -> Option<usize> {
+        let receiver = self.network.receivers[packet.flow as usize];
+        (receiver != NONE).then_some(receiver as usize)
+    }
+
     /// Takes the packets out that have come to a hop's end.
     fn serve_hop(&mut self, number: usize, observer: &mut impl Observer) -> Result<(), RunError> {
         while let Some(arrived) = self.network.hops[number].line.poll_packet(self.now) {
@@ -140,9 +146,15 @@ impl Simulation {
             let result = &mut self.network.hops[number].result;
             result.queueing.record(arrived.dequeued.since(packet.payload.entered));
             let to = result.to;
-            if arrived.wrong_bit.is_some() {
+            if let Some(bit) = arrived.wrong_bit {
                 self.flow(&packet).lost += 1;
                 self.observe(to, Step::Damaged, &packet, observer);
+                if let Some(receiver) =
+                    self.receiver(&packet).filter(|_| self.flow(&packet).to == to)
+                {
+                    self.network.endpoints[receiver].handle_damaged(self.now, packet, bit);
+                    self.serve_endpoint(receiver, observer)?;
+                }
                 continue;
             }
             self.observe(to, Step::Arrived, &packet, observer);
@@ -201,12 +213,9 @@ impl Simulation {
         flow.arrived_bytes += packet.size;
         flow.delays.record(now.since(packet.payload.sent));
         flow.last = now;
-        let receiver = self.network.receivers[packet.flow as usize];
-        if receiver == NONE {
-            return Ok(());
-        }
-        self.network.endpoints[receiver as usize].handle_packet(now, packet);
-        self.serve_endpoint(receiver as usize, observer)
+        let Some(receiver) = self.receiver(&packet) else { return Ok(()) };
+        self.network.endpoints[receiver].handle_packet(now, packet);
+        self.serve_endpoint(receiver, observer)
     }
 
     /// Sends what an endpoint wants to send, and asks it when it is due next.

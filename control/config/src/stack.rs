@@ -7,14 +7,14 @@ use selvedge_data_net_secure::OVERHEAD;
 use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_units::Bytes;
 
-use super::section::{Reader, Section};
+use super::section::{Entry, Reader, Section};
 use super::{ConfigFault, LinkConfig, Placement, StreamConfig};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
 pub const CARRIED_MIN: Bytes = Bytes(256);
 /// The text by which a stream declines the stack of its link.
 const NONE: &str = "none";
-const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
+pub(super) const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
 
 /// How the packets of a stream to this address fit into its stack's datagrams.
 #[must_use]
@@ -35,13 +35,13 @@ pub(super) fn read<'t>(
     if line == NONE {
         return Some(None);
     }
-    match line.parse() {
-        Ok(stack) => Some(Some(stack)),
-        Err(error) => {
-            reader.report_value(&entry, ConfigFault::Stack(error));
-            None
-        }
-    }
+    composition(reader, &entry).map(Some)
+}
+
+/// The stack of an entry. An invalid one is reported.
+pub(super) fn composition<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>) -> Option<Composition> {
+    let read = reader.text(entry, EXAMPLE)?.parse();
+    read.map_err(|error| reader.report_value(entry, ConfigFault::Stack(error))).ok()
 }
 
 /// The mistake in a stream's stack on its link, if any; and the key that is to blame.

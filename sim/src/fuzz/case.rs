@@ -10,6 +10,20 @@ use selvedge_data_sched::Discipline;
 /// The shortest run that shows the fate of a frame: streams end 2 s and their delay before it.
 const LASTS_MIN: u64 = 3_500;
 
+/// Lines of modules: with each transport, with encryption above, between and below.
+pub(crate) const STACKS: [&str; 10] = [
+    "ui | unreliable | net",
+    "ui | unreliable(ordered) | encrypt(aes256) | net",
+    "ui | encrypt(chacha20) | unreliable | frag(500) | fec(3,2) | net",
+    "ui | reliable | net",
+    "ui | reliable | encrypt(aes256) | net",
+    "ui | checksum | reliable | frag(300) | net",
+    "ui | reliable | frag(300) | encrypt(chacha20) | net",
+    "ui | encrypt(chacha20) | reliable | frag(1400) | net",
+    "ui | compress | reliable | encrypt(aes256) | frag(600) | fec(4,2) | net",
+    "ui | compress | encrypt(chacha20) | checksum | reliable | frag(700) | net",
+];
+
 /// The tables of a network file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Room {
@@ -83,7 +97,46 @@ impl Case {
         for number in 0..random.below(3) {
             case.add_events(number, hosts, random);
         }
+        for number in 0..random.below(2) {
+            case.add_messages(number, hosts, random);
+        }
         case
+    }
+
+    /// Messages over a stack, every other time with an attacker of one of the ends.
+    fn add_messages(&mut self, number: u64, hosts: u64, random: &mut Random) {
+        let [from, to] = ends(hosts, random);
+        let stack = STACKS[random.below(STACKS.len() as u64) as usize];
+        let size = format!("{} B", one(&[20, 100, 800, 3_000], random));
+        let required = vec![
+            ("kind", quoted("messages")),
+            ("every", millis(&[20, 100, 300], random)),
+            ("size", quoted(&size)),
+            ("stack", quoted(stack)),
+        ];
+        let optional = vec![("start", millis(&[0, 0, 300], random))];
+        let table = Table {
+            room: Room::Traffic,
+            name: format!("messages{number}"),
+            hosts: vec![name(from), name(to)],
+            sender: None,
+            required,
+            optional,
+        };
+        let attacked = one(&[from, to], random);
+        let attacker = (attacked + 1 + random.below(hosts - 1)) % hosts;
+        let required = vec![("kind", quoted("hostile")), ("every", millis(&[5, 50], random))];
+        let attack = Table {
+            name: format!("attack{number}"),
+            hosts: vec![name(attacker), name(attacked)],
+            required,
+            optional: Vec::new(),
+            ..table.clone()
+        };
+        self.tables.push(table);
+        if random.below(2) == 0 {
+            self.tables.push(attack);
+        }
     }
 
     /// A paced link and its streams.

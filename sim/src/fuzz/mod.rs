@@ -9,7 +9,8 @@ mod tests;
 use std::collections::BTreeMap;
 
 use selvedge_control_config::network::{self, NetworkConfig, TrafficKind};
-use selvedge_units::{Duration, Instant};
+use selvedge_data_net_line::LineModel;
+use selvedge_units::{Duration, Instant, Share};
 
 use crate::media::{FrameCounts, Sender};
 use crate::packet::EndpointId;
@@ -17,8 +18,11 @@ use crate::promise::{Breach, Promise};
 use crate::results::{Event, Flow, Results};
 use crate::scenario::{Scenario, Stream};
 use crate::simulation::{Limits, Simulation};
+use crate::traffic::Messages;
 
 pub use case::Case;
+#[cfg(test)]
+pub(crate) use case::STACKS;
 
 /// No case needs more of either.
 const LIMITS: Limits = Limits { events: 50_000_000, packets: 200_000 };
@@ -110,7 +114,29 @@ fn run_within(config: &NetworkConfig, seed: u64, limits: Limits) -> Option<Run> 
         );
     }
     breaches.extend(events::breaches(&simulation));
+    breaches.extend(messages(config, &simulation));
     Some(Run { results: simulation.results(), streams, breaches, near })
+}
+
+/// What the ends of stacks promise.
+pub(crate) fn messages(config: &NetworkConfig, simulation: &Simulation) -> Vec<Breach> {
+    let Results { flows, until, .. } = simulation.results();
+    let is_single = |model: &LineModel| model.duplicates == Share::ZERO;
+    let is_single = config.links.iter().all(|link| is_single(&link.there) && is_single(&link.back));
+    let of = |end: &Messages| &flows[end.flow().0 as usize];
+    let ends: Vec<&Messages> = simulation.endpoints().collect();
+    let mut breaches = Vec::new();
+    for [first, second] in ends.as_chunks().0 {
+        let is_whole = [first, second].iter().all(|end| of(end).arrived == of(end).sent);
+        for (end, peer) in [(first, second), (second, first)] {
+            let found = end.breaches(peer, is_single && is_whole, until).into_iter();
+            breaches.extend(found.map(|Breach { promise, what }| Breach {
+                promise,
+                what: format!("{}: {what}", of(end).name),
+            }));
+        }
+    }
+    breaches
 }
 
 fn flow<'a>(results: &'a Results, stream: &Stream) -> &'a Flow {

@@ -1,24 +1,44 @@
-//! An attacker: noise, torn headers and forged packets, to the receivers of frames at a host in turn.
+//! An attacker: noise, torn headers and forged packets, to the receivers of frames at a host in turn; to the
+//! ends of stacks there what the other ends sent, whole, torn or changed, and what is sealed with another key.
 
 use std::sync::Arc;
 
 use selvedge_data_net_line::{Packet, Random};
+use selvedge_data_stack::stack::Stack;
 use selvedge_data_stream::rtp::{self, FrameTag, Header};
 use selvedge_data_stream::{Kind, References};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::packet::{Datagram, FlowId, Payload};
+use crate::traffic::messages::Wire;
 
 /// IPv4 and UDP.
 const HEADERS: u64 = 28;
 const PAYLOAD_MAX: u64 = 1_400;
 
+/// Whom an attacker attacks.
+#[derive(Debug)]
+pub(crate) enum Victim {
+    /// A receiver of frames, in this flow, with the SSRC that it expects.
+    Receiver(FlowId, u32),
+    /// An end of a stack.
+    End {
+        /// In which datagrams of the other end come again.
+        replays: FlowId,
+        /// In which all else comes.
+        forged: FlowId,
+        /// What the other end sent.
+        wire: Wire,
+        /// What seals with another key.
+        forger: Option<Box<Stack>>,
+    },
+}
+
 /// Sends packets that no product of ours would send.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Hostile {
-    /// Its own flows, and the source whose packets are forged in each.
-    victims: Vec<(FlowId, u32)>,
+    victims: Vec<Victim>,
     every: Duration,
     next: Instant,
     is_due: bool,
@@ -26,11 +46,10 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// Sends one packet `every` so often from `start`, in one of these flows, each with the SSRC that its receiver
-    /// expects. `every` is at least 1 ns.
+    /// Sends one packet `every` so often from `start`, to one of these. `every` is at least 1 ns.
     #[must_use]
-    pub fn new(
-        victims: Vec<(FlowId, u32)>,
+    pub(crate) fn new(
+        victims: Vec<Victim>,
         start: Instant,
         every: Duration,
         random: Random,
@@ -40,8 +59,8 @@ impl Hostile {
     }
 
     fn bytes(&mut self, ssrc: u32) -> Vec<u8> {
-        let len = self.random.below(PAYLOAD_MAX) as usize;
-        let noise = (0..len).map(|_| self.random.bits() as u8).collect::<Vec<_>>();
+        let noise = noise(&mut self.random);
+        let len = noise.len();
         let [kind, bits, more] = [(); 3].map(|()| self.random.bits());
         let ssrc = if bits & 1 == 0 { ssrc } else { more as u32 };
         let header = Header {
@@ -78,6 +97,39 @@ impl Hostile {
     }
 }
 
+fn noise(random: &mut Random) -> Vec<u8> {
+    (0..random.below(PAYLOAD_MAX)).map(|_| random.bits() as u8).collect()
+}
+
+/// One of the datagrams that were seen.
+fn copy(wire: &Wire, random: &mut Random) -> Option<Vec<u8>> {
+    let wire = wire.borrow();
+    (!wire.is_empty()).then(|| wire[random.below(wire.len() as u64) as usize].to_vec())
+}
+
+/// The datagram with a bit changed, or torn.
+fn changed(mut datagram: Vec<u8>, random: &mut Random) -> Vec<u8> {
+    let at = random.below(datagram.len() as u64) as usize;
+    match random.below(2) {
+        0 => datagram.truncate(at),
+        _ => datagram[at] ^= 1 << random.below(8),
+    }
+    datagram
+}
+
+/// A datagram that is right but for its key; its number is some further than that of the one before.
+fn sealed(forger: &mut Stack, now: Instant, random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=random.below(32) {
+        let sent = forger.handle_message(now, b"forged");
+        if let Some(datagram) = sent.ok().and_then(|()| forger.poll_transmit()) {
+            bytes = datagram.bytes().to_vec();
+            forger.recycle(datagram);
+        }
+    }
+    bytes
+}
+
 impl Endpoint for Hostile {
     fn handle_packet(&mut self, _now: Instant, _packet: Packet<Datagram>) {}
 
@@ -88,13 +140,23 @@ impl Endpoint for Hostile {
         }
     }
 
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Packet<Datagram>> {
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
         if !std::mem::take(&mut self.is_due) || self.victims.is_empty() {
             return None;
         }
         let victim = self.random.below(self.victims.len() as u64) as usize;
-        let (flow, ssrc) = self.victims[victim];
-        let bytes = self.bytes(ssrc);
+        let (flow, bytes) = match &mut self.victims[victim] {
+            &mut Victim::Receiver(flow, ssrc) => (flow, self.bytes(ssrc)),
+            Victim::End { replays, forged, wire, forger } => {
+                let copy = copy(wire, &mut self.random);
+                match (self.random.below(4), copy, forger) {
+                    (0, Some(copy), _) => (*replays, copy),
+                    (1, Some(copy), _) => (*forged, changed(copy, &mut self.random)),
+                    (2, _, Some(forger)) => (*forged, sealed(forger, now, &mut self.random)),
+                    _ => (*forged, noise(&mut self.random)),
+                }
+            }
+        };
         let size = Bytes(bytes.len() as u64 + HEADERS);
         Some(Datagram::packet(flow, size, Payload::Bytes(Arc::from(bytes))))
     }

@@ -19,6 +19,7 @@ use std::net::IpAddr;
 
 use selvedge_data_net_line::{LineModel, QueueModel};
 use selvedge_data_sched::Discipline;
+use selvedge_data_stack::compose::Composition;
 use selvedge_data_stream::{Contract, FrameList};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use toml::de::DeTable;
@@ -215,7 +216,7 @@ pub enum TrafficKind {
         /// `link`: a place in [`NetworkConfig::senders`], a sender of the host `from`.
         sender: usize,
     },
-    /// `hostile`: packets of an attacker, to the receivers of frames at the host `to`.
+    /// `hostile`: packets of an attacker, to the receivers of frames and the ends of stacks at the host `to`.
     Hostile {
         /// `every`: from one packet to the next.
         every: Duration,
@@ -235,6 +236,15 @@ pub enum TrafficKind {
         reliable: bool,
         /// `sinks`, default 1, at most 16: how many subscribers there are.
         sinks: u32,
+    },
+    /// `messages`: those of two programs to each other, over a protocol stack of the product.
+    Messages {
+        /// `every`: from one to the next, of each program.
+        every: Duration,
+        /// `size` of each.
+        size: Bytes,
+        /// `stack`: its modules.
+        stack: Composition,
     },
 }
 

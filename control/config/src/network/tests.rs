@@ -140,103 +140,7 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(queue("{ kind = \"drop-tail\", packets = 9 }"), limit(Bytes(1 << 30), 9));
 }
 
-const EVERY_KEY: &str = r#"
-    [network]
-    name = "lab"
-    about = "all keys"
-    source = "made up"
-    lasts = "5 min"
-    [host.near]
-    node = "studio.toml"
-    [host.relay]
-    [host.far]
-    address = "10.0.0.2"
-    kill = { at = "3 s", lasts = "100 ms" }
-    clock = { at = "2 s", by = "1 s", back = true }
-    [link.first]
-    between = ["near", "relay"]
-    rate = { mahimahi = "x.trace" }
-    delay = "40 ms"
-    jitter = { uniform = "5 ms" }
-    reorders = true
-    loss = { worsens = "1 %", recovers = "20 %", good = "0.1 %", bad = "50 %" }
-    corrupts = "0.01 %"
-    duplicates = "1 ppm"
-    mtu = "1400 B"
-    outages = { every = "30 s", lasts = "300 ms", holds = true }
-    queue = { kind = "fq-codel", target = "6 ms", interval = "90 ms", bytes = "1 MB",
-        packets = 99, marks = false, quantum = "300 B", queues = 16 }
-    [link.first.back]
-    rate = "none"
-    jitter = { recorded = ["0 ms", "30 ms"] }
-    loss = "3 %"
-    mtu = "none"
-    outages = "none"
-    queue = { kind = "codel", marks = true }
-    [link.second]
-    between = ["far", "relay"]
-    rate = { csv = "x.csv" }
-    jitter = { normal = "2 ms" }
-    [sender.own]
-    host = "near"
-    rate = "1.5 Mbit/s"
-    discipline = "edf"
-    [traffic.camera]
-    kind = "frames"
-    from = "near"
-    to = "far"
-    frames = "camera.txt"
-    period = "20 ms"
-    window = "1/9"
-    late = "send"
-    work_conserving = false
-    weight = 3
-    priority = -2
-    class = "edf"
-    delay = "500 ms"
-    link = "own"
-    [traffic.backup]
-    kind = "bulk"
-    from = "far"
-    to = "near"
-    control = "new-reno"
-    flows = 4
-    bytes = "10 MB"
-    start = "1 s"
-    [traffic.web]
-    kind = "requests"
-    from = "near"
-    to = "far"
-    every = "200 ms"
-    size = "50 kB"
-    control = "new-reno"
-    [traffic.noise]
-    kind = "on-off"
-    from = "near"
-    to = "far"
-    rate = "2 Mbit/s"
-    packet = "1200 B"
-    on = "1 s"
-    off = "3 s"
-    [traffic.attack]
-    kind = "hostile"
-    from = "near"
-    to = "far"
-    every = "20 ms"
-    [traffic.capture]
-    kind = "replay"
-    from = "near"
-    to = "far"
-    pcap = "x.pcap"
-    [traffic.news]
-    kind = "events"
-    from = "near"
-    to = "far"
-    every = "10 ms"
-    size = "100 B"
-    reliable = true
-    sinks = 3
-"#;
+const EVERY_KEY: &str = include_str!("every_key.toml");
 
 fn files_of_every_key(name: &str) -> Result<Vec<u8>, FileError> {
     Ok(match name {
@@ -400,6 +304,11 @@ fn every_key_of_traffic_is_read() {
         TrafficKind::Hostile { every: ms(20) },
         TrafficKind::Replay { pcap: b"x.pcap".to_vec() },
         TrafficKind::Events { every: ms(10), size: Bytes(100), reliable: true, sinks: 3 },
+        TrafficKind::Messages {
+            every: ms(20),
+            size: Bytes(1_000),
+            stack: "ui | reliable | frag(1400) | net".parse().unwrap(),
+        },
     ];
     let found: Vec<_> = config.traffic.iter().map(|traffic| traffic.kind.clone()).collect();
     assert_eq!(found, kinds);

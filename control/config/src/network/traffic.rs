@@ -1,17 +1,20 @@
 //! `[traffic.NAME]`: what hosts send each other beside the streams of node files.
 
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::contract::MESSAGE_MAX;
 use selvedge_data_stream::{Contract, FrameList, KEYS, Spec};
 use selvedge_units::{Bytes, Duration};
 
 use super::super::link::{self, MTU_MAX};
 use super::super::section::{Reader, Section};
+use super::super::stack;
 use super::super::stream::{UNKNOWN, read_key};
 use super::super::{ConfigFault, quoted};
 use super::{Control, DAY, Files, Traffic, TrafficKind, named_host, two_hosts};
 
 /// The kinds, each with its keys.
 #[rustfmt::skip]
-pub(super) const KINDS: [(&str, &[&str]); 7] = [
+pub(super) const KINDS: [(&str, &[&str]); 8] = [
     ("bulk", &["kind", "from", "to", "start", "control", "flows", "bytes"]),
     ("requests", &["kind", "from", "to", "start", "control", "every", "size"]),
     ("on-off", &["kind", "from", "to", "start", "rate", "packet", "on", "off"]),
@@ -22,9 +25,11 @@ pub(super) const KINDS: [(&str, &[&str]); 7] = [
     ("hostile", &["kind", "from", "to", "start", "every"]),
     ("replay", &["kind", "from", "to", "start", "pcap"]),
     ("events", &["kind", "from", "to", "start", "every", "size", "reliable", "sinks"]),
+    ("messages", &["kind", "from", "to", "start", "every", "size", "stack"]),
 ];
-const NAMES: &[&str] =
-    &[KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0, KINDS[6].0];
+const NAMES: &[&str] = &[
+    KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0, KINDS[6].0, KINDS[7].0,
+];
 /// The keys of a contract that a list of frames has, too; `period` is read by itself.
 const CONTRACT: &[&str] =
     &["window", "late", "work_conserving", "weight", "priority", "class", "delay"];
@@ -40,6 +45,8 @@ const ANSWER_MAX: Bytes = Bytes(1_000_000_000);
 const EVENT_MIN: Bytes = Bytes(8);
 const EVENT_MAX: Bytes = Bytes(1_200);
 const SINKS_MAX: u32 = 16;
+/// The smallest message: it shows what it is, and its number.
+const MESSAGE_MIN: Bytes = Bytes(20);
 
 /// One table; `None` if something that it needs is missing or wrong, which has been reported.
 pub(super) fn read<'t>(
@@ -68,6 +75,7 @@ pub(super) fn read<'t>(
             every.map(|every| TrafficKind::Hostile { every })
         }
         "events" => events(reader, section),
+        "messages" => messages(reader, section),
         _ => {
             let pcap = files.bytes(reader, section, ("pcap", "pcap = \"x.pcap\""));
             pcap.map(|(_, pcap)| TrafficKind::Replay { pcap })
@@ -99,6 +107,17 @@ fn requests<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Traffi
     let example = ("size = \"50 kB\"", "50 kB");
     let size = reader.required_quantity(section, "size", Bytes(1)..=ANSWER_MAX, example);
     Some(TrafficKind::Requests { control, every: every?, size: size? })
+}
+
+fn messages<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {
+    let example = ("every = \"20 ms\"", "20 ms");
+    let every = reader.required_quantity(section, "every", PERIOD_MIN..=PERIOD_MAX, example);
+    let entry = reader.required(section, "stack", stack::EXAMPLE);
+    let stack = entry.and_then(|entry| stack::composition(reader, &entry));
+    let most = stack.as_ref().map_or(MESSAGE_MAX, Composition::largest);
+    let example = ("size = \"1 kB\"", "1 kB");
+    let size = reader.required_quantity(section, "size", MESSAGE_MIN..=most, example);
+    Some(TrafficKind::Messages { every: every?, size: size?, stack: stack? })
 }
 
 fn on_off<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {
