@@ -30,8 +30,9 @@ test: ## install what is missing, run every check, print one line that sums up
 	@tools/setup.sh test
 	@tools/check.sh
 
-fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
+fuzz: build ## fuzz networks (SEEDS=100000), then each target for a long time (SECONDS_EACH=600)
 	@tools/setup.sh test
+	target/release/selvedge sim fuzz --seeds $${SEEDS:-100000}
 	tools/fuzz.sh $${SECONDS_EACH:-600}
 
 soak: ## what takes long, ten minutes each or more (ARGS="--quick": a minute each)
