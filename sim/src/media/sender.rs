@@ -105,6 +105,8 @@ pub struct Sender {
     overhead: Bytes,
     payload_max: usize,
     streams: Vec<Sending>,
+    /// When the next frame of any stream comes.
+    arrival: Option<Instant>,
     /// The longest RTP packet as from a payloader; a shorter one is its beginning.
     packet: Vec<u8>,
     /// When a packet may leave, or the link wants to be polled.
@@ -162,6 +164,7 @@ impl Sender {
             overhead,
             payload_max,
             streams: Vec::new(),
+            arrival: None,
             packet,
             due: None,
             watched: None,
@@ -225,6 +228,7 @@ impl Sender {
             for stream in &mut self.streams {
                 stream.begin_again(kill.back, self.overhead, self.payload_max);
             }
+            self.find_arrival();
         }
     }
 
@@ -259,6 +263,11 @@ impl Sender {
         let writer = FrameWriter::new(about.flow.0 as u32, self.overhead, self.payload_max);
         let (numbering, written) = (Numbering::default(), BTreeMap::new());
         self.streams.push(Sending { about, index, writer, numbering, seq: 0, written });
+        self.find_arrival();
+    }
+
+    fn find_arrival(&mut self) {
+        self.arrival = self.streams.iter().filter_map(Sending::arrival).min();
     }
 
     /// Records the life of a stream's frame from now on, in place of another's.
@@ -366,11 +375,15 @@ impl Endpoint for Sender {
         if self.is_gone() {
             return;
         }
+        if self.arrival.is_none_or(|arrival| arrival > now) {
+            return;
+        }
         for at in 0..self.streams.len() {
             while let Some(arrival) = self.streams[at].arrival().filter(|arrival| *arrival <= now) {
                 self.enqueue(now, at, arrival);
             }
         }
+        self.find_arrival();
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
@@ -391,7 +404,7 @@ impl Endpoint for Sender {
         if self.is_gone() {
             return change;
         }
-        self.streams.iter().filter_map(Sending::arrival).chain(self.due).chain(change).min()
+        [self.arrival, self.due, change].into_iter().flatten().min()
     }
 
     fn report(&self, flows: &mut [Flow]) {
