@@ -182,6 +182,7 @@ fn random_networks_and_those_of_a_user_are_held_to_promises() {
              packet = \"28 B\"\non = \"10 s\"\noff = \"0 ms\"\n[link.way.back]\ndelay = \"60 s\"\n"
         )
     };
+    sim(["lte-bad", "--check"]).refused(&["lte-bad: nothing sends"]);
     let kept = sim([&network(&folder, &noise("10 kbit/s")), "--check"]);
     assert!(kept.stdout.contains("own kept all"), "{kept:?}");
     // More packets are under way than any network of the fuzz has.

@@ -115,7 +115,16 @@ fn caught(check: impl FnOnce() -> Vec<Breach>) -> Vec<Breach> {
 
 /// `selvedge sim NETWORK --check`: holds one network to the promises.
 pub(super) fn check(network: &NetworkConfig, seed: u64, as_json: bool) -> Result<(), Failure> {
-    let breaches = caught(|| fuzz::check_network(network, seed).unwrap_or_default());
+    let mut cannot_run = None;
+    let breaches = caught(|| {
+        fuzz::check_network(network, seed).unwrap_or_else(|error| {
+            cannot_run = Some(error);
+            Vec::new()
+        })
+    });
+    if let Some(error) = cannot_run {
+        return Err(Failure::input(format!("{}: {error}", network.name)));
+    }
     let mut out = std::io::stdout().lock();
     if as_json {
         let listed =

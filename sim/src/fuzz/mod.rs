@@ -16,7 +16,7 @@ use crate::media::{FrameCounts, Sender};
 use crate::packet::EndpointId;
 use crate::promise::{Breach, Promise};
 use crate::results::{Event, Flow, Results};
-use crate::scenario::{Scenario, Stream};
+use crate::scenario::{Scenario, ScenarioError, Stream};
 use crate::simulation::{Limits, Simulation};
 use crate::traffic::Messages;
 
@@ -50,12 +50,14 @@ pub fn check(case: &Case) -> Option<Vec<Breach>> {
     let text = case.to_string();
     let mut no_files = |_: &str| Err(network::FileError::NotText);
     let config = network::parse(&text, "case", &mut no_files).ok()?;
-    check_network(&config, case.seed)
+    check_network(&config, case.seed).ok()
 }
 
-/// Runs a network without node files. Returns the promises that it breaks; `None` if it can't be run.
-#[must_use]
-pub fn check_network(config: &NetworkConfig, seed: u64) -> Option<Vec<Breach>> {
+/// Runs a network without node files. Returns the promises that it breaks.
+///
+/// # Errors
+/// [`ScenarioError`] if it can't be run.
+pub fn check_network(config: &NetworkConfig, seed: u64) -> Result<Vec<Breach>, ScenarioError> {
     let first = run(config, seed)?;
     let mut breaches = first.breaches.clone();
     breaches.extend(first.streams.iter().filter_map(|stream| alike(config, &first, stream)));
@@ -67,7 +69,7 @@ pub fn check_network(config: &NetworkConfig, seed: u64) -> Option<Vec<Breach>> {
         let what = "two runs had other results".to_owned();
         breaches.push(Breach { promise: Promise::SameSeed, what });
     }
-    Some(breaches)
+    Ok(breaches)
 }
 
 /// The smallest case found that breaks the same promise; `fails` runs one.
@@ -86,15 +88,15 @@ pub fn shrink(case: Case, mut fails: impl FnMut(&Case) -> bool) -> Case {
     }
 }
 
-fn run(config: &NetworkConfig, seed: u64) -> Option<Run> {
+fn run(config: &NetworkConfig, seed: u64) -> Result<Run, ScenarioError> {
     run_within(config, seed, LIMITS)
 }
 
-fn run_within(config: &NetworkConfig, seed: u64, limits: Limits) -> Option<Run> {
-    let mut scenario = Scenario::new(config, &[], None, seed, None).ok()?;
+fn run_within(config: &NetworkConfig, seed: u64, limits: Limits) -> Result<Run, ScenarioError> {
+    let mut scenario = Scenario::new(config, &[], None, seed, None)?;
     scenario.audit();
     let Scenario { network, streams, lasts } = scenario;
-    let mut simulation = Simulation::new(network, limits).ok()?;
+    let mut simulation = Simulation::new(network, limits)?;
     let ended = simulation.run(Instant::ZERO + lasts, &mut |_: &Event<'_>| {});
     let mut breaches = Vec::new();
     if let Err(error) = ended {
@@ -115,7 +117,7 @@ fn run_within(config: &NetworkConfig, seed: u64, limits: Limits) -> Option<Run> 
     }
     breaches.extend(events::breaches(&simulation));
     breaches.extend(messages(config, &simulation));
-    Some(Run { results: simulation.results(), streams, breaches, near })
+    Ok(Run { results: simulation.results(), streams, breaches, near })
 }
 
 /// What the ends of stacks promise.
@@ -207,7 +209,7 @@ fn untouched(config: &NetworkConfig, seed: u64, host: usize, with: &Run) -> Vec<
     let mut calm = config.clone();
     let about = &mut calm.hosts[host];
     let has_fault = about.kill.take().is_some() | about.clock.take().is_some();
-    let without = if has_fault { run(&calm, seed) } else { None };
+    let without = if has_fault { run(&calm, seed).ok() } else { None };
     let Some(without) = without else { return Vec::new() };
     // Both ends of a channel of events send.
     let has_events = |traffic: &network::Traffic| {
