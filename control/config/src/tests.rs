@@ -441,6 +441,11 @@ fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
         }
         Err(errors) => errors,
     };
+    are_sound(&errors)
+}
+
+/// Errors in `noise.toml`: some, in order, of bounded length, in lines, that cannot steer a terminal.
+pub(crate) fn are_sound(errors: &ConfigErrors) -> Result<(), TestCaseError> {
     prop_assert!(!errors.is_empty());
     prop_assert!(errors.errors().is_sorted_by_key(|error| error.at));
     let shown = errors.to_string();

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::*;
 use crate::LONGEST_FILE;
-use crate::tests::{files, repository};
+use crate::tests::{are_sound, files, repository};
 
 const SMALLEST: &str = "\
 [network]
@@ -511,15 +511,7 @@ fn answers_soundly(text: &str, file: &[u8]) -> Result<(), TestCaseError> {
         }
         Err(errors) => errors,
     };
-    prop_assert!(!errors.is_empty());
-    let shown = errors.to_string();
-    prop_assert!(shown.lines().count() <= ConfigErrors::MOST + 1);
-    for line in shown.lines() {
-        prop_assert!(line.starts_with("noise.toml:"), "{}", line);
-        prop_assert!(line.chars().count() < 600, "{}", line);
-        prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
-    }
-    Ok(())
+    are_sound(&errors)
 }
 
 /// Pieces of network files, valid and invalid.
