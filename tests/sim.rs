@@ -125,7 +125,7 @@ fn tshark_reads_a_capture_and_counts_what_the_hop_does() {
 }
 
 #[test]
-fn the_life_of_a_frame_is_told_from_arrival_to_verdict() {
+fn the_life_of_a_frame_is_printed_from_arrival_to_verdict() {
     let folder = Folder::new();
     let node = node(&folder, "192.0.2.9:5004");
     let life = |keys: &str| {
