@@ -4,12 +4,10 @@
 //! assigns them. A thread reads the socket, answers connection attempts, and samples the
 //! connections at the manager's interval.
 
-mod backlog;
 mod buffer;
 mod connecting;
 mod connection;
 mod error;
-mod handshaking;
 mod hellos;
 mod negotiations;
 mod open;
@@ -18,6 +16,7 @@ mod receive;
 mod renegotiate;
 mod shared;
 mod socket_reader;
+mod state;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -41,17 +40,16 @@ use selvedge_os::datagram_port::DatagramPort;
 use selvedge_os::transmit::TransmitOptions;
 use selvedge_units::{Bytes, Duration};
 
-use self::backlog::Backlog;
 pub use self::buffer::Buffer;
 pub use self::connecting::ConnectFuture;
 pub use self::connection::{Connection, SendFuture, Taking};
 pub use self::error::{BindError, ConnectError, RecvError, RefusedHere};
-use self::handshaking::Handshaking;
 pub use self::options::{Counters, Options};
 use self::receive::read;
 pub use self::renegotiate::{NegotiationError, RenegotiateFuture};
 use self::shared::Shared;
 use self::socket_reader::SocketReader;
+use self::state::Connections;
 pub use self::task::{block_on, block_on_for};
 pub use self::tune::{MetaView, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
@@ -97,15 +95,13 @@ impl Endpoint {
             socket_reader: Mutex::new(SocketReader::new(port.reader()?)),
             receiving: AtomicUsize::new(0),
             last_input: AtomicU64::new(0),
-            backlog: Backlog::default(),
             clock,
             worker_pool: WorkerThreads::start(options.slaves).map_err(io::Error::other)?,
-            handshaking: Handshaking::new(&options),
+            connections: Connections::new(&options),
             options,
             elements: ElementThreads::start_with(count, clock, ring)?,
             alarms,
             manager,
-            open: Mutex::default(),
             counters: Counters::default(),
             stop: false.into(),
             costs,
@@ -143,7 +139,7 @@ impl Endpoint {
     /// The next connection that another host made; `None` if none arrived in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
-        self.shared.backlog.pop(patience).map(|opened| Connection::new(&self.shared, opened))
+        self.shared.connections.accept(patience).map(|opened| Connection::new(&self.shared, opened))
     }
 
     /// Makes a connection with this stack: `out` is the contract for messages that this end sends,
@@ -207,22 +203,23 @@ impl Future for AcceptFuture<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Connection> {
         let shared = &self.0.shared;
-        shared.backlog.poll(context).map(|opened| Connection::new(shared, opened))
+        shared.connections.poll_accept(context).map(|opened| Connection::new(shared, opened))
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let shared = &self.shared;
-        let unclaimed = shared.backlog.close().into_iter();
-        let unclaimed: Vec<_> = unclaimed.map(|opened| Connection::new(shared, opened)).collect();
+        let unclaimed = shared.connections.lock().endpoint.stop_accepting();
+        let unclaimed = unclaimed.into_iter().map(|opened| Connection::new(shared, opened));
+        let unclaimed: Vec<_> = unclaimed.collect();
         shared.stop.store(true, Ordering::Release);
-        shared.handshaking.end();
+        shared.connections.end_calls();
         Connection::close_all(unclaimed);
         let Some(reader) = self.reader.take() else { return };
         reader.thread().unpark();
         // With connections left the thread goes on reading for them, and ends with the last one.
-        if shared.is_idle() && reader.thread().id() != thread::current().id() {
+        if shared.connections.is_idle() && reader.thread().id() != thread::current().id() {
             let _ = reader.join();
         }
     }

@@ -268,7 +268,9 @@ impl ConnectionChain {
 
     /// Whether senders have to wait, since datagrams wait for room below.
     pub(crate) fn has_backpressure(&self) -> bool {
-        let Lower::Ring(..) = self.lower else { return false };
+        if !self.has_ring() {
+            return false;
+        }
         let outbox = self.outgoing();
         outbox.datagrams.len() >= BACKPRESSURE.0 || outbox.bytes >= BACKPRESSURE.1
     }
@@ -280,23 +282,12 @@ impl ConnectionChain {
 
     /// The secure layer that seals the datagrams, if any.
     fn seals(&self) -> Option<&Sealing> {
-        self.sealing.as_ref().filter(|_| matches!(self.lower, Lower::Udp(_)))
+        self.sealing.as_ref().filter(|_| !self.has_ring())
     }
 
-    /// A keepalive: a datagram without a message.
-    pub(crate) fn alive(&self, now: Instant) -> Option<Vec<u8>> {
-        match &self.sealing {
-            Some(sealing) => sealing.alive(now).ok(),
-            None => Some(self.line.connection().id.to_be_bytes().to_vec()),
-        }
-    }
-
-    /// Whether a datagram of this connection may arrive this way: from this address, or by its ring.
-    pub(crate) fn is_from(&self, from: Option<SocketAddr>) -> bool {
-        match self.lower {
-            Lower::Udp(_) => from == Some(self.peer),
-            Lower::Ring(..) => from.is_none(),
-        }
+    /// Whether its datagrams go through shared memory.
+    pub(crate) const fn has_ring(&self) -> bool {
+        matches!(self.lower, Lower::Ring(..))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod concurrency;
 pub mod contract;
 pub mod deliver;
 pub mod elements;
+pub mod endpoint;
 pub mod load;
 pub mod message;
 pub mod model;

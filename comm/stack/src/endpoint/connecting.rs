@@ -1,6 +1,6 @@
 //! Making a connection: a future from the first probe to the peer's welcome.
 //!
-//! Arrived answers lie in [`Handshaking`](super::handshaking::Handshaking), through which the
+//! Arrived answers lie in [`Connections`](super::state::Connections), through which the
 //! endpoint's thread wakes the [`ConnectFuture`].
 
 use std::future::Future;
@@ -19,8 +19,8 @@ use selvedge_units::Duration;
 
 use super::connection::Connection;
 use super::error::{ConnectError, RefusedHere};
-use super::handshaking::CallNews;
 use super::shared::{ConnectionParts, Shared};
+use super::state::CallNews;
 use crate::sync::lock;
 use crate::wire::{self, Proposal, RingAddress};
 
@@ -103,7 +103,7 @@ impl Call {
         };
         let (id, text, now) = (self.id, proposal.text(), shared.clock.now());
         let seed = wire::seed();
-        shared.handshake(|handshakes| handshakes.propose(id, text.as_bytes(), &seed, now))?;
+        shared.update(|endpoint| endpoint.handshakes().propose(id, text.as_bytes(), &seed, now))?;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Call {
         shared: &Arc<Shared>,
         waker: &Waker,
     ) -> Option<Result<Connection, ConnectError>> {
-        let Some(news) = shared.handshaking.take(self.id, waker) else {
+        let Some(news) = shared.connections.take_news(self.id, waker) else {
             return Some(Err(ConnectError::Over(self.peer)));
         };
         for news in news {
@@ -159,7 +159,7 @@ impl Call {
         self.streams = [StreamId(usize::MAX); 2];
         let opened = opened.ok_or(RefusedHere::TooManyOrSameNumber)?;
         // A keepalive shows that this end has the keys; the other end waits for it.
-        shared.send_keepalives(shared.clock.now());
+        shared.run_timers(shared.clock.now());
         Ok(Connection::new(shared, opened))
     }
 
@@ -180,7 +180,7 @@ impl Call {
 
     /// Stops waiting for an answer.
     fn end(&self, shared: &Shared) {
-        shared.handshaking.remove(self.id);
+        shared.connections.end_call(self.id);
         if self.streams[0].0 != usize::MAX {
             shared.release(self.streams);
             shared.rings.close(self.id);
@@ -192,9 +192,9 @@ impl Call {
 fn probe(shared: &Arc<Shared>, to: SocketAddr) -> Result<u32, RefusedHere> {
     let id = (wire::random() as u32).max(1);
     let (peer, seed, now) = (shared.options.peer, wire::seed(), shared.clock.now());
-    shared.handshaking.begin(id);
-    let begun = shared.handshake(|handshakes| handshakes.connect(id, to, peer, &seed, now));
-    begun.inspect_err(|_| shared.handshaking.remove(id))?;
+    shared.connections.begin_call(id);
+    let begun = shared.update(|endpoint| endpoint.handshakes().connect(id, to, peer, &seed, now));
+    begun.inspect_err(|_| shared.connections.end_call(id))?;
     Ok(id)
 }
 

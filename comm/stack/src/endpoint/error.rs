@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use selvedge_data_net_secure::ProposeError;
 use selvedge_data_stack::auto::RenegotiateError;
 use selvedge_data_stack::compose::ComposeError;
+use selvedge_data_stack::endpoint::RoomError;
 use selvedge_os::SocketError;
 
 use crate::rings::RingError;
@@ -67,18 +68,12 @@ pub enum RefusedHere {
     /// A hello lacks that address.
     #[error("net(shm), and the hello does not say where the memory is")]
     NoDoorInHello,
-    /// The random number belongs to another connection.
-    #[error("the same number twice; try again")]
-    SameNumber,
     /// There is no room for this connection, or its number belongs to another one.
     #[error("too many connections, or the same number twice; try again")]
     TooManyOrSameNumber,
     /// There is no room for this connection.
-    #[error("too many connections")]
-    TooMany,
-    /// The application accepts no connection at the moment.
-    #[error("too many connections wait to be accepted")]
-    Unaccepted,
+    #[error(transparent)]
+    Room(#[from] RoomError),
 }
 
 /// Why there is no endpoint.

@@ -1,33 +1,40 @@
-//! Driving the endpoint's handshakes, and answering hellos of other hosts.
+//! The consequences of the endpoint's events: datagrams, woken tasks, and answers to hellos of other hosts.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use selvedge_comm_local::PeerId;
-use selvedge_data_net_secure::{Confirmed, Event, Handshakes, Hello, Identity, PublicKey};
+use selvedge_data_net_secure::{Confirmed, Event, Hello, Identity, PublicKey};
 use selvedge_data_stack::compose::{Composition, Medium};
+use selvedge_data_stack::endpoint::Endpoint;
 
 use super::connection::Connection;
 use super::error::RefusedHere;
-use super::handshaking::{CallNews, HalfOpen};
+use super::open::{ConnectionState, Opened};
 use super::shared::{ConnectionParts, Shared};
-use crate::sync::lock;
+use super::state::{CallNews, HalfOpen, State};
 use crate::wire::{self, Proposal, RingAddress};
 
 impl Shared {
-    /// Changes the handshakes, and carries out the consequences: sends datagrams, wakes callers,
+    /// Changes the connections, and carries out the consequences: sends datagrams, wakes callers,
     /// answers hellos.
-    pub(super) fn handshake<R>(
+    pub(super) fn update<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut Handshakes<HalfOpen>) -> R,
+        change: impl FnOnce(&mut Endpoint<ConnectionState, HalfOpen, Opened>) -> R,
     ) -> R {
-        let mut state = lock(&self.handshaking.0);
-        let (handshakes, calls) = &mut *state;
-        let result = change(handshakes);
+        let mut state = self.connections.lock();
+        let result = change(&mut state.endpoint);
+        self.follow(state);
+        result
+    }
+
+    /// Carries out what the endpoint decided.
+    pub(super) fn follow(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let State { endpoint, calls, .. } = &mut *state;
         let (mut wakers, mut hellos, mut expired) = (Vec::new(), Vec::new(), Vec::new());
         let mut unknown = Vec::new();
-        while let Some(event) = handshakes.poll_event() {
+        while let Some(event) = endpoint.poll_event() {
             let (connection, news) = match event {
                 Event::Reached { connection, there_and_back } => {
                     (connection, CallNews::Reached(there_and_back))
@@ -55,7 +62,7 @@ impl Shared {
                 wakers.extend(caller.waker.take());
             }
         }
-        let transmits: Vec<_> = std::iter::from_fn(|| handshakes.poll_transmit()).collect();
+        let transmits: Vec<_> = std::iter::from_fn(|| endpoint.poll_transmit()).collect();
         drop(state);
         transmits.iter().for_each(|transmit| self.send(&transmit.bytes, transmit.to));
         wakers.into_iter().for_each(Waker::wake);
@@ -64,14 +71,13 @@ impl Shared {
             self.release(half.streams);
         });
         for (id, from) in unknown {
-            if let Some(connection) = lock(&self.open).get(&id)
+            if let Some(connection) = self.connections.lock().endpoint.get_mut(id)
                 && connection.pipeline.work().peer == from
             {
                 connection.is_unknown.store(true, Ordering::Relaxed);
             }
         }
         hellos.into_iter().for_each(|hello| self.handle_hello(*hello));
-        result
     }
 
     /// Answers another host that wants to connect.
@@ -83,8 +89,9 @@ impl Shared {
         let (id, from) = (hello.connection, hello.from);
         match self.half_open(id, &hello.payload) {
             Ok((half, text)) => {
-                let answered = self
-                    .handshake(|handshakes| handshakes.answer(hello, text.as_bytes(), half, now));
+                let answered = self.update(|endpoint| {
+                    endpoint.handshakes().answer(hello, text.as_bytes(), half, now)
+                });
                 if let Err((why, half)) = answered {
                     tracing::warn!(%from, %why, "stack hello not answered");
                     self.rings.close(id);
@@ -93,17 +100,14 @@ impl Shared {
             }
             Err(why) => {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
-                self.handshake(|handshakes| handshakes.refuse(hello, &why.to_string(), now));
+                self.update(|endpoint| endpoint.handshakes().refuse(hello, &why.to_string(), now));
             }
         }
     }
 
     /// Acquires the resources of a proposed connection, and returns the answer to the proposal.
     fn half_open(&self, id: u32, proposal: &[u8]) -> Result<(HalfOpen, String), RefusedHere> {
-        if self.backlog.is_full() {
-            return Err(RefusedHere::Unaccepted);
-        }
-        self.check_room(id)?;
+        self.connections.lock().endpoint.check_room(id)?;
         let proposal = Proposal::parse(proposal).ok_or(RefusedHere::Proposal)?;
         let composition: Composition = proposal.line.parse()?;
         let Proposal { out, back, there, network, ring_address, .. } = proposal;
@@ -146,7 +150,7 @@ impl Shared {
             return self.rings.close(id);
         };
         // The other end was welcomed, so this end must announce that no application accepts it.
-        if let Err(opened) = self.backlog.push(opened) {
+        if let Err(opened) = self.connections.enqueue_unaccepted(opened) {
             let connection = Connection::new(self, *opened);
             // Closing waits for answers that this thread reads.
             let closing = std::thread::Builder::new().name("stack close".to_owned());
@@ -159,12 +163,13 @@ impl Shared {
         if !matches!(self.options.identity, Identity::Static(_)) {
             return;
         }
-        self.handshake(|handshakes| handshakes.allow(peers.to_vec()));
-        let revoked: Vec<u32> = lock(&self.open)
-            .iter()
-            .filter(|(_, open)| open.identity.is_some_and(|key| !peers.contains(&key)))
-            .map(|(&id, _)| id)
-            .collect();
+        let revoked: Vec<u32> = self.update(|endpoint| {
+            endpoint.handshakes().allow(peers.to_vec());
+            let open = endpoint.connections();
+            open.filter(|(_, open)| open.identity.is_some_and(|key| !peers.contains(&key)))
+                .map(|(id, _)| id)
+                .collect()
+        });
         revoked.into_iter().for_each(|id| self.remove_connection(id));
     }
 }

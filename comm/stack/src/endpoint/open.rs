@@ -1,18 +1,20 @@
 //! An open connection: the endpoint's part of it, and the application's part.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use selvedge_data_net_secure::PublicKey;
 use selvedge_data_stack::auto::Event;
+use selvedge_data_stack::endpoint::Peer;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
 use super::negotiations::Negotiations;
 use crate::element::{EntryPort, Pipeline};
-use crate::work::ConnectionChain;
+use crate::work::{ConnectionChain, Sealing};
 
 /// The endpoint's part.
 #[derive(Debug)]
@@ -26,11 +28,6 @@ pub(super) struct ConnectionState {
     pub(super) negotiations: Arc<Mutex<Negotiations>>,
     /// The static key of the other end.
     pub(super) identity: Option<PublicKey>,
-    pub(super) last_heard: Instant,
-    /// An authentic datagram of the other end has arrived.
-    pub(super) is_confirmed: bool,
-    /// When the last keepalive was sent.
-    pub(super) last_keepalive: Option<Instant>,
     pub(super) disconnected: Arc<AtomicBool>,
     /// An `unknown` message for this connection has arrived.
     pub(super) is_unknown: Arc<AtomicBool>,
@@ -38,6 +35,38 @@ pub(super) struct ConnectionState {
     pub(super) lost: Option<Instant>,
     /// Events of the manager that the application has not read yet.
     pub(super) news: Arc<Mutex<News>>,
+}
+
+impl Peer for ConnectionState {
+    fn address(&self) -> SocketAddr {
+        self.pipeline.work().peer
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.pipeline.work().sealing.is_some()
+    }
+
+    fn has_ring(&self) -> bool {
+        self.pipeline.work().has_ring()
+    }
+
+    fn was_heard(&mut self) -> bool {
+        self.pipeline.work().sealing.as_ref().is_some_and(Sealing::was_heard)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.pipeline.work().sealing.as_ref().is_some_and(Sealing::is_spent)
+    }
+
+    fn keepalive(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.pipeline.work().sealing.as_ref()?.alive(now).ok()
+    }
+
+    fn handle_keepalive(&mut self, datagram: &[u8]) {
+        if let Some(sealing) = &self.pipeline.work().sealing {
+            sealing.handle_keepalive(datagram);
+        }
+    }
 }
 
 /// Events of the manager about the streams of a connection, by direction.

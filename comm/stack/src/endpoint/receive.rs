@@ -6,19 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
+use selvedge_data_stack::endpoint::Input;
 use selvedge_data_stack::module::{Net, Reason};
-use selvedge_units::Duration;
+use selvedge_units::{Duration, Instant};
 
 use super::open::ConnectionState;
 use super::shared::Shared;
-use super::socket_reader::{SocketReader, Source};
-use crate::element::Pipeline;
-use crate::sync::lock;
+use super::socket_reader::{SocketReader, Source, Touched};
 use crate::wire;
-use crate::work::{ConnectionChain, Datagram};
+use crate::work::Datagram;
 
-/// The length of a keepalive, where nothing is sealed.
-const ALIVE: usize = 4;
 /// The longest wait of a reader before it looks for other work.
 const WAIT: Duration = Duration::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
@@ -34,17 +31,19 @@ const READS: usize = 16;
 fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
     let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| {
         match source {
-            Source::Socket(from) => take(shared, fed_pipelines, datagram, from),
+            Source::Socket(from) => take(shared, fed_pipelines, datagram, Ok(from)),
             Source::Ring(id) | Source::UnlockedRing(id)
                 if Net::connection(datagram.bytes()) != Some(id) =>
             {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
             }
-            Source::Ring(id) => match lock(&shared.open).get_mut(&id) {
-                Some(connection) => pass_on(shared, connection, fed_pipelines, datagram, None),
-                None => return ControlFlow::Break(()),
-            },
-            Source::UnlockedRing(id) => arrived(shared, fed_pipelines, id, datagram, None),
+            Source::Ring(id) => {
+                if shared.connections.lock().endpoint.get_mut(id).is_none() {
+                    return ControlFlow::Break(());
+                }
+                take(shared, fed_pipelines, datagram, Err(id));
+            }
+            Source::UnlockedRing(id) => take(shared, fed_pipelines, datagram, Err(id)),
         }
         ControlFlow::Continue(())
     });
@@ -88,7 +87,7 @@ pub(super) fn process_input_for(
 /// a wake-up for each message. Meanwhile this thread only checks the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
     let mut last_input = 0;
-    while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
+    while !(shared.stop.load(Ordering::Acquire) && shared.connections.is_idle()) {
         let now = shared.last_input.load(Ordering::Relaxed);
         let alone = shared.receiving.load(Ordering::Acquire) == 1;
         if alone || now != last_input {
@@ -109,11 +108,10 @@ pub(super) fn read(shared: &Arc<Shared>) {
             thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();
-        shared.handshake(|handshakes| handshakes.handle_timeout(now));
+        shared.run_timers(now);
         shared.sample(now);
         shared.poll_rings(now);
         shared.run_negotiations(now);
-        shared.send_keepalives(now);
     }
 }
 
@@ -125,80 +123,49 @@ fn free(socket_reader: &Mutex<SocketReader>) -> Option<MutexGuard<'_, SocketRead
     }
 }
 
+/// Passes a datagram to the endpoint, from this address or from the ring of this connection, and to the pipeline of
+/// its connection. It may confirm a connection, which is opened then; so the rings must not be locked if the
+/// connection is not open.
 fn take(
     shared: &Arc<Shared>,
-    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
+    fed_pipelines: &mut Touched,
     datagram: Datagram<'_>,
-    from: SocketAddr,
+    from: Result<SocketAddr, u32>,
 ) {
     // Datagrams of no connection are smaller than those that are read apart.
-    let bytes = datagram.bytes();
-    match Net::connection(bytes) {
-        None => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
-        Some(0) => {
-            let (now, seed) = (shared.clock.now(), wire::seed());
-            shared.handshake(|handshakes| handshakes.handle_datagram(from, bytes, &seed, now));
+    let (bytes, now) = (datagram.bytes(), shared.clock.now());
+    let mut state = shared.connections.lock();
+    for _ in 0..2 {
+        let input = match from {
+            Ok(from) => state.endpoint.handle_datagram(from, bytes, wire::seed, now),
+            Err(id) => state.endpoint.handle_packet(id, None, bytes, now),
+        };
+        match input {
+            Input::Packet(connection) => {
+                return pass_on(connection, fed_pipelines, datagram, now);
+            }
+            Input::Handled => return shared.follow(state),
+            Input::Stranger => {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+                return shared.follow(state);
+            }
+            Input::Confirmed(id, confirmed) => {
+                drop(state);
+                shared.confirmed(id, *confirmed);
+                state = shared.connections.lock();
+            }
         }
-        Some(id) => arrived(shared, fed_pipelines, id, datagram, Some(from)),
-    }
-}
-
-/// Passes on a datagram of a connection, from this address or from a ring. The datagram may confirm the
-/// connection, which is opened then; so the rings must not be locked.
-fn arrived(
-    shared: &Arc<Shared>,
-    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
-    id: u32,
-    datagram: Datagram<'_>,
-    from: Option<SocketAddr>,
-) {
-    let mut open = lock(&shared.open);
-    if !open.contains_key(&id) {
-        drop(open);
-        let now = shared.clock.now();
-        let confirmed = shared.handshake(|handshakes| match from {
-            Some(from) => handshakes.handle_packet(from, id, datagram.bytes(), now),
-            // Only a peer that could read the welcome has a ring to this end.
-            None => handshakes.confirm(id),
-        });
-        if let Some(confirmed) = confirmed {
-            shared.confirmed(id, confirmed);
-        }
-        open = lock(&shared.open);
-    }
-    match open.get_mut(&id) {
-        Some(connection) => pass_on(shared, connection, fed_pipelines, datagram, from),
-        None => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
     }
 }
 
 /// Passes on a datagram to the pipeline of its connection.
 fn pass_on(
-    shared: &Shared,
     connection: &mut ConnectionState,
-    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
+    fed_pipelines: &mut Touched,
     datagram: Datagram<'_>,
-    from: Option<SocketAddr>,
+    now: Instant,
 ) {
-    let now = shared.clock.now();
     let work = connection.pipeline.work();
-    match &work.sealing {
-        // A sealed datagram proves its sender once it is opened.
-        Some(sealing) if !work.is_from(from) && from == Some(work.peer) => {
-            return sealing.handle_keepalive(datagram.bytes());
-        }
-        None if from.is_none_or(|from| from == work.peer) => {
-            (connection.last_heard, connection.is_confirmed) = (now, true);
-            if datagram.bytes().len() == ALIVE {
-                return;
-            }
-        }
-        _ => {}
-    }
-    if !work.is_from(from) {
-        shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
     if let Some(message) = work.datagram(datagram, now)
         && let Err((message, _)) = connection.port.enqueue(message)
     {

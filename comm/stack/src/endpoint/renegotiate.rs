@@ -102,15 +102,17 @@ impl Shared {
                     .as_ref()
                     .is_some_and(|asked| now >= asked.retry_at)
         };
-        let negotiator = |(&id, open): (&u32, &ConnectionState)| Negotiator {
+        let negotiator = |(id, open): (u32, &ConnectionState)| Negotiator {
             id,
             pipeline: Arc::clone(&open.pipeline),
             port: Arc::clone(&open.sending),
             negotiations: Arc::clone(&open.negotiations),
             streams: open.streams,
         };
-        let talkers: Vec<Negotiator> =
-            lock(&self.open).iter().filter(|(_, open)| due(open)).map(negotiator).collect();
+        let state = self.connections.lock();
+        let open = state.endpoint.connections().filter(|(_, open)| due(open));
+        let talkers: Vec<Negotiator> = open.map(negotiator).collect();
+        drop(state);
         for negotiator in talkers {
             self.handle_negotiations(&negotiator, now);
             self.retransmit_requests(&negotiator, now);

@@ -18,12 +18,11 @@ use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Duration, Instant};
 
-use super::backlog::Backlog;
 use super::error::RefusedHere;
-use super::handshaking::Handshaking;
 use super::open::{ConnectionState, Opened};
 use super::options::{Counters, Options};
 use super::socket_reader::SocketReader;
+use super::state::Connections;
 use crate::element::{EntryPort, External, Pipeline};
 use crate::profile::Profile;
 use crate::rings::{RingStatus, Rings};
@@ -31,9 +30,6 @@ use crate::sync::lock;
 use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
 use crate::work::{ConnectionChain, Lower, Sealing};
-
-/// The largest number of connections of an endpoint.
-const CONNECTIONS_MAX: usize = 1024;
 
 /// The parts of a connection.
 pub(super) struct ConnectionParts<'a> {
@@ -51,9 +47,6 @@ pub(super) struct ConnectionParts<'a> {
 /// The longest time for delivering messages of a process that is gone.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
-/// The keepalive interval before a datagram of the other end has arrived.
-const CONFIRM: Duration = Duration::from_millis(100);
-
 /// The number of the manager's latest events that are kept for a connection.
 const NEWS_MAX: usize = 64;
 
@@ -69,7 +62,6 @@ pub(super) struct Shared {
     pub(super) receiving: AtomicUsize,
     /// How often one of these threads has read the socket.
     pub(super) last_input: AtomicU64,
-    pub(super) backlog: Backlog,
     pub(super) clock: Clock,
     pub(super) options: Options,
     /// The threads that share the encryption of large messages.
@@ -78,20 +70,13 @@ pub(super) struct Shared {
     /// The tasks that elements wake.
     pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
-    pub(super) open: Mutex<HashMap<u32, ConnectionState>>,
-    pub(super) handshaking: Handshaking,
+    pub(super) connections: Connections,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
     pub(super) costs: Arc<Profile>,
 }
 
 impl Shared {
-    /// Whether the endpoint has no users any more, once [`Shared::stop`] is set.
-    pub(super) fn is_idle(&self) -> bool {
-        // The order matters: a handshake becomes a connection before it ends.
-        self.handshaking.is_empty() && lock(&self.open).is_empty()
-    }
-
     /// Sends a datagram of the handshake; like any datagram it may be lost.
     pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
         lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
@@ -155,12 +140,6 @@ impl Shared {
         let work = ConnectionChain::new(line, below, sealing, peer, self.clock, alarms);
         let pipeline = Arc::new(Pipeline::new(work, 1024));
         let [disconnected, is_unknown] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let mut open = lock(&self.open);
-        if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
-            drop(open);
-            self.release(streams);
-            return None;
-        }
         let port = EntryPort::new(Arc::clone(&pipeline), External::Network);
         let sending = EntryPort::new(Arc::clone(&pipeline), External::Application);
         let (sending, negotiations) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
@@ -173,18 +152,18 @@ impl Shared {
             sending: Arc::clone(&sending),
             negotiations: Arc::clone(&negotiations),
             identity,
-            last_heard: heard,
-            is_confirmed: false,
-            last_keepalive: None,
             disconnected: Arc::clone(&disconnected),
             is_unknown: Arc::clone(&is_unknown),
             lost: None,
         };
-        open.insert(id, entry);
-        drop(open);
+        let opening = self.connections.lock().endpoint.open(id, entry, heard);
+        if opening.is_err() {
+            self.release(streams);
+            return None;
+        }
         // The ring may have gone before the connection existed. The lock of the rings must not be held here.
         if ring.is_some_and(|ring| self.rings.is_gone(ring))
-            && let Some(connection) = lock(&self.open).get_mut(&id)
+            && let Some(connection) = self.connections.lock().endpoint.get_mut(id)
         {
             connection.lost = Some(heard);
         }
@@ -205,9 +184,9 @@ impl Shared {
 
     /// Publishes the assignment to all pipelines. Elements follow at their next turn.
     pub(super) fn publish_assignments(&self) {
-        let open = lock(&self.open);
+        let state = self.connections.lock();
         let manager = lock(&self.manager);
-        for connection in open.values() {
+        for (_, connection) in state.endpoint.connections() {
             let places = connection.pipeline.module_count();
             let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
             for (place, &elements) in out.iter().enumerate() {
@@ -217,7 +196,7 @@ impl Shared {
                 connection.pipeline.assign(places - 1 - n, Direction::Up, elements);
             }
         }
-        drop((manager, open));
+        drop((manager, state));
         self.elements.wake();
     }
 
@@ -226,10 +205,10 @@ impl Shared {
         if events.is_empty() {
             return;
         }
-        let open = lock(&self.open);
+        let state = self.connections.lock();
         for event in events {
             tracing::info!(?event, "stack manager");
-            for connection in open.values() {
+            for (_, connection) in state.endpoint.connections() {
                 for (id, way) in connection.streams.iter().zip([Direction::Down, Direction::Up]) {
                     if event.concerns(*id) {
                         let mut news = lock(&connection.news);
@@ -247,13 +226,13 @@ impl Shared {
     pub(super) fn sample(&self, now: Instant) {
         let mut events = Vec::new();
         {
-            let open = lock(&self.open);
+            let state = self.connections.lock();
             let mut manager = lock(&self.manager);
             if now < manager.next_sample() {
                 return;
             }
             let mut seen = HashMap::new();
-            for connection in open.values() {
+            for (_, connection) in state.endpoint.connections() {
                 for (id, monitor) in
                     connection.streams.iter().zip(&connection.pipeline.work().monitors)
                 {
@@ -270,64 +249,37 @@ impl Shared {
         }
     }
 
-    /// Sends the keepalives that are due, and ends connections with silent peers. Until a sealed
-    /// datagram of the peer arrives, keepalives are frequent: one confirms that this end has the keys.
-    pub(super) fn send_keepalives(&self, now: Instant) {
-        let silence = self.options.silence;
-        let mut open = lock(&self.open);
-        let mut gone = Vec::new();
-        for (&id, connection) in open.iter_mut() {
-            let work = connection.pipeline.work();
-            if work.sealing.as_ref().is_some_and(Sealing::was_heard) {
-                (connection.last_heard, connection.is_confirmed) = (now, true);
-            }
-            let often = Duration(silence.0 / 4);
-            let often = if connection.is_confirmed { often } else { often.min(CONFIRM) };
-            let spent = work.sealing.as_ref().is_some_and(Sealing::is_spent);
-            if now.since(connection.last_heard) >= silence || spent {
-                gone.push(id);
-            } else if connection.last_keepalive.is_none_or(|last| now.since(last) >= often)
-                && let Some(alive) = work.alive(now)
-            {
-                connection.last_keepalive = Some(now);
-                self.send(&alive, work.peer);
-            }
-        }
-        drop(open);
+    /// Sends what is due of handshakes and keepalives, and ends connections with silent peers.
+    pub(super) fn run_timers(self: &Arc<Self>, now: Instant) {
+        let gone = self.update(|endpoint| endpoint.handle_timeout(now));
         gone.into_iter().for_each(|id| self.remove_connection(id));
-    }
-
-    /// Whether there is room for a connection of this number.
-    pub(super) fn check_room(&self, id: u32) -> Result<(), RefusedHere> {
-        let open = lock(&self.open);
-        if open.contains_key(&id) {
-            return Err(RefusedHere::SameNumber);
-        }
-        if open.len() >= CONNECTIONS_MAX { Err(RefusedHere::TooMany) } else { Ok(()) }
     }
 
     /// Continues connections whose rings are ready. Ends those whose rings are gone, once all
     /// messages from these rings are delivered.
     pub(super) fn poll_rings(&self, now: Instant) {
         for (id, change) in self.rings.poll_changes() {
-            let mut open = lock(&self.open);
-            let Some(connection) = open.get_mut(&id) else { continue };
+            let mut state = self.connections.lock();
+            let Some(connection) = state.endpoint.get_mut(id) else { continue };
             match change {
                 RingStatus::Disconnected => _ = connection.lost.get_or_insert(now),
                 RingStatus::Ready | RingStatus::Calling => {
                     let pipeline = Arc::clone(&connection.pipeline);
-                    drop(open);
+                    drop(state);
                     self.elements.notify_or_run(&pipeline, true);
                 }
             }
         }
-        let lost: Vec<(u32, Instant)> = lock(&self.open)
-            .iter()
-            .filter_map(|(id, open)| open.lost.map(|since| (*id, since)))
-            .collect();
+        let state = self.connections.lock();
+        let open = state.endpoint.connections();
+        let lost: Vec<(u32, Instant)> =
+            open.filter_map(|(id, open)| open.lost.map(|since| (id, since))).collect();
+        drop(state);
         for (id, since) in lost {
             let drained = self.rings.is_drained(id);
-            let clear = lock(&self.open).get(&id).is_none_or(|open| open.pipeline.is_drained());
+            let mut state = self.connections.lock();
+            let clear = state.endpoint.get_mut(id).is_none_or(|open| open.pipeline.is_drained());
+            drop(state);
             if (drained && clear) || now.since(since) >= LEFTOVERS {
                 self.remove_connection(id);
             }
@@ -336,7 +288,7 @@ impl Shared {
 
     /// Removes a connection and frees its resources.
     pub(super) fn remove_connection(&self, id: u32) {
-        let Some(connection) = lock(&self.open).remove(&id) else { return };
+        let Some(connection) = self.connections.lock().endpoint.remove(id) else { return };
         self.rings.close(id);
         connection.disconnected.store(true, Ordering::Release);
         connection.pipeline.work().wake_all();

@@ -102,10 +102,11 @@ impl Shared {
     pub(super) fn view(&self) -> EndpointView {
         let named = |(why, count): (&str, u64)| (why.to_owned(), count);
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
-        let open = lock(&self.open);
+        let mut state = self.connections.lock();
         let mut connections: Vec<_> =
-            open.iter().map(|(&id, open)| self.connection(id, open)).collect();
-        drop(open);
+            state.endpoint.connections().map(|(id, open)| self.connection(id, open)).collect();
+        let dropped = state.endpoint.handshakes().counts();
+        drop(state);
         connections.sort_by(|a, b| (&a.peer, a.id).cmp(&(&b.peer, b.id)));
         let mut elements: Vec<_> = self
             .elements
@@ -125,7 +126,7 @@ impl Shared {
             strangers: count(&self.counters.strangers),
             refused: count(&self.counters.refused),
             encrypted: self.options.identity.is_sealed(),
-            dropped: self.handshaking.counts().by_reason().map(named).collect(),
+            dropped: dropped.by_reason().map(named).collect(),
             reassigned: count(&self.counters.reassigned),
             meta: lock(&self.manager).meta().into(),
         }
