@@ -52,6 +52,10 @@ selvedge_units::named! {
         Secret = "secret",
         /// A datagram that a stack refuses is counted, once.
         Counted = "counted",
+        /// No hello that comes again or is forged opens a connection.
+        Handshake = "handshake",
+        /// No attempt to connect waits for ever; a connection that waits to be accepted holds up no other.
+        Waits = "waits",
         /// Messages of `reliable` are sent again until they arrive, whatever somebody without the key sends.
         Arrives = "arrives",
     }

@@ -13,13 +13,14 @@ use selvedge_data_stack::compose::{BuildError, Composition};
 use selvedge_data_stream::{Contract, FrameList};
 use selvedge_units::{Bytes, Duration, Instant};
 
+use crate::endpoint::Endpoint;
 use crate::media::{MediaStream, Receiver, Sender};
 use crate::network::{Network, NetworkError};
 use crate::packet::{EndpointId, FlowId, HostId};
 use crate::traffic::events::{Liar, Offer};
 use crate::traffic::{
-    Connection, EventEnd, Hostile, Load, Messages, OnOff, Program, Recording, RecordingError,
-    Replay, TcpParams, Victim, forger,
+    Connection, ConnectionEnd, EventEnd, Hostile, Load, Messages, OnOff, Program, Recording,
+    RecordingError, Replay, TcpParams, Victim, Wire, forger,
 };
 
 /// IPv4 and UDP.
@@ -235,10 +236,10 @@ struct Making<'a> {
 struct End<'a> {
     host: HostId,
     end: EndpointId,
-    peer: EndpointId,
-    /// By whose number the connection is known.
-    flow: FlowId,
-    stack: &'a Composition,
+    /// What the other end sends.
+    wire: Wire,
+    /// The modules, and the flow by whose number the connection is known, where there is no handshake.
+    stack: Option<(&'a Composition, FlowId)>,
 }
 
 impl<'a> Making<'a> {
@@ -303,11 +304,14 @@ impl<'a> Making<'a> {
                 let at = std::iter::once(ends[0]).chain(std::iter::repeat(ends[1]));
                 self.channels.extend(at.zip(all));
             }
-            TrafficKind::Messages { every, size, stack } => {
+            TrafficKind::Messages { every, size, stack, connections } => {
                 let until = Instant::ZERO + self.lasts - SETTLES;
                 let (every, size) = (*every, *size);
                 let program = Program { stack: stack.clone(), start, until, every, size };
-                self.messages(name, ends, &program, stack)?;
+                match connections {
+                    0 => self.messages(name, ends, &program, stack)?,
+                    count => self.connections(name, ends, &program, *count)?,
+                }
             }
         }
         Ok(())
@@ -353,12 +357,39 @@ impl<'a> Making<'a> {
         stack: &'a Composition,
     ) -> Result<(), ScenarioError> {
         let flows = self.network.flow_and_answers(name, hosts)?;
-        let [first, second] = Messages::pair(program, flows)?;
-        let first = self.network.attach(Box::new(first), &[flows[1]])?;
-        let second = self.network.attach(Box::new(second), &[flows[0]])?;
-        let flow = flows[0];
-        self.ends.push(End { host: hosts[0], end: first, peer: second, flow, stack });
-        self.ends.push(End { host: hosts[1], end: second, peer: first, flow, stack });
+        let ends = Messages::pair(program, flows)?;
+        let wires = ends.each_ref().map(Messages::wire);
+        self.ends(hosts, flows, ends, wires, Some((stack, flows[0])))
+    }
+
+    /// Adds the two ends of connections that are opened by handshakes.
+    fn connections(
+        &mut self,
+        name: &str,
+        hosts: [HostId; 2],
+        program: &Program,
+        count: u32,
+    ) -> Result<(), ScenarioError> {
+        let flows = self.network.flow_and_answers(name, hosts)?;
+        let random = [1, 2].map(|end| self.network.random(&format!("traffic {name} {end}")));
+        let ends = ConnectionEnd::pair(program, count, flows, random);
+        let wires = ends.each_ref().map(ConnectionEnd::wire);
+        self.ends(hosts, flows, ends, wires, None)
+    }
+
+    fn ends<E: Endpoint>(
+        &mut self,
+        hosts: [HostId; 2],
+        [there, back]: [FlowId; 2],
+        ends: [E; 2],
+        [first, second]: [Wire; 2],
+        stack: Option<(&'a Composition, FlowId)>,
+    ) -> Result<(), ScenarioError> {
+        let each = hosts.into_iter().zip(ends).zip([(back, second), (there, first)]);
+        for ((host, end), (receives, wire)) in each {
+            let end = self.network.attach(Box::new(end), &[receives])?;
+            self.ends.push(End { host, end, wire, stack });
+        }
         Ok(())
     }
 
@@ -375,18 +406,16 @@ impl<'a> Making<'a> {
                     victims.push(Victim::Receiver(flow, stream.flow.0 as u32));
                 }
             }
-            for End { end, peer, flow, stack, .. } in self.ends.iter().filter(|end| end.host == to)
-            {
+            for End { end, wire, stack, .. } in self.ends.iter().filter(|end| end.host == to) {
                 let [replays, forged] =
                     [self.network.flow(name, from, to)?, self.network.flow(name, from, to)?];
                 self.network.receive(*end, replays)?;
                 self.network.receive(*end, forged)?;
-                let wire = self.network.endpoint_mut(*peer).map(|peer: &mut Messages| peer.wire());
                 if let Some(end) = self.network.endpoint_mut::<Messages>(*end) {
                     end.expect_forged(forged);
                 }
-                let wire = wire.unwrap_or_default();
-                victims.push(Victim::End { replays, forged, wire, forger: forger(stack, *flow) });
+                let forger = stack.and_then(|(stack, flow)| forger(stack, flow));
+                victims.push(Victim::End { replays, forged, wire: wire.clone(), forger });
             }
             let random = self.network.random(&format!("traffic {name}"));
             let hostile = Hostile::new(victims, Instant::ZERO + *start, *every, random);

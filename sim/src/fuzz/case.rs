@@ -114,7 +114,10 @@ impl Case {
             ("size", quoted(&size)),
             ("stack", quoted(stack)),
         ];
-        let optional = vec![("start", millis(&[0, 0, 300], random))];
+        let mut optional = vec![("start", millis(&[0, 0, 300], random))];
+        if random.below(2) == 0 {
+            optional.push(("connections", one(&[1, 3, 10], random).to_string()));
+        }
         let table = Table {
             room: Room::Traffic,
             name: format!("messages{number}"),

@@ -13,12 +13,12 @@ use selvedge_data_net_line::LineModel;
 use selvedge_units::{Duration, Instant, Share};
 
 use crate::media::{FrameCounts, Sender};
-use crate::packet::EndpointId;
+use crate::packet::{EndpointId, FlowId};
 use crate::promise::{Breach, Promise};
 use crate::results::{Event, Flow, Results};
 use crate::scenario::{Scenario, ScenarioError, Stream};
 use crate::simulation::{Limits, Simulation};
-use crate::traffic::Messages;
+use crate::traffic::{ConnectionEnd, Messages};
 
 pub use case::Case;
 #[cfg(test)]
@@ -30,6 +30,8 @@ const LIMITS: Limits = Limits { events: 50_000_000, packets: 200_000 };
 const CONSTANT: Duration = Duration::from_millis(1);
 /// What is killed works again by then.
 const BACK: Duration = Duration::from_secs(1);
+/// Where each packet takes less, no peer is taken for silent.
+const PROMPT: Duration = Duration::from_secs(1);
 /// One seed in so many is run twice.
 const AGAIN: u64 = 16;
 /// Smaller cases that are tried, at most.
@@ -125,18 +127,32 @@ pub(crate) fn messages(config: &NetworkConfig, simulation: &Simulation) -> Vec<B
     let Results { flows, until, .. } = simulation.results();
     let is_single = |model: &LineModel| model.duplicates == Share::ZERO;
     let is_single = config.links.iter().all(|link| is_single(&link.there) && is_single(&link.back));
-    let of = |end: &Messages| &flows[end.flow().0 as usize];
-    let ends: Vec<&Messages> = simulation.endpoints().collect();
+    let of = |flow: FlowId| &flows[flow.0 as usize];
+    let is_whole = |ends: [FlowId; 2]| {
+        is_single && ends.iter().all(|flow| of(*flow).arrived == of(*flow).sent)
+    };
     let mut breaches = Vec::new();
-    for [first, second] in ends.as_chunks().0 {
-        let is_whole = [first, second].iter().all(|end| of(end).arrived == of(end).sent);
-        for (end, peer) in [(first, second), (second, first)] {
-            let found = end.breaches(peer, is_single && is_whole, until).into_iter();
-            breaches.extend(found.map(|Breach { promise, what }| Breach {
+    let mut add =
+        |flow, found: Vec<Breach>| {
+            let name = &of(flow).name;
+            breaches.extend(found.into_iter().map(|Breach { promise, what }| Breach {
                 promise,
-                what: format!("{}: {what}", of(end).name),
+                what: format!("{name}: {what}"),
             }));
-        }
+        };
+    let ends: Vec<&Messages> = simulation.endpoints().collect();
+    for [first, second] in ends.as_chunks().0 {
+        let is_whole = is_whole([first.flow(), second.flow()]);
+        add(first.flow(), first.breaches(second, is_whole, until));
+        add(second.flow(), second.breaches(first, is_whole, until));
+    }
+    let ends: Vec<&ConnectionEnd> = simulation.endpoints().collect();
+    for [first, second] in ends.as_chunks().0 {
+        let flows = [first.flow(), second.flow()];
+        let is_prompt =
+            flows.iter().all(|flow| of(*flow).delays.max().is_some_and(|most| most < PROMPT));
+        let is_whole = is_whole(flows) && is_prompt;
+        add(first.flow(), first.breaches(second, is_whole, until));
     }
     breaches
 }

@@ -25,7 +25,7 @@ use crate::promise::{Breach, Promise};
 use crate::results::Flow;
 
 /// IPv4 and UDP.
-const HEADERS: u64 = 28;
+pub(super) const HEADERS: u64 = 28;
 /// What each part of a message begins with; no noise of 8 bytes is like it.
 const MARK: &[u8; 8] = b"in clear";
 /// Of each part: the mark, the message's number, and the part's.
@@ -33,7 +33,7 @@ const PART: usize = 20;
 /// So many numbers of received messages are kept, the latest.
 const SEEN_MAX: usize = 100_000;
 /// So many datagrams may be replayed.
-const WIRE_MAX: usize = 64;
+pub(super) const WIRE_MAX: usize = 64;
 /// So many breaches of an end are kept.
 const BREACHES_MAX: usize = 4;
 /// Until then what is not acknowledged is sent again, or the peer is given up: of `reliable`.
@@ -76,14 +76,14 @@ pub struct Messages {
     breaches: Vec<Breach>,
 }
 
-fn message(number: u64, size: usize) -> Vec<u8> {
+pub(super) fn message(number: u64, size: usize) -> Vec<u8> {
     let part = |n: u32| [&MARK[..], &number.to_be_bytes(), &n.to_be_bytes()].concat();
     let parts = (0..size.div_ceil(PART) as u32).flat_map(part);
     parts.take(size).collect()
 }
 
 /// The number of a message that is as it was sent.
-fn number_of(bytes: &[u8], size: usize) -> Option<u64> {
+pub(super) fn number_of(bytes: &[u8], size: usize) -> Option<u64> {
     let number = bytes.get(MARK.len()..)?.first_chunk().copied().map(u64::from_be_bytes)?;
     (bytes == message(number, size)).then_some(number)
 }

@@ -1,5 +1,7 @@
-//! Traffic beside streams: transfers by models of TCP, requests, noise, recorded packets, and channels of events.
+//! Traffic beside streams: transfers by models of TCP, requests, noise, recorded packets, channels of events, stacks and
+//! connections.
 
+mod connections;
 pub(crate) mod events;
 mod hostile;
 mod messages;
@@ -7,11 +9,12 @@ mod on_off;
 mod replay;
 mod tcp;
 
+pub use connections::ConnectionEnd;
 pub use events::EventEnd;
 pub use hostile::Hostile;
 pub(crate) use hostile::Victim;
-pub(crate) use messages::forger;
 pub use messages::{Messages, Program};
+pub(crate) use messages::{Wire, forger};
 pub use on_off::OnOff;
 pub use replay::{Recording, RecordingError, Replay};
 pub use tcp::{Connection, Control, Load, TcpParams};

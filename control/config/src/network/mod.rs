@@ -245,6 +245,9 @@ pub enum TrafficKind {
         size: Bytes,
         /// `stack`: its modules.
         stack: Composition,
+        /// `connections`, default 0: how many the first program opens by handshakes and sends messages on. With 0
+        /// there is one connection, whose keys both know.
+        connections: u32,
     },
 }
 

@@ -308,6 +308,7 @@ fn every_key_of_traffic_is_read() {
             every: ms(20),
             size: Bytes(1_000),
             stack: "ui | reliable | frag(1400) | net".parse().unwrap(),
+            connections: 3,
         },
     ];
     let found: Vec<_> = config.traffic.iter().map(|traffic| traffic.kind.clone()).collect();

@@ -25,7 +25,7 @@ pub(super) const KINDS: [(&str, &[&str]); 8] = [
     ("hostile", &["kind", "from", "to", "start", "every"]),
     ("replay", &["kind", "from", "to", "start", "pcap"]),
     ("events", &["kind", "from", "to", "start", "every", "size", "reliable", "sinks"]),
-    ("messages", &["kind", "from", "to", "start", "every", "size", "stack"]),
+    ("messages", &["kind", "from", "to", "start", "every", "size", "stack", "connections"]),
 ];
 const NAMES: &[&str] = &[
     KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0, KINDS[6].0, KINDS[7].0,
@@ -47,6 +47,8 @@ const EVENT_MAX: Bytes = Bytes(1_200);
 const SINKS_MAX: u32 = 16;
 /// The smallest message: it shows what it is, and its number.
 const MESSAGE_MIN: Bytes = Bytes(20);
+/// The most connections that a program opens.
+const CONNECTIONS_MAX: u32 = 1_000;
 
 /// One table; `None` if something that it needs is missing or wrong, which has been reported.
 pub(super) fn read<'t>(
@@ -117,7 +119,8 @@ fn messages<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Traffi
     let most = stack.as_ref().map_or(MESSAGE_MAX, Composition::largest);
     let example = ("size = \"1 kB\"", "1 kB");
     let size = reader.required_quantity(section, "size", MESSAGE_MIN..=most, example);
-    Some(TrafficKind::Messages { every: every?, size: size?, stack: stack? })
+    let connections = reader.integer(section, "connections", 0..=CONNECTIONS_MAX).unwrap_or(0);
+    Some(TrafficKind::Messages { every: every?, size: size?, stack: stack?, connections })
 }
 
 fn on_off<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {
