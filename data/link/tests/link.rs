@@ -192,6 +192,36 @@ fn a_window_with_nothing_left_to_lose_is_spared() {
     assert!(strict > loose + 200, "{strict} of the strict against {loose} of the loose");
 }
 
+/// Two videos that need four fifths of the link, and two stills that nothing may cut: the second comes while
+/// video waits behind the first, and for a moment there is too much. B pictures make room for it; a reference
+/// picture would take the rest of its group along.
+#[test]
+fn a_passing_squeeze_costs_no_reference_picture() {
+    let mut squeezed = 0;
+    for seed in 0..60 {
+        let mut noise = Noise(seed);
+        let mut clip = || video(contract(40, "1/5"), 500, 50, [16_000, 4_000, 2_000], &mut noise);
+        let mut scripts = vec![clip(), clip()];
+        let rate = Bitrate(needed(&scripts).0 * 5 / 4);
+        let mut stills = sound(Contract { priority: 1, ..contract(400, "0/1") }, 2, 1);
+        for frame in &mut stills.frames {
+            frame.size = rate * Duration::from_millis(480);
+            frame.packets = frame.size.0.div_ceil(drive::PACKET) as u16;
+            frame.arrival += Duration::from_secs(10);
+        }
+        scripts.push(stills);
+        let out = drive(params(Discipline::Dwcs, true, rate), &scripts, |_, _| {});
+        let frames = scripts.iter().zip(&out.fates).flat_map(|(s, f)| s.frames.iter().zip(f));
+        let lost = frames.filter(|(_, fate)| matches!(fate, Fate::Dropped(_)));
+        let [references, others] = lost.fold([0, 0], |[references, others], (frame, _)| {
+            [references + u32::from(frame.referenced), others + u32::from(!frame.referenced)]
+        });
+        assert_eq!(references, 0, "seed {seed}, beside {others} others");
+        squeezed += u32::from(others > 0);
+    }
+    assert!(squeezed > 30, "too few runs lost anything: {squeezed} of 60");
+}
+
 #[test]
 fn equal_streams_share_what_is_lost() {
     for (group, percent, least) in [(25, 53, 0.4), (50, 53, 0.4), (50, 75, 0.55), (250, 75, 0.4)] {
