@@ -29,8 +29,8 @@ function build() {
 const program = build();
 
 /** A fake node: `url`, and `stop()`, which returns once it has gone. */
-export async function startNode({ listen = "127.0.0.1:0", streams = 6, token = null } = {}) {
-  const more = token === null ? [] : ["--token", token];
+export async function startNode({ listen = "127.0.0.1:0", streams = 6, token = null, compares = false } = {}) {
+  const more = [...(token === null ? [] : ["--token", token]), ...(compares ? ["--compares"] : [])];
   const child = spawn(program, [listen, "--streams", String(streams), ...more], {
     stdio: ["ignore", "pipe", "inherit"],
   });

@@ -51,6 +51,29 @@ pageTest("the table fills and its numbers move", {}, async (page) => {
   assert.match(await lecture.locator("td.drops").getAttribute("title"), /so that others could be decoded/);
   assert.match(await row(page, "door").locator("td.why").innerText(), /next try in 3 s/);
   assert.match(await page.locator(".link .value").first().innerText(), /^[\d.]+ Mbit\/s$/);
+  assert.match(await page.locator(".link").innerText(), /late wake-ups\s+0\.7 ms\s+99\.3 % used/i);
+});
+
+pageTest("a comparison has both pictures, both figures, the bound and one knob", { node: { compares: true } }, async (page, node) => {
+  await live(page);
+  const scores = page.locator("#comparison .score");
+  const said = async () => (await scores.allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim().toLowerCase());
+  assert.deepEqual(await said(), ["decodable with dwcs 95.3", "decodable with fifo –", "best possible 95.8"]);
+  const note = await page.locator("#comparison p").innerText();
+  assert.match(note, /need 2\.12 Mbit\/s, each link carries 7\.00 Mbit\/s\. .* for 00:01:05, .* delay of 1000 ms is used up/);
+
+  // Without a codec that this browser decodes, they come as images.
+  assert.deepEqual(await page.locator("#videos .label").allInnerTexts(), ["dwcs, received", "fifo, received", "sent"]);
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll("#videos canvas")].every((each) => Number(each.dataset.pictures) > 3));
+  assert.match(await page.locator("#videos .label").last().getAttribute("title"), /left this node/);
+
+  const rate = page.getByLabel("rate of both links");
+  await rate.fill("900 kbit/s");
+  await rate.press("Enter");
+  await settled(rate).and(page.locator("[data-state=applied]")).waitFor();
+  const asked = await (await fetch(new URL("api/v1/node", node.url))).json();
+  assert.equal(asked.links[0].rate_bps, 900_000);
 });
 
 pageTest("pictures move", {}, async (page) => {

@@ -118,6 +118,7 @@ test("the page comes by TLS to another host", { skip: !isRoot && "needs root" },
     assert.equal(await page.evaluate(() => isSecureContext && typeof VideoDecoder), "function");
     await page.waitForFunction(() => window.decoded > 25);
     await page.waitForFunction(() => Number(document.querySelector("#videos canvas")?.dataset.pictures) > 10);
+    assert.equal(await page.locator("#videos .label").innerText(), "sent");
     const cookies = await page.context().cookies();
     assert.equal(cookies.length, 1);
     const [{ name, value, secure, httpOnly, sameSite, expires }] = cookies;

@@ -1,7 +1,8 @@
 //! A simulated node: plausible numbers and pictures to build and test the page with.
 //!
-//! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T]`
-//! prints the page's address and runs until it is killed.
+//! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T] [--compares]`
+//! prints the page's address and runs until it is killed. With `--compares` it shows a comparison as the
+//! demo does, with moving pictures as images, and one of frames that were sent.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -11,23 +12,26 @@ use std::time::{Duration, Instant};
 use jpeg_encoder::{ColorType, Encoder};
 use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
+    Comparison, Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures,
+    StreamPicture, StreamSnapshot, StreamState, VideoTrack,
 };
+use selvedge_units as units;
 use selvedge_web::Server;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut listen: SocketAddr = "127.0.0.1:7700".parse()?;
-    let (mut streams, mut token) = (6, None);
+    let (mut streams, mut token, mut compares) = (6, None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--streams" => streams = arguments.next().ok_or("--streams wants a number")?.parse()?,
             "--token" => token = arguments.next().map(|token| token.parse()).transpose()?,
+            "--compares" => compares = true,
             address => listen = address.parse()?,
         }
     }
     let page = PageConfig { listen, token, ..PageConfig::default() };
-    let server = Server::start(Arc::new(FakeNode::new(streams)), page)?;
+    let server = Server::start(Arc::new(FakeNode { compares, ..FakeNode::new(streams) }), page)?;
     println!("http://{}/", server.local_addr());
     loop {
         std::thread::park();
@@ -41,6 +45,7 @@ const PICTURES: u128 = 5;
 
 struct FakeNode {
     began: Instant,
+    compares: bool,
     inner: Mutex<Inner>,
 }
 
@@ -130,7 +135,7 @@ impl FakeNode {
             offered,
             used: 0.0,
         };
-        Self { began: Instant::now(), inner: Mutex::new(inner) }
+        Self { began: Instant::now(), compares: false, inner: Mutex::new(inner) }
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -350,6 +355,45 @@ impl NodeView for FakeNode {
         };
         let number = self.began.elapsed().as_millis() * PICTURES / 1000 + 1;
         Some((number as u64, picture(index, number as u64)))
+    }
+
+    fn videos(&self) -> Vec<VideoTrack> {
+        let track = |[stream, label, by]: [&str; 3]| VideoTrack {
+            stream: stream.into(),
+            label: label.into(),
+            by: by.into(),
+            codec: String::new(),
+        };
+        let tracks = [
+            ["lecture", "received", "dwcs"],
+            ["lecture", "received", "fifo"],
+            ["slides", "sent", ""],
+        ];
+        tracks.map(track).into_iter().filter(|_| self.compares).collect()
+    }
+
+    fn pictures(&self, track: usize, form: PictureForm, after: Option<u64>) -> Pictures {
+        let now = self.began.elapsed().as_millis() as u64;
+        let newest = now * PICTURES as u64 / 1000;
+        if form == PictureForm::Coded || after >= Some(newest) {
+            return Pictures::default();
+        }
+        let present = units::Duration::from_millis(newest * 1000 / PICTURES as u64);
+        let due = units::Instant::ZERO + present + units::Duration::from_millis(100);
+        let bytes = picture(track, newest);
+        let newest = StreamPicture { number: newest, intra: true, present, due, bytes };
+        Pictures { now: units::Instant(now * 1_000_000), list: vec![newest] }
+    }
+
+    fn comparison(&self) -> Option<Comparison> {
+        self.compares.then(|| Comparison {
+            ours: ("dwcs".into(), Some(0.953)),
+            other: ("fifo".into(), None),
+            bound: Some(0.9584),
+            needed_bps: 2_117_000,
+            since_ms: 65_000,
+            delay_ms: 1000.0,
+        })
     }
 
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {
