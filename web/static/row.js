@@ -39,7 +39,7 @@ const STATES = {
  * @type {[string, string, string][]}
  */
 export const COLUMNS = [
-  ["picture", "", "Newest picture"],
+  ["picture", "", "Newest picture of the source, whether it was sent or not"],
   ["stream", "Stream", "Name, source and destination"],
   ["state", "State", "How the source does"],
   ["decodable", "Decodable", "Frames on time whose references all were too, last ten seconds"],
