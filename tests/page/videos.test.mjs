@@ -1,5 +1,6 @@
 // Nine received streams at 25 pictures a second on the page of `selvedge play --page`: no long gap, and a
-// stopped tab costs the server no memory. PAGE_SECONDS says for how long (make soak: ten minutes).
+// stopped tab costs the server no memory. PAGE_SECONDS says for how long (make soak: ten minutes). And what
+// both receivers of `selvedge demo` got, beside each other.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -66,6 +67,45 @@ async function start(program, args) {
 
 const memory = (child) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))[1]);
 
+/** Ten seconds with B pictures. */
+function encode(clip) {
+  run("ffmpeg", ["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25", "-t", "10", "-c:v", "libx264",
+    "-preset", "veryfast", "-bf", "2", "-g", "50", "-b:v", "350k", "-pix_fmt", "yuv420p", clip]);
+}
+
+test("a demo plays what both receivers got, with both figures and the bound", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "selvedge-demo-"));
+  const browser = await startBrowser();
+  let demo;
+  try {
+    for (const name of ["one.mp4", "two.mp4"]) encode(join(folder, name));
+    demo = await start(selvedge(), ["demo", "--seconds", "170", "--no-open", "--listen", "127.0.0.1:0", "--clips", folder]);
+    const { page, wrong } = await openPage(browser, demo.url);
+    await page.waitForFunction(() => {
+      const canvases = [...document.querySelectorAll("#videos canvas")];
+      return canvases.length === 4 && canvases.every((each) => Number(each.dataset.pictures) > 10);
+    });
+    assert.deepEqual(await page.locator("#videos .label").allInnerTexts(),
+      ["dwcs, received", "fifo, received", "dwcs, received", "fifo, received"]);
+    const figures = () => page.locator("#comparison .big").allInnerTexts();
+    await page.waitForFunction(() =>
+      [...document.querySelectorAll("#comparison .big")].every((each) => /^\d/.test(each.textContent)));
+    const [ours, other, bound] = (await figures()).map(Number);
+    assert.ok(ours > other && other > 0 && bound > 50, String([ours, other, bound]));
+    const rate = page.getByLabel("rate of both links");
+    await rate.fill("300 kbit/s");
+    await rate.press("Enter");
+    // Figures of before are of no use then.
+    await page.waitForFunction(() => /^–/.test(document.querySelector("#comparison .ours .big").textContent));
+    assert.match(await page.locator("#comparison p").innerText(), /each link carries 300 kbit\/s/);
+    assert.deepEqual(wrong, []);
+  } finally {
+    await browser.close();
+    demo?.child.kill("SIGINT");
+    rmSync(folder, { recursive: true });
+  }
+});
+
 test(`nine received streams for ${SECONDS} s`, { timeout: (SECONDS + STOPPED + 170) * 1000 }, async (context) => {
   const program = selvedge();
   const folder = mkdtempSync(join(tmpdir(), "selvedge-page-"));
@@ -73,8 +113,7 @@ test(`nine received streams for ${SECONDS} s`, { timeout: (SECONDS + STOPPED + 1
   const browser = await startBrowser();
   try {
     const clip = join(folder, "clip.mp4");
-    run("ffmpeg", ["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25", "-t", "10", "-c:v", "libx264",
-      "-preset", "veryfast", "-bf", "2", "-g", "50", "-b:v", "350k", "-pix_fmt", "yuv420p", clip]);
+    encode(clip);
     const to = await ports(STREAMS);
     const streams = to.map((port, n) => `[stream.cam${n}]\nsource = "file:${clip}?loop"\nto = "rtp://127.0.0.1:${port}"\n`
       + `delay = "300 ms"\nthumbnail = false\nsdp = "${n}.sdp"\n`);
