@@ -9,8 +9,8 @@
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
 # times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
-# frame, and that nothing is left. cells: twelve cells of the experiment up-media in real time, side by side,
-# quiet and beside two endless loops (three minutes).
+# frame, and that nothing is left. cells: all cells of the experiment up-media in virtual time, and twelve of them
+# in real time, side by side, five times quiet and five times beside two endless loops (a quarter of an hour).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
@@ -37,6 +37,7 @@ kills() {
 
 cells() {
   cargo build --quiet --release --locked -p selvedge-lab &&
+    target/release/selvedge-lab repro up-media $quick --out out/repro 2> /dev/null &&
     target/release/selvedge-lab repro up-media-real $quick --out out/repro 2> /dev/null
 }
 
