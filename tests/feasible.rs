@@ -189,6 +189,10 @@ fn what_is_not_known_before_is_named() {
     assert!(row.contains("768 kbit/s") && row.contains("77 %"), "{row}");
     let row = ended.stdout.lines().find(|line| line.starts_with("uplink ")).expect("a row");
     assert!(row.ends_with("> 77 %"), "{row}");
+    assert!(ended.stdout.contains("uplink: wake-ups here are "), "{ended:?}");
+    let doctor = selvedge(["doctor", "--json"]).json();
+    let cost = doctor["wake_ups"].as_array().expect("a list").last().expect("of each rate");
+    assert_eq!((&cost["rate_bps"], cost["lost"].is_f64()), (&300_000_000.into(), true), "{cost}");
     // What is known of one of them is enough to see that it can't be.
     let text = text.replace("1 Mbit/s", "500 kbit/s");
     let found = every_remedy_holds(&folder, &text, &["uplink"]);
