@@ -291,8 +291,19 @@ fn check_names_receivers_that_do_not_resolve_and_encodings_that_do_not_fit() {
     assert!(checked.stdout.contains(":5:6: stream.a.to: \"nobody.invalid\" does not resolve"));
     let strict = selvedge(["check", "--strict", file.to_str().expect("a plain path")]);
     assert_eq!(strict.code, Some(1), "{strict:?}");
-    let file = text("test:jpeg", "srt://127.0.0.1:9?passphrase=hush-hush-hush");
-    let checked = selvedge(["check", file.to_str().expect("a plain path")]);
-    checked.refused(&[":5:6: stream.a.to: srt:// does not carry JPEG, but H264, H265, MPV"]);
-    assert!(!format!("{checked:?}").contains("hush"));
+    for (to, takes) in [
+        (
+            "srt://127.0.0.1:9?passphrase=hush-hush-hush",
+            "srt:// does not carry JPEG, but H264, H265, MPV",
+        ),
+        (
+            "rtmp://127.0.0.1:9/live/hush-hush-hush",
+            "rtmp:// does not carry JPEG, but H264, mpeg4-generic",
+        ),
+    ] {
+        let file = text("test:jpeg", to);
+        let checked = selvedge(["check", file.to_str().expect("a plain path")]);
+        checked.refused(&[":5:6: stream.a.to: ", takes]);
+        assert!(!format!("{checked:?}").contains("hush"));
+    }
 }
