@@ -79,6 +79,8 @@ fn a_launch_line_gives_what_it_ends_in() {
     let (frames, end) = take(&mut source, 1000);
     assert_eq!((frames.len(), end), (30, Ok(End::Eos { note: None })));
     assert!(count(&frames, Kind::Bidirectional) >= 15);
+    let line = line.split_once(" ! x264enc").unwrap().0.to_owned() + " ! x265enc ! h265parse";
+    assert_eq!(open(&launch(&line)).unwrap().info().codec, Codec::H265);
 }
 
 #[test]
