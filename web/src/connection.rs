@@ -64,20 +64,24 @@ impl Serving {
     /// A request's head must arrive by `until`.
     async fn converse(&mut self, tcp: TcpStream, slot: &Arc<Slot>, until: Instant) {
         let Some((tls, elsewhere)) = self.tls.take() else {
-            let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot));
+            let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot), false);
             return self.speak(io, slot, until).await;
         };
         let mut first = [0];
         if !matches!(timeout_at(until, tcp.peek(&mut first)).await, Ok(Ok(1))) {
             return;
         }
-        let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot));
-        if first != [HANDSHAKE] {
+        let is_tls = first == [HANDSHAKE];
+        let io = StallGuard::new(tcp, self.limits.stall, Arc::clone(slot), is_tls);
+        if !is_tls {
             self.router = elsewhere;
             return self.speak(io, slot, until).await;
         }
         match timeout_at(until, tls.accept(io)).await {
-            Ok(Ok(io)) => self.speak(io, slot, until).await,
+            Ok(Ok(io)) => {
+                slot.begins();
+                self.speak(io, slot, until).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => {}
         }
@@ -128,14 +132,16 @@ struct StallGuard {
     patience: Duration,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
+    /// Whether the slot knows that the request has begun, or learns it elsewhere: a TLS handshake is no request.
+    begun: bool,
     /// Kept for as long as the connection lasts, under any protocol.
     slot: Arc<Slot>,
 }
 
 impl StallGuard {
-    fn new(tcp: TcpStream, patience: Duration, slot: Arc<Slot>) -> Self {
+    fn new(tcp: TcpStream, patience: Duration, slot: Arc<Slot>, begun: bool) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + patience.to_std()));
-        Self { tcp, patience, deadline, waiting: false, slot }
+        Self { tcp, patience, deadline, waiting: false, begun, slot }
     }
 
     fn check_progress<T>(
@@ -162,7 +168,12 @@ impl AsyncRead for StallGuard {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(context, buffer);
+        if !self.begun && buffer.filled().len() > before {
+            self.begun = true;
+            self.slot.begins();
+        }
         // The kernel has the whole response.
         if read.is_pending() && !self.waiting {
             self.slot.waits_if_answered();

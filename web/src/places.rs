@@ -1,5 +1,6 @@
 //! Which clients may be connected: a limit in all, and a limit for one address. If no place is left,
-//! the client whose request has been awaited longest makes room.
+//! a client that has begun its request makes room before one of which nothing has been read yet, and the
+//! one whose request has been awaited longest before the others.
 //!
 //! [`Places`] is pure: it has an order and no clock. A [`Slot`] is one connection's place in it.
 
@@ -26,6 +27,8 @@ struct Taken<T> {
     address: IpAddr,
     /// The turn since which its request is awaited; `None`: it is being answered.
     waiting: Option<u64>,
+    /// Bytes of it have been read. The first request of another may be complete, but unread.
+    begun: bool,
     client: T,
 }
 
@@ -42,16 +45,23 @@ impl<T> Places<T> {
         let is_rival = |each: &Taken<T>| same < self.per_address || each.address == address;
         let lost = if same >= self.per_address || self.taken.len() >= self.most {
             let rivals = self.taken.iter().enumerate().filter(|(_, each)| is_rival(each));
-            let waiting = rivals.filter_map(|(at, each)| Some((each.waiting?, at)));
-            Some(waiting.min()?.1)
+            let waiting = rivals.filter_map(|(at, each)| Some((!each.begun, each.waiting?, at)));
+            Some(waiting.min()?.2)
         } else {
             None
         };
         let lost = lost.map(|at| self.taken.swap_remove(at).client);
         self.turn += 1;
         let number = self.turn;
-        self.taken.push(Taken { number, address, waiting: Some(number), client });
+        self.taken.push(Taken { number, address, waiting: Some(number), begun: false, client });
         Some((number, lost))
+    }
+
+    /// Bytes of a client have been read.
+    pub(crate) fn begins(&mut self, number: u64) {
+        self.taken.iter_mut().filter(|each| each.number == number).for_each(|each| {
+            each.begun = true;
+        });
     }
 
     /// A client's request is complete: it keeps its place until it is answered.
@@ -126,6 +136,11 @@ impl Slot {
         self.taken.notified().await;
     }
 
+    /// Bytes of the client's first request have been read.
+    pub(crate) fn begins(&self) {
+        lock(&self.places).begins(self.number);
+    }
+
     /// The client's request is complete.
     pub(crate) fn asks(&self) {
         lock(&self.places).asks(self.number);
@@ -178,6 +193,18 @@ mod tests {
         places.waits(first);
         assert_eq!(take(&mut places, "127.0.0.1", 5).1, Some(4), "4 waits longer than 1");
         assert_eq!(take(&mut places, "127.0.0.1", 6).1, Some(1));
+    }
+
+    #[test]
+    fn who_has_begun_makes_room_before_who_may_be_unread() {
+        let mut places = Places::new(8, 3);
+        for client in [1, 2, 3] {
+            take(&mut places, "127.0.0.1", client);
+        }
+        places.begins(3);
+        places.begins(2);
+        let lost = [4, 5, 6].map(|client| take(&mut places, "127.0.0.1", client).1);
+        assert_eq!(lost, [Some(2), Some(3), Some(1)], "of those that have begun the oldest first");
     }
 
     #[test]

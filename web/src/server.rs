@@ -32,8 +32,6 @@ const SEND_BUFFER: u32 = 256 * 1024;
 const GRACE: Duration = Duration::from_millis(300);
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 4096;
-/// Connections that are accepted before any of them is handled.
-const BATCH: usize = 16;
 /// The response to a client for which there is no place.
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\
     Content-Type: text/plain\r\nContent-Length: 64\r\n\r\n\
@@ -234,12 +232,9 @@ async fn accept(
 ) {
     let places = Places::new(serving.limits.connections, per_address);
     let places = Arc::new(Mutex::new(places));
-    let batch = per_address.min(BATCH);
-    for accepted in 1_usize.. {
-        // A request that has already arrived is read before its place can be taken.
-        if accepted.is_multiple_of(batch) {
-            yield_now().await;
-        }
+    loop {
+        // What has arrived is read while the next connection comes, long before its place can be taken.
+        yield_now().await;
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
