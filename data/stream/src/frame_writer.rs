@@ -47,7 +47,6 @@ impl FrameWriter {
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<usize, DropReason> {
-        let Frame { seq, kind, referenced, refs, .. } = *frame;
         let mut writer = PacketWriter::new(payload);
         let mut sequence = self.sequence;
         let mut size = Bytes(0);
@@ -56,9 +55,7 @@ impl FrameWriter {
             if packet.payload.len() > self.payload_max {
                 return Err(DropReason::Unusable);
             }
-            let (first, last) = (n == 0, n + 1 == packets.len());
-            let tag =
-                FrameTag { seq, kind, referenced, first, last, refs, left_ms: 0, deadline_ms: 0 };
+            let tag = FrameTag::of(frame, n as u16);
             let header = Header { sequence, timestamp, ssrc: self.ssrc, ..packet.header };
             let len = rtp::packet_len(packet.payload.len());
             let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;

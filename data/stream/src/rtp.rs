@@ -7,7 +7,7 @@
 
 use selvedge_units::Instant;
 
-use crate::{Kind, References};
+use crate::{Frame, Kind, References};
 
 /// The identifier of the frame's element in SDP: `a=extmap:1 urn:x-selvedge:frame`.
 pub const EXTENSION_URI: &str = "urn:x-selvedge:frame";
@@ -54,6 +54,14 @@ pub struct FrameTag {
 }
 
 impl FrameTag {
+    /// The tag of a frame's packet, numbered from 0, before [`stamp_deadline`].
+    #[must_use]
+    pub const fn of(frame: &Frame, packet: u16) -> Self {
+        let Frame { seq, kind, referenced, refs, packets, .. } = *frame;
+        let (first, last) = (packet == 0, packets.saturating_sub(packet) == 1);
+        Self { seq, kind, referenced, first, last, refs, left_ms: 0, deadline_ms: 0 }
+    }
+
     /// When this packet was sent, in whole milliseconds of the sender's clock, modulo 2^16; `None`
     /// if the deadline was too far off to compute it (32.767 s or more).
     #[must_use]

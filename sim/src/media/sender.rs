@@ -1,19 +1,17 @@
 //! The sending end: frames from lists become packets, and a link decides which of them goes next, and when.
 //!
 //! It does in virtual time what the frame producers and the engine of `place/engine` do in real time, by the
-//! same code: packets are written by `FrameWriter`, numbered by `Numbering`, and stamped when they leave.
+//! same code: packets are tagged by `FrameTag`, numbered by `Numbering`, and stamped when they leave. Since
+//! their payloads are zeros, they are written no earlier than that.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use selvedge_data_link::Link;
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_net_line::Packet;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::rtp::{HEADER_LEN, packet_len, stamp_deadline, stamp_sequence};
-use selvedge_data_stream::{
-    Contract, Frame, FrameList, FrameWriter, ListedFrame, Numbering, PacketCursor, Totals,
-};
+use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
+use selvedge_data_stream::{Contract, Frame, FrameList, ListedFrame, Numbering, Totals};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::audit::Audit;
@@ -46,12 +44,11 @@ pub struct MediaStream {
 struct Sending {
     about: MediaStream,
     index: StreamIndex,
-    writer: FrameWriter,
+    /// The source identifier of its packets.
+    ssrc: u32,
     numbering: Numbering,
     /// The number of the frame that comes next.
     seq: u32,
-    /// The packets of each frame that is with the link, and where those begin that have not left.
-    written: BTreeMap<u32, (Vec<u8>, PacketCursor)>,
 }
 
 /// What makes the source of a flow's packets another one: the process that sends them is.
@@ -82,13 +79,12 @@ impl Sending {
     }
 
     /// In a new process, from its first frame on.
-    fn begin_again(&mut self, back: Instant, overhead: Bytes, payload_max: usize) {
-        let MediaStream { begin, period, frames, flow, .. } = &mut self.about;
+    fn begin_again(&mut self, back: Instant) {
+        let MediaStream { begin, period, frames, .. } = &mut self.about;
         let over = u32::try_from(back.since(*begin).0.div_ceil(period.0)).unwrap_or(u32::MAX);
         (*begin, *frames) = ((*begin).max(back), frames.saturating_sub(over));
-        self.writer = FrameWriter::new(flow.0 as u32 | SECOND, overhead, payload_max);
+        self.ssrc |= SECOND;
         (self.numbering, self.seq) = (Numbering::default(), 0);
-        self.written.clear();
     }
 
     /// When the next frame comes, if there is one.
@@ -102,12 +98,14 @@ impl Sending {
 #[derive(Debug)]
 pub struct Sender {
     link: Link,
-    overhead: Bytes,
-    payload_max: usize,
+    /// The headers of each packet on the wire.
+    headers: Bytes,
     streams: Vec<Sending>,
     /// When the next frame of any stream comes.
     arrival: Option<Instant>,
-    /// The longest RTP packet as from a payloader; a shorter one is its beginning.
+    /// The longest payload; a shorter one is its beginning.
+    payload: Vec<u8>,
+    /// Room for the packet that leaves.
     packet: Vec<u8>,
     /// When a packet may leave, or the link wants to be polled.
     due: Option<Instant>,
@@ -155,17 +153,15 @@ impl Sender {
     /// A link without streams, whose packets take `overhead` bytes of headers below RTP.
     #[must_use]
     pub fn new(link: Link, overhead: Bytes) -> Self {
-        let headers = overhead.0 as usize + packet_len(0);
-        let payload_max = (link.params().mtu.0 as usize).saturating_sub(headers).max(1);
-        let mut packet = vec![0; HEADER_LEN + payload_max];
-        packet[..2].copy_from_slice(&[0x80, 96]);
+        let headers = overhead + Bytes(packet_len(0) as u64);
+        let payload_max = (link.params().mtu - headers).max(Bytes(1)).0 as usize;
         Self {
             link,
-            overhead,
-            payload_max,
+            headers,
             streams: Vec::new(),
             arrival: None,
-            packet,
+            payload: vec![0; payload_max],
+            packet: vec![0; packet_len(payload_max)],
             due: None,
             watched: None,
             audit: None,
@@ -226,7 +222,7 @@ impl Sender {
             let again = self.streams.iter().filter_map(|stream| stream.next_from(kill.back));
             kill.again = again.min();
             for stream in &mut self.streams {
-                stream.begin_again(kill.back, self.overhead, self.payload_max);
+                stream.begin_again(kill.back);
             }
             self.find_arrival();
         }
@@ -260,9 +256,8 @@ impl Sender {
     pub fn add_stream(&mut self, mut about: MediaStream) {
         about.period = about.period.max(Duration(1));
         let index = self.link.add_stream(about.contract);
-        let writer = FrameWriter::new(about.flow.0 as u32, self.overhead, self.payload_max);
-        let (numbering, written) = (Numbering::default(), BTreeMap::new());
-        self.streams.push(Sending { about, index, writer, numbering, seq: 0, written });
+        let (ssrc, numbering) = (about.flow.0 as u32, Numbering::default());
+        self.streams.push(Sending { about, index, ssrc, numbering, seq: 0 });
         self.find_arrival();
     }
 
@@ -282,28 +277,18 @@ impl Sender {
         self.watched.as_ref().map(|watched| &watched.life)
     }
 
-    /// Hands a stream's next frame to the link. One whose packets can't be written leaves a gap, which the
-    /// link counts.
+    /// Hands a stream's next frame to the link. One of too many packets leaves a gap, which the link counts.
     fn enqueue(&mut self, now: Instant, at: usize, arrival: Instant) {
         let stream = &mut self.streams[at];
         let seq = stream.seq;
         stream.seq += 1;
         let ListedFrame { kind, referenced, size, refs } = stream.about.list.frame(seq);
-        let (len, max) = (size.0 as usize, self.payload_max);
-        let Ok(count) = u16::try_from(len.div_ceil(max)) else { return };
-        let packet = |n: usize| &self.packet[..HEADER_LEN + max.min(len - n * max)];
-        let packets: Vec<&[u8]> = (0..count.into()).map(packet).collect();
-        let (size, deadline, payload) = (Bytes(0), None, PayloadSpan::default());
-        let mut frame =
-            Frame { seq, kind, referenced, refs, packets: count, size, arrival, deadline, payload };
-        let mut bytes = vec![0; FrameWriter::room(&packets)];
-        // Of a video's clock: 90,000 ticks a second.
-        let timestamp = (u128::from(arrival.0) * 9 / 100_000) as u32;
-        let Ok(len) = stream.writer.write(&mut bytes, &mut frame, timestamp, &packets) else {
-            return;
-        };
-        bytes.truncate(len);
-        stream.written.insert(seq, (bytes, PacketCursor::default()));
+        let packets = size.0.div_ceil(self.payload.len() as u64);
+        let Ok(packets) = u16::try_from(packets) else { return };
+        let size = size + Bytes(self.headers.0 * u64::from(packets));
+        let (deadline, payload) = (None, PayloadSpan::default());
+        let frame =
+            Frame { seq, kind, referenced, refs, packets, size, arrival, deadline, payload };
         if let Some(watched) = &mut self.watched {
             let event = LifeEvent::Enqueued(frame, self.link.backlog());
             watched.record(now, (stream.about.flow, seq), event);
@@ -319,13 +304,13 @@ impl Sender {
     /// Releases the frames that the link is done with.
     fn settle(&mut self, now: Instant) {
         while let Some(settled) = self.link.poll_settled() {
-            let (stream, seq) = (&mut self.streams[settled.stream.0 as usize], settled.frame.seq);
-            stream.written.remove(&seq);
             if let Some(audit) = &mut self.audit {
                 audit.handle_settled(&settled, self.link.params().selection);
             }
             if let Some(watched) = &mut self.watched {
-                watched.record(now, (stream.about.flow, seq), LifeEvent::Settled(settled.fate));
+                let flow = self.streams[settled.stream.0 as usize].about.flow;
+                let frame = (flow, settled.frame.seq);
+                watched.record(now, frame, LifeEvent::Settled(settled.fate));
             }
         }
     }
@@ -336,23 +321,26 @@ impl Sender {
             self.due = self.link.next_event(now);
             return None;
         };
-        let Sending { about, numbering, written, .. } = &mut self.streams[next.stream.0 as usize];
+        let Sending { about, numbering, ssrc, .. } = &mut self.streams[next.stream.0 as usize];
         let frame = (about.flow, next.frame.seq);
         if let Some(watched) = &mut self.watched {
             watched.choose(now, frame, &about.name);
         }
-        let (bytes, begin) = written.get_mut(&frame.1).expect("packets stay until it is settled");
-        let mut end = *begin;
-        let packet = end.next_mut(bytes).expect("as many packets are written as the frame has");
-        let size = Bytes(packet.len() as u64) + self.overhead;
+        let max = Bytes(self.payload.len() as u64) + self.headers;
+        let size = max.min(next.frame.size - Bytes(max.0 * u64::from(next.packet)));
         let departure = self.link.departure(size);
         if departure > now {
             self.due = Some(departure);
             return None;
         }
-        *begin = end;
         let number = numbering.number(&next.frame, next.packet);
-        stamp_sequence(packet, number);
+        // Of a video's clock: 90,000 ticks a second.
+        let timestamp = (u128::from(next.frame.arrival.0) * 9 / 100_000) as u32;
+        let header =
+            Header { marker: false, payload_type: 96, sequence: number, timestamp, ssrc: *ssrc };
+        let payload = &self.payload[..(size - self.headers).0 as usize];
+        let packet = &mut self.packet[..packet_len(payload.len())];
+        write_packet(packet, header, FrameTag::of(&next.frame, next.packet), payload);
         stamp_deadline(packet, next.deadline, now);
         if let Some(watched) = &mut self.watched {
             let left = next.deadline.since(now);
