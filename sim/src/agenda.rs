@@ -8,71 +8,56 @@ use selvedge_units::Instant;
 
 /// The key of an actor that is not due: greater than any time.
 const NEVER: u128 = u128::MAX;
+/// Bits of an actor's number; there are fewer than 2^15.
+const ACTOR_BITS: u32 = 16;
 
 /// The times of all actors.
 #[derive(Debug)]
 pub(crate) struct Agenda {
-    /// The time in the upper half, in the lower one the number of the change that set it.
+    /// The actors' keys are the last half: 64 bits of time, then the number of the change that set it, then
+    /// the actor. Those before are the matches: `n` has the least key of `2 n` and `2 n + 1`, 1 is the final.
     keys: Vec<u128>,
-    /// The winner of each match: the final is match 1, the matches before match `n` are `2 n` and
-    /// `2 n + 1`; those from `winners.len()` on are the actors themselves.
-    winners: Vec<u32>,
     number: u64,
 }
 
 impl Agenda {
     /// An agenda of so many actors, none of them due.
     pub(crate) fn new(actors: usize) -> Self {
-        let size = actors.next_power_of_two().max(2);
-        let mut agenda = Self { keys: vec![NEVER; size], winners: vec![0; size], number: 0 };
-        for node in (1..size).rev() {
-            agenda.winners[node] = agenda.winner(node);
-        }
-        agenda
+        assert!(actors <= 1 << ACTOR_BITS, "a network has fewer hops and endpoints");
+        Self { keys: vec![NEVER; 2 * actors.next_power_of_two()], number: 0 }
     }
 
     /// The actor that is due next, and when.
+    #[inline]
     pub(crate) fn next(&self) -> Option<(Instant, usize)> {
-        let actor = self.winners[1] as usize;
-        let key = self.keys[actor];
+        let key = self.keys[1];
+        let actor = key as usize & ((1 << ACTOR_BITS) - 1);
         (key < NEVER).then_some((Instant((key >> 64) as u64), actor))
     }
 
     /// Sets when an actor is due; at `now`, it is due after all others of that time.
+    #[inline]
     pub(crate) fn set(&mut self, now: Instant, actor: usize, at: Option<Instant>) {
-        let before = self.keys[actor];
-        let key = match at.filter(|at| *at < Instant::MAX) {
+        let mut node = self.keys.len() / 2 + actor;
+        let before = self.keys[node];
+        let mut key = match at.filter(|at| *at < Instant::MAX) {
             None => NEVER,
             Some(at) if at > now && before >> 64 == u128::from(at.0) => before,
             Some(at) => {
                 self.number += 1;
-                u128::from(at.max(now).0) << 64 | u128::from(self.number)
+                let order = self.number << ACTOR_BITS | actor as u64;
+                u128::from(at.max(now).0) << 64 | u128::from(order)
             }
         };
-        if key == before {
-            return;
-        }
-        self.keys[actor] = key;
-        let mut node = (actor + self.keys.len()) / 2;
-        while node > 0 {
-            let winner = self.winner(node);
-            // Another's victory that stays changes nothing further up.
-            if self.winners[node] == winner && winner as usize != actor {
+        // What stays the same changes nothing further up.
+        while self.keys[node] != key {
+            self.keys[node] = key;
+            if node == 1 {
                 return;
             }
-            self.winners[node] = winner;
+            key = key.min(self.keys[node ^ 1]);
             node /= 2;
         }
-    }
-
-    fn winner(&self, node: usize) -> u32 {
-        let size = self.winners.len();
-        let of = |node: usize| match node.checked_sub(size) {
-            Some(actor) => actor as u32,
-            None => self.winners[node],
-        };
-        let (left, right) = (of(2 * node), of(2 * node + 1));
-        if self.keys[right as usize] < self.keys[left as usize] { right } else { left }
     }
 }
 
