@@ -45,8 +45,8 @@ pub enum Payload {
     Filler,
     /// Bytes of a transfer; which they are does not matter.
     Segment(Segment),
-    /// An acknowledgement of a transfer's bytes.
-    Ack(Ack),
+    /// An acknowledgement of a transfer's bytes. It is large and rare, and each hop moves the packet several times.
+    Ack(Box<Ack>),
     /// A datagram as it stands behind a UDP header. Copies of the packet share it.
     Bytes(Arc<[u8]>),
 }

@@ -259,8 +259,9 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
     /// When [`Self::poll_packet`] should be called next, if no packet comes before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let sent = self.sending.as_ref().map(|(end, _)| *end).filter(|end| *end < NEVER);
-        sent.into_iter().chain(self.next_arrival()).min()
+        let sent = self.sending.as_ref().map_or(NEVER, |(end, _)| *end);
+        let next = self.next_arrival().map_or(sent, |at| at.min(sent));
+        (next < NEVER).then_some(next)
     }
 
     /// When the next packet arrives. Where none is in order, none overtakes one.

@@ -133,7 +133,7 @@ impl Endpoint for Connection {
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
         let (size, payload) = if let Some(ack) = self.receiver.poll_ack(now) {
-            (ack.options(), Payload::Ack(ack))
+            (ack.options(), Payload::Ack(Box::new(ack)))
         } else {
             let segment = self.sender.poll_segment(now)?;
             (segment.length.into(), Payload::Segment(segment))
