@@ -1,4 +1,6 @@
-//! `selvedge line`: two programs with a bad link between them, and changes of a link that runs.
+//! `selvedge line`: two programs with a bad link between them, changes of a link that runs, records of real paths.
+
+mod record;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -80,6 +82,14 @@ enum LineCommand {
                             Example:\n  selvedge line set lte-bad loss=3%\n  \
                             selvedge line set lte-bad --direction back 'rate=2 Mbit/s' delay=80ms")]
     Set(SetArgs),
+    /// Note what a real path does, by probes: its rates, delays and losses, as a network file
+    #[command(
+        after_help = "The far end runs with --listen. Both ends send no more than their --rate-limit on \
+                            average. Ctrl-C writes what is known.\n\n\
+                            Example:\n  selvedge line record --listen 0.0.0.0:7900\n  \
+                            selvedge line record 127.0.0.1:7900 --for 5s --out path.toml"
+    )]
+    Record(record::RecordArgs),
     /// Run a command line as the first process of a namespace
     #[command(hide = true)]
     First { line: OsString, lifeline: i32 },
@@ -104,6 +114,7 @@ pub(crate) fn command(args: &LineArgs) -> Result<(), Failure> {
     match &args.command {
         None => run(args),
         Some(LineCommand::Set(args)) => set(args),
+        Some(LineCommand::Record(args)) => record::command(args),
         Some(LineCommand::First { line, lifeline }) => {
             let mut command = Command::new("sh");
             command.arg("-c").arg(line);

@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 29] = [
+const EXPECTED: [(&str, Expected); 31] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
@@ -51,6 +51,8 @@ const EXPECTED: [(&str, Expected); 29] = [
         "selvedge line bad.toml --between studio van --record packets.csv",
         Parsed("needs root and named namespaces; tests/line.rs makes them"),
     ),
+    ("selvedge line record --listen 0.0.0.0:7900", Prints("listening on")),
+    ("selvedge line record 127.0.0.1:7900 --for 5s --out path.toml", Answers),
     (
         "selvedge cpu run --period 40ms --service 8ms --window 1/5 -- ffplay talk.mp4",
         Parsed(RIGHTS),

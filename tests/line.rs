@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use selvedge_tests_wait::holds_within;
 use serde_json::Value;
 use support::{
-    Ended, Folder, Running, Stream, TIMEOUT, clip, ffmpeg, file_source, kill, node_file, program,
-    selvedge, skipped, until,
+    Ended, Folder, Running, Stream, TIMEOUT, clip, ffmpeg, file_source, free_port, kill, node_file,
+    program, selvedge, skipped, until,
 };
 
 /// A user without rights.
@@ -584,4 +584,77 @@ fn what_a_line_did_to_a_node_happens_again_in_the_simulator() {
     });
     folder.write("other.csv", lossier.collect::<String>());
     assert!(apart(&real, "other.csv") > 0.1, "{real:?}");
+}
+
+/// What the simulator makes of a recorded network, with packets over it.
+fn simulated(folder: &Folder, name: &str) -> Ended {
+    let text = std::fs::read_to_string(folder.join(name)).expect("it was written");
+    let traffic = "[traffic.some]\nkind = \"on-off\"\nfrom = \"near\"\nto = \"far\"\n\
+                   rate = \"1 Mbit/s\"\npacket = \"1000 B\"\non = \"1 s\"\noff = \"1 s\"\n";
+    let file = folder.write(&format!("busy-{name}"), format!("{text}\n{traffic}"));
+    selvedge(["sim", file.to_str().expect("plain"), "--seconds", "3", "--json"])
+}
+
+#[test]
+fn a_recorded_path_is_a_network_like_it() {
+    let test = "a_recorded_path_is_a_network_like_it";
+    if let Some(why) = refused(this_user()) {
+        return skipped(test, &why);
+    }
+    let folder = folder(this_user());
+    let file = folder.write(
+        "link.toml",
+        "[network]\nsource = \"made up\"\n[host.near]\n[host.far]\n[link.cell]\n\
+         between = [\"near\", \"far\"]\nrate = \"5 Mbit/s\"\ndelay = \"40 ms\"\nloss = \"20 %\"\n\
+         [link.cell.back]\nrate = \"500 kbit/s\"\ndelay = \"20 ms\"\nloss = \"0 %\"\n",
+    );
+    let (record, at) =
+        (format!("{} line record", env!("CARGO_BIN_EXE_selvedge")), folder.path().display());
+    let near = format!(
+        "{record} $SELVEDGE_LINE_FAR:7900 --for 4s --out {at}/path.toml --json >{at}/found.json; touch {at}/done"
+    );
+    let far = format!(
+        "{record} --listen $SELVEDGE_LINE_FAR:7900 & until [ -e {at}/done ]; do sleep 0.1; done; kill $!; wait $!"
+    );
+    let ended = run(&folder, &[file.to_str().expect("plain"), "--near", &near, "--far", &far]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let found = std::fs::read_to_string(folder.join("found.json")).expect("it was written");
+    let found: Value = serde_json::from_str(&found).unwrap_or_else(|why| panic!("{why}: {found}"));
+    let number = |way: &str, key: &str| found[way][key].as_f64().unwrap_or_default();
+    let lost = |way| number(way, "lost") / number(way, "probes");
+    // No machine makes a delay shorter; a busy one makes it longer, and changes the times between packets.
+    let delay = found["delay_ms"].as_f64().expect("a delay");
+    assert!((29.0..150.0).contains(&delay), "{found}");
+    let [there, back] = ["there", "back"].map(|way| number(way, "rate"));
+    assert!((1e6..25e6).contains(&there) && (1e5..2.5e6).contains(&back), "{found}");
+    assert!(there > 2.0 * back, "{found}");
+    assert!((0.1..0.32).contains(&lost("there")) && lost("back") < 0.05, "{found}");
+
+    let file = folder.join("path.toml");
+    let again = run(&folder, &[file.to_str().expect("plain"), "--near", "true", "--far", "true"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    simulated(&folder, "path.toml").json();
+}
+
+#[test]
+fn a_record_ends_early_and_says_who_does_not_answer() {
+    let folder = folder(this_user());
+    let (at, out) = (free_port().to_string(), folder.join("path.toml"));
+    let args = ["line", "record", &at, "--out", out.to_str().expect("plain")];
+    let silent = selvedge(args);
+    assert_eq!(silent.code, Some(1), "{silent:?}");
+    assert!(silent.stderr.contains("nobody answered") && !out.exists(), "{silent:?}");
+    let slow = selvedge(args.into_iter().chain(["--rate-limit", "1 kbit/s"]));
+    slow.refused(&["--rate-limit", "200 kbit/s"]);
+
+    let mut far = Running::selvedge(["line", "record", "--listen", &at]);
+    far.until("listens", |far| far.stderr().contains("listening on"));
+    let mut near = Running::selvedge(args);
+    near.until("has probes that were answered", |near| near.stderr().contains("there: "));
+    near.signal("INT");
+    let ended = near.end(TIMEOUT);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    simulated(&folder, "path.toml").json();
+    far.signal("INT");
+    assert_eq!(far.end(TIMEOUT).code, Some(0));
 }

@@ -4,7 +4,7 @@
 //! of its device's port, [`Relay`] hands it to the [`Line`](selvedge_data_net_line::Line) of that direction,
 //! and puts it into the other device when the line says so. [`Session`] runs the relay and the programs,
 //! answers requests for changes ([`changes`]), and ends with the programs. [`Recorder`] writes what became of
-//! each packet.
+//! each packet. [`survey`] notes what a real path does, for a line to do the same.
 //!
 //! One thread does all of this but the writing. Nothing outlives its process: devices belong to descriptors,
 //! programs to a process namespace, and namespaces to both.
@@ -18,6 +18,7 @@ mod packet;
 mod record;
 mod relay;
 mod session;
+pub mod survey;
 
 pub use ends::{Address, DeviceKind, Ends, EndsError, LINKS_MAX, Side, address};
 pub use link::{Direction, Link};

@@ -15,6 +15,7 @@ mod packet;
 mod queue;
 mod random;
 mod recording;
+mod survey;
 mod trace;
 
 pub use delay::{DelayModel, Jitter};
@@ -24,4 +25,5 @@ pub use packet::{Drop, Ecn, Packet};
 pub use queue::{CodelParams, DisciplineParams, DualPi2Params, FqCodelParams, Limit, QueueModel};
 pub use random::Random;
 pub use recording::Recording;
+pub use survey::{Prober, Reflector, Survey, SurveyedDirection};
 pub use trace::{LINES_MAX, Rate, Trace, TraceError};
