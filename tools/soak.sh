@@ -4,25 +4,27 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells
+#       NAME      only these: page, cameras, kills, cells, line
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
 # times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
 # frame, and that nothing is left. cells: all cells of the experiment up-media in virtual time, and twelve of them
 # in real time, side by side, five times quiet and five times beside two endless loops (a quarter of an hour).
+# line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
+# (five minutes; needs root rights).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells) names+=("$word") ;;
+    page | cameras | kills | cells | line) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, line, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells line)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -39,6 +41,10 @@ cells() {
   cargo build --quiet --release --locked -p selvedge-lab &&
     target/release/selvedge-lab repro up-media $quick --out out/repro 2> /dev/null &&
     target/release/selvedge-lab repro up-media-real $quick --out out/repro 2> /dev/null
+}
+
+line() {
+  cargo run --quiet --release --locked -p selvedge-comm-line --example measure -- $quick
 }
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
@@ -65,6 +71,7 @@ about() {
   case $1 in
     kills) echo "$kills times" ;;
     cells) echo "${quick:-twelve}" ;;
+    line) echo "${quick:-10 s each}" ;;
     *) echo "$seconds s" ;;
   esac
 }
@@ -75,7 +82,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

@@ -1,5 +1,6 @@
 //! How exact a line is, and what it costs beside a relay that only reads and writes: as root,
-//! `cargo run --release -p selvedge-comm-line --example measure`.
+//! `cargo run --release -p selvedge-comm-line --example measure`. First with nothing beside it, which is held to
+//! the bounds of docs/line.md, then beside two endless loops, which is reported. With `--quick` a fifth of it.
 //!
 //! Delays are measured by programs at the ends: a datagram has the time of its sending in it, by the clock that
 //! both ends share.
@@ -8,6 +9,7 @@ use std::error::Error;
 use std::io;
 use std::net::UdpSocket;
 use std::ops::RangeInclusive;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
@@ -26,6 +28,11 @@ const PORT: u16 = 7007;
 const HEADERS: u64 = 28;
 /// How many seeds the loss is measured with.
 const SEEDS: u64 = 20;
+/// The bounds of docs/line.md: how far delays are off at the median and at the 99th percentile, in milliseconds; how far
+/// the rate; and the least share of a bare relay's packets.
+const OFF_MAX: [f64; 2] = [0.2, 1.0];
+const RATE_OFF_MAX: f64 = 0.01;
+const RATIO_MIN: f64 = 0.9;
 /// From one look at the end to the next.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -171,72 +178,141 @@ fn binomial(sent: u64) -> RangeInclusive<f64> {
     mean - 2.576 * deviation..=mean + 2.576 * deviation
 }
 
-/// How far delays are off what they should be.
-fn off(received: &Received, delay: Duration) -> String {
+/// How far delays are off what they should be, in milliseconds: at the median and at the 99th percentile.
+fn off(received: &Received, delay: Duration) -> [f64; 2] {
     let mut sorted = received.delays.clone();
     sorted.sort_unstable();
-    let off = |share: f64| {
+    [0.5, 0.99].map(|share| {
         let at = (sorted.len() as f64 * share) as usize;
         let found = sorted.get(at).copied().unwrap_or_default();
         (found as f64 - delay.0 as f64) / 1e6
-    };
-    let [median, p90, p99] = [0.5, 0.9, 0.99].map(off);
-    format!("{median:.3} ms off at the median, {p90:.3} ms at p90, {p99:.3} ms at p99")
+    })
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    for kind in [DeviceKind::Tun, DeviceKind::Veth] {
-        println!("{kind}");
-        let gap = Duration::from_micros(100);
-        let delay = Duration::from_millis(20);
-        let model = LineModel {
-            delay: DelayModel { delay, ..DelayModel::default() },
-            ..LineModel::default()
-        };
-        // What the machine itself adds is in the bare relay's delays as well.
-        let load = (200, gap, Duration::from_secs(10));
-        let (sent, bare) = by_bare_relay(kind, load)?;
-        println!(
-            "  delay, bare: {:.0} packets/s, {}",
-            sent as f64 / 10.0,
-            off(&bare, Duration::ZERO)
-        );
-        let (sent, received, _) = by_line(kind, &model, load, 1)?;
-        println!("  delay, line: {:.0} packets/s, {}", sent as f64 / 10.0, off(&received, delay));
+/// Programs that take all the time that they get.
+struct Loops(Vec<Child>);
 
+impl Loops {
+    fn start(count: usize) -> io::Result<Self> {
+        let start = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        Ok(Self((0..count).map(start).collect::<io::Result<_>>()?))
+    }
+}
+
+impl std::ops::Drop for Loops {
+    fn drop(&mut self) {
+        for one in &mut self.0 {
+            let _ = one.kill();
+            let _ = one.wait();
+        }
+    }
+}
+
+/// A line's exactness by one kind of devices.
+struct Measurement {
+    kind: DeviceKind,
+    /// For delays and the rate; for a flood and for a seed of losses a fifth of it.
+    lasts: Duration,
+    is_loaded: bool,
+}
+
+impl Measurement {
+    /// Prints a figure, and whether it is within its bound; returns whether it fails one that holds now.
+    fn report(&self, figure: &str, is_within: bool) -> bool {
+        let verdict = match (is_within, self.is_loaded) {
+            (_, true) => "loaded",
+            (true, false) => "holds",
+            (false, false) => "FAILS",
+        };
+        println!("{verdict}: {}, {figure}", self.kind);
+        verdict == "FAILS"
+    }
+
+    fn delays(&self) -> Result<bool, Box<dyn Error>> {
+        let delay = Duration::from_millis(20);
+        let delays = DelayModel { delay, ..DelayModel::default() };
+        let model = LineModel { delay: delays, ..LineModel::default() };
+        let load = (200, Duration::from_micros(100), self.lasts);
+        // What the machine itself adds is in the bare relay's delays as well.
+        let bare = off(&by_bare_relay(self.kind, load)?.1, Duration::ZERO);
+        let (sent, received, _) = by_line(self.kind, &model, load, 1)?;
+        let line = off(&received, delay);
+        let figure = format!(
+            "delay at {:.0} packets/s: {:.3} ms off at the median, {:.3} ms at p99; bare {:.3} and {:.3}",
+            sent as f64 / self.lasts.as_secs_f64(),
+            line[0],
+            line[1],
+            bare[0],
+            bare[1]
+        );
+        Ok(self.report(&figure, line.iter().zip(OFF_MAX).all(|(off, most)| *off <= most)))
+    }
+
+    fn rate(&self) -> Result<bool, Box<dyn Error>> {
         let wanted = Bitrate::from_mbps(20);
         let model = LineModel { rate: Some(Rate::Constant(wanted)), ..LineModel::default() };
-        let (_, received, _) = by_line(kind, &model, (1200, gap, Duration::from_secs(10)), 1)?;
+        let load = (1200, Duration::from_micros(100), self.lasts);
+        let (_, received, _) = by_line(self.kind, &model, load, 1)?;
         let bits = (received.delays.len() as u64 - 1) * (1200 + HEADERS) * 8;
         let took = received.last.since(received.first).as_secs_f64();
-        println!("  rate: {:.4} of it", bits as f64 / took / wanted.0 as f64);
+        let share = bits as f64 / took / wanted.0 as f64;
+        let is_within = (share - 1.0).abs() <= RATE_OFF_MAX;
+        Ok(self.report(&format!("rate: {share:.4} of what it is to be"), is_within))
+    }
 
+    fn loss(&self) -> Result<bool, Box<dyn Error>> {
         let share: Share = "1 %".parse()?;
         let model = LineModel { loss: LossModel::Bernoulli(share), ..LineModel::default() };
+        let load = (200, Duration::from_micros(100), self.lasts / 5);
         // A seed is one draw: some of many lie outside, and their sum may not.
         let (mut all, mut all_lost, mut inside) = (0, 0, 0);
         for seed in 1..=SEEDS {
-            let (sent, _, lost) = by_line(kind, &model, (200, gap, Duration::from_secs(2)), seed)?;
+            let (sent, _, lost) = by_line(self.kind, &model, load, seed)?;
             inside += u64::from(binomial(sent).contains(&(lost as f64)));
             (all, all_lost) = (all + sent, all_lost + lost);
         }
         let range = binomial(all);
-        println!(
-            "  loss: {all_lost} of {all}; the binomial's 99 %: {:.0} to {:.0}; {inside} of {SEEDS} seeds in theirs",
+        let figure = format!(
+            "loss: {all_lost} of {all}; the binomial's 99 %: {:.0} to {:.0}; {inside} of {SEEDS} seeds in theirs",
             range.start(),
             range.end()
         );
-
-        let flood = (200, Duration::ZERO, Duration::from_secs(2));
-        let mut ratios = Vec::new();
-        for _ in 0..5 {
-            let bare = by_bare_relay(kind, flood)?.1.delays.len();
-            let line = by_line(kind, &LineModel::default(), flood, 1)?.1.delays.len();
-            println!("  flood: {} packets/s bare, {} by the line", bare / 2, line / 2);
-            ratios.push(line as f64 / bare as f64);
-        }
-        ratios.sort_by(f64::total_cmp);
-        println!("  flood: the line has {:.3} of the bare relay's at the median", ratios[2]);
+        Ok(self.report(&figure, range.contains(&(all_lost as f64))))
     }
-    Ok(())
+
+    fn flood(&self) -> Result<bool, Box<dyn Error>> {
+        let load = (200, Duration::ZERO, self.lasts / 5);
+        let seconds = load.2.as_secs_f64();
+        let mut runs = Vec::new();
+        for _ in 0..5 {
+            let bare = by_bare_relay(self.kind, load)?.1.delays.len() as f64 / seconds;
+            let line = by_line(self.kind, &LineModel::default(), load, 1)?.1.delays.len();
+            runs.push((line as f64 / seconds / bare, bare));
+        }
+        runs.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (ratio, bare) = runs[2];
+        let figure = format!(
+            "flood: {ratio:.3} of a bare relay's {bare:.0} packets/s at the median of five, {:.3} to {:.3}",
+            runs[0].0, runs[4].0
+        );
+        Ok(self.report(&figure, ratio >= RATIO_MIN))
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let is_quick = std::env::args().any(|arg| arg == "--quick");
+    let lasts = Duration::from_secs(if is_quick { 2 } else { 10 });
+    let mut failed = 0;
+    for is_loaded in [false, true] {
+        let _loops = Loops::start(if is_loaded { 2 } else { 0 })?;
+        for kind in [DeviceKind::Tun, DeviceKind::Veth] {
+            let measurement = Measurement { kind, lasts, is_loaded };
+            let mut all = vec![measurement.delays()?, measurement.rate()?, measurement.flood()?];
+            if !is_loaded {
+                all.push(measurement.loss()?);
+            }
+            failed += all.iter().filter(|fails| **fails).count();
+        }
+    }
+    if failed > 0 { Err(format!("{failed} of a line's bounds do not hold").into()) } else { Ok(()) }
 }
