@@ -214,15 +214,18 @@ fn carries(test: &str, user: u32, devices: &str) {
 fn check_record(report: &Value, record: &Path) {
     let text = std::fs::read_to_string(record).expect("it was written");
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("in_ns,bytes,link,direction,fate,out_ns"));
+    assert_eq!(lines.next(), Some("in_ns,bytes,link,direction,port,fate,out_ns"));
     let mut arrived: HashMap<(&str, &str), u64> = HashMap::new();
     for line in lines {
         let row: Vec<&str> = line.split(',').collect();
-        let [came, bytes, link, direction, fate, left] = row[..] else { panic!("{line}") };
+        let [came, bytes, link, direction, port, fate, left] = row[..] else { panic!("{line}") };
         assert_eq!(fate, "arrived", "{line}");
         let [came, bytes, left] = [came, bytes, left].map(|n| n.parse::<u64>().expect("a number"));
         let delay = if link == "long" { 20_000_000 } else { 5_000_000 };
         assert!((28..=1500).contains(&bytes) && left >= came + delay, "{line}");
+        // Answers go to ports that the system chose.
+        let is_known = [UDP_PORT, TCP_PORT].iter().any(|known| port == known.to_string());
+        assert_eq!(is_known, direction == "there", "{line}");
         *arrived.entry((link, direction)).or_default() += 1;
     }
     let directions = report["directions"].as_array().expect("a list");

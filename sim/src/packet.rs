@@ -34,7 +34,7 @@ impl Datagram {
     #[must_use]
     pub const fn packet(flow: FlowId, size: Bytes, payload: Payload) -> Packet<Self> {
         let datagram = Self { sent: Instant::ZERO, entered: Instant::ZERO, payload };
-        Packet { size, flow: flow.0, ecn: Ecn::NotCapable, payload: datagram }
+        Packet { size, flow: flow.0, port: 0, ecn: Ecn::NotCapable, payload: datagram }
     }
 }
 

@@ -285,7 +285,7 @@ impl<'a> Making<'a> {
             }
             TrafficKind::Frames { list, contract, sender } => {
                 let clip = Clip { list: list.clone(), period: contract.period };
-                self.stream(&mut paced[*sender], name, ends, clip, *contract, start)?;
+                self.stream(&mut paced[*sender], (name, 0), ends, clip, *contract, start)?;
             }
             // When all receivers are there.
             TrafficKind::Hostile { .. } => {}
@@ -338,7 +338,7 @@ impl<'a> Making<'a> {
             let contract = stream.spec.clone().with_media_period(clip.period).contract;
             self.stream(
                 &mut paced[stream.link],
-                &stream.spec.name,
+                (&stream.spec.name, stream.spec.to.port()),
                 ends,
                 clip.clone(),
                 contract,
@@ -433,11 +433,11 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Adds a stream to a paced link, and what measures it.
+    /// Adds a stream, whose packets go to this port, to a paced link, and what measures it.
     fn stream(
         &mut self,
         paced: &mut Paced,
-        name: &str,
+        (name, port): (&str, u16),
         ends: [HostId; 2],
         clip: Clip,
         contract: Contract,
@@ -465,6 +465,7 @@ impl<'a> Making<'a> {
         paced.sender.add_stream(MediaStream {
             name: name.to_owned(),
             flow,
+            port,
             list,
             period,
             contract,

@@ -84,6 +84,7 @@ fn network(
         sender.add_stream(MediaStream {
             name,
             flow,
+            port: 0,
             list: list.clone(),
             period: contract.period,
             contract,

@@ -17,6 +17,8 @@ const V6_HEADER: usize = 40;
 pub(crate) struct Header {
     /// The same for all packets of a flow: protocol, addresses and ports.
     pub(crate) flow: u64,
+    /// The port that it goes to; 0 of a protocol without, and of a fragment.
+    pub(crate) port: u16,
     pub(crate) ecn: Ecn,
 }
 
@@ -35,19 +37,19 @@ fn ports(protocol: u8, transport: &[u8]) -> &[u8] {
 
 /// Reads a header; `None` if it is not IP, or cut.
 pub(crate) fn read(packet: &[u8]) -> Option<Header> {
-    let (flow, class) = match packet.first()? >> 4 {
+    let (flow, ports, class) = match packet.first()? >> 4 {
         4 => {
             let len = header_len(packet)?;
             // Only the first fragment has ports, so none counts them.
             let is_whole = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff == 0;
             let transport = if is_whole { &packet[len..] } else { &[] };
-            let protocol = packet[9];
-            (hash(&[&[protocol], &packet[12..20], ports(protocol, transport)]), packet[1])
+            let (protocol, ports) = (packet[9], ports(packet[9], transport));
+            (hash(&[&[protocol], &packet[12..20], ports]), ports, packet[1])
         }
         6 => {
             let header = packet.get(..V6_HEADER)?;
             let ports = ports(header[6], &packet[V6_HEADER..]);
-            (hash(&[&header[6..7], &header[8..], ports]), header[1] >> 4)
+            (hash(&[&header[6..7], &header[8..], ports]), ports, header[1] >> 4)
         }
         _ => return None,
     };
@@ -57,7 +59,8 @@ pub(crate) fn read(packet: &[u8]) -> Option<Header> {
         2 => Ecn::Capable,
         _ => Ecn::Marked,
     };
-    Some(Header { flow, ecn })
+    let port = ports.last_chunk().map_or(0, |port| u16::from_be_bytes(*port));
+    Some(Header { flow, port, ecn })
 }
 
 /// The length of an IPv4 header that is there as a whole.
@@ -146,6 +149,8 @@ mod tests {
         let flow = |packet: &[u8]| read(packet).expect("it is IP").flow;
         assert_eq!(flow(&v4(0, 1)), flow(&v4(2, 1)));
         assert_ne!(flow(&v4(0, 1)), flow(&v4(0, 2)));
+        let port = |packet: &[u8]| read(packet).expect("it is IP").port;
+        assert_eq!((port(&v4(0, 1)), port(&v6(0, UDP, &[0, 9, 1, 2, 0, 8, 0, 0]))), (1, 258));
         let udp = |port| v6(0, UDP, &[0, 9, 0, port, 0, 8, 0, 0]);
         assert_eq!(flow(&udp(1)), flow(&udp(1)));
         assert_ne!(flow(&udp(1)), flow(&udp(2)));
@@ -155,6 +160,7 @@ mod tests {
         (first[6], second[7]) = (0x20, 9);
         second[6] = 0;
         assert_eq!(flow(&first), flow(&second));
+        assert_eq!((port(&first), port(&v6(0, ICMP_V6, &[128, 0, 0, 7]))), (0, 0));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use selvedge_units::{Bytes, Instant};
 
 use crate::link::Direction;
 
-/// The names of the columns. `direction` is `there` or `back`, `fate` is `arrived`, `corrupted`, `marked`, or
+/// The names of the columns. `direction` is `there` or `back`, `port` that which the packet goes to or 0, `fate` is `arrived`, `corrupted`, `marked`, or
 /// why it was dropped; `out_ns` is empty for a packet that did not arrive.
-pub(crate) const HEAD: &str = "in_ns,bytes,link,direction,fate,out_ns";
+pub(crate) const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns";
 /// Rows that go to the thread together, and how many such parts may wait: 16 MB.
 const PART: usize = 4096;
 const PARTS: usize = 64;
@@ -39,6 +39,7 @@ pub enum RecordError {
 pub(crate) struct Row {
     pub(crate) came: Instant,
     pub(crate) bytes: Bytes,
+    pub(crate) port: u16,
     /// In the order of the links, there and back.
     pub(crate) direction: usize,
     pub(crate) fate: &'static str,
@@ -105,10 +106,10 @@ fn write(
     links: &[String],
 ) -> io::Result<()> {
     for part in parts {
-        for Row { came, bytes, direction, fate, left } in part {
+        for Row { came, bytes, port, direction, fate, left } in part {
             let link = links.get(direction / 2).map_or("", String::as_str);
             let way = Direction::ALL[direction % 2];
-            write!(file, "{},{},{link},{way},{fate},", came.0, bytes.0)?;
+            write!(file, "{},{},{link},{way},{port},{fate},", came.0, bytes.0)?;
             match left {
                 Some(left) => writeln!(file, "{}", left.0)?,
                 None => writeln!(file)?,
@@ -125,7 +126,8 @@ mod tests {
     fn row(n: u64) -> Row {
         let left = n.is_multiple_of(2).then_some(Instant(n + 5));
         let fate = if left.is_some() { "arrived" } else { "lost" };
-        Row { came: Instant(n), bytes: Bytes(100), direction: (n % 4) as usize, fate, left }
+        let direction = (n % 4) as usize;
+        Row { came: Instant(n), bytes: Bytes(100), port: 5004, direction, fate, left }
     }
 
     #[test]
@@ -140,8 +142,11 @@ mod tests {
         std::fs::remove_file(&path).expect("it is there");
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some(HEAD));
-        let first =
-            ["0,100,up,there,arrived,5", "1,100,up,back,lost,", "2,100,down,there,arrived,7"];
+        let first = [
+            "0,100,up,there,5004,arrived,5",
+            "1,100,up,back,5004,lost,",
+            "2,100,down,there,5004,arrived,7",
+        ];
         assert_eq!(lines.by_ref().take(3).collect::<Vec<_>>(), first);
         assert_eq!(lines.count() as u64, count - 3);
     }

@@ -17,7 +17,7 @@ use selvedge_units::{Bytes, Instant};
 
 use crate::ends::Ends;
 use crate::link::{Direction, Link};
-use crate::packet;
+use crate::packet::{self, Header};
 use crate::record::{Recorder, Row};
 
 /// Packets that are read from one device before it is the next one's turn.
@@ -230,7 +230,8 @@ impl Relay {
             let now = self.clock.now();
             (buffer.came, buffer.len, buffer.ecn) = (now, len, header.ecn);
             let size = Bytes(len as u64);
-            let packet = Packet { size, flow: header.flow, ecn: header.ecn, payload: held };
+            let Header { flow, port, ecn } = header;
+            let packet = Packet { size, flow, port, ecn, payload: held };
             way.line.handle_packet(now, packet);
         }
         self.drain_dropped(number);
@@ -248,8 +249,8 @@ impl Relay {
     }
 
     fn hand_out(&mut self, number: usize, now: Instant, arrived: Arrived<Arc<Held>>) {
-        let Arrived { at, packet: Packet { size, ecn, payload: held, .. }, wrong_bit, .. } =
-            arrived;
+        let Arrived { at, packet, wrong_bit, .. } = arrived;
+        let Packet { size, port, ecn, payload: held, .. } = packet;
         let report = &mut self.ways[number].report;
         let is_marked = ecn == Ecn::Marked && held.ecn != Ecn::Marked;
         let mut bytes = held.with_headroom();
@@ -278,7 +279,8 @@ impl Relay {
                 (None, false) => "arrived",
             };
             let left = Some(now);
-            recorder.row(Row { came: held.came, bytes: size, direction: number, fate, left });
+            let (came, bytes, direction) = (held.came, size, number);
+            recorder.row(Row { came, bytes, port, direction, fate, left });
         }
         self.buffers.give(held);
     }
@@ -287,9 +289,10 @@ impl Relay {
     fn drain_dropped(&mut self, number: usize) {
         while let Some((packet, why)) = self.ways[number].line.poll_dropped() {
             if let Some(recorder) = &mut self.recorder {
-                let (came, bytes) = (packet.payload.came, packet.size);
+                let Packet { size: bytes, port, .. } = packet;
+                let came = packet.payload.came;
                 let fate = why.name();
-                recorder.row(Row { came, bytes, direction: number, fate, left: None });
+                recorder.row(Row { came, bytes, port, direction: number, fate, left: None });
             }
             self.buffers.give(packet.payload);
         }

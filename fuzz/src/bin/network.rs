@@ -49,7 +49,7 @@ fn sound(config: NetworkConfig) {
 fn carries(model: LineModel) {
     let mut line = Line::new(model, 1, "fuzz");
     for n in 0..20 {
-        let packet = Packet { size: Bytes(n * 90), flow: n % 3, ecn: Ecn::Capable, payload: () };
+        let packet = Packet { size: Bytes(n * 90), flow: n % 3, port: (n % 3) as u16, ecn: Ecn::Capable, payload: () };
         line.handle_packet(Instant(n * 1_000_000), packet);
     }
     let (mut arrived, mut dropped) = (0, 0);

@@ -43,7 +43,7 @@ fn pass(queue: &QueueModel, hops: usize) -> (u64, u64) {
         events += 1;
         if source <= now {
             let flow = random.below(FLOWS);
-            let packet = Packet { size: SIZE, flow, ecn: Ecn::NotCapable, payload: sent };
+            let packet = Packet { size: SIZE, flow, port: 0, ecn: Ecn::NotCapable, payload: sent };
             lines[0].handle_packet(source, packet);
             next_packet += Duration(random.below(gap));
             sent += 1;

@@ -28,6 +28,8 @@ pub struct MediaStream {
     pub name: String,
     /// The flow of its packets.
     pub flow: FlowId,
+    /// The port that they go to, by which recordings of links know them; 0: none.
+    pub port: u16,
     /// Its frames, played round and round.
     pub list: FrameList,
     /// From frame to frame; at least 1 ns.
@@ -351,7 +353,8 @@ impl Sender {
             audit.handle_packet(now, next.stream, next.deadline);
         }
         self.link.sent(now, size);
-        Some(Datagram::packet(frame.0, size, Payload::Bytes(Arc::from(&*packet))))
+        let payload = Payload::Bytes(Arc::from(&*packet));
+        Some(Packet { port: about.port, ..Datagram::packet(frame.0, size, payload) })
     }
 }
 

@@ -207,7 +207,7 @@ fn every_key_of_a_link_is_read() {
 
 #[test]
 fn a_recording_is_a_link_from_near_to_far_whichever_the_file_names_first() {
-    let text = "in_ns,bytes,link,direction,fate,out_ns\n5,100,uplink,there,arrived,9\n";
+    let text = "in_ns,bytes,link,direction,port,fate,out_ns\n5,100,uplink,there,5004,arrived,9\n";
     let read = |file: &str| parse(file, "x", &mut with(text.as_bytes())).map(|it| it.links);
     let [there, back] = LineModel::recorded(text, "uplink").unwrap();
     assert_ne!(there, back);

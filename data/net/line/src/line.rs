@@ -226,7 +226,7 @@ impl<P: Clone + Debug + Send + 'static> Line<P> {
         self.counts.packets += 1;
         self.counts.bytes += packet.size;
         if let Some(recording) = &self.model.recording {
-            let fate = self.replay.fate(recording, now, packet.size);
+            let fate = self.replay.fate(recording, now, packet.size, packet.port);
             self.replayed(packet, fate);
         } else if self.model.mtu.is_some_and(|mtu| packet.size > mtu) {
             self.drop_packet(packet, Drop::TooLarge);

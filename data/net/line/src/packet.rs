@@ -23,6 +23,8 @@ pub struct Packet<P> {
     pub size: Bytes,
     /// Which flow it belongs to, for queues that keep flows apart.
     pub flow: u64,
+    /// The port that it goes to, by which a recording knows its stream again; 0: none.
+    pub port: u16,
     /// Its mark of congestion.
     pub ecn: Ecn,
     /// What it carries.

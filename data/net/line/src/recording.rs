@@ -1,10 +1,11 @@
 //! A direction of a link as a recording of it shows it, packet by packet, which repeats. `selvedge line --record`
 //! writes the text; the first packet that enters begins it.
 //!
-//! A packet has the fate of a recorded one: lost or dropped, wrong, marked, or ahead of others. That is the one of
-//! its size that came nearest in time, up to [`NEAR`], each one once; else the nearest one. By time
-//! alone a sender that is a packet ahead of the recorded one would lose another packet, and one packet more or less
-//! of a picture decides about all that refer to it.
+//! A packet has the fate of a recorded one: lost or dropped, wrong, marked, or ahead of others. Of a stream that was
+//! recorded, which its port shows, that is the nearest one of its size to where the last one stood in the stream's order:
+//! what a sender adds or leaves out moves the others in time, and one packet more or less of a picture decides about
+//! all that refer to it. Of other packets it is the one of the size that came nearest in time, up to [`NEAR`], each
+//! one once. Where there is none of the size, it is the nearest one in time.
 //!
 //! Delays alone would let through more than the real link did where more packets come. So what a delay has above the
 //! recording's shortest is taken as time that the link spent on the packet's bytes, from when it was there and those
@@ -14,7 +15,7 @@
 //! packets wait; and a link that showed no limit has none. Jitter can't be told from a limit, and is one for more
 //! packets than were recorded. A second copy of a packet counts as a packet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use selvedge_units::{Bytes, Duration, Instant};
@@ -23,11 +24,12 @@ use crate::packet::Drop;
 use crate::trace::{LINES_MAX, TIME_MAX, TraceError, malformed, number};
 
 /// The first line of the text.
-const HEAD: &str = "in_ns,bytes,link,direction,fate,out_ns";
-/// Packets of one size may be the same if they came no farther apart: what a sender adds or leaves out shifts
-/// others by some packets.
+const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns";
+/// Packets of one size may be the same if they came no farther apart.
 const NEAR: Duration = Duration::from_millis(20);
-/// So many recorded ones are looked at for each, before its time and after.
+/// A stream's next packet is looked for where it stands in the recorded order, unless that is farther off in time.
+const FAR: Duration = Duration::from_secs(2);
+/// So many recorded ones are looked at for each, before its place and after.
 const NEAR_MAX: usize = 32;
 /// The shortest period, so that numbers of laps and packets stay small.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
@@ -78,8 +80,8 @@ impl<T: Copy> Cycle<T> {
 /// A recorded direction. There is at least one packet. Times count from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// By the times at which they came.
-    packets: Cycle<RecordedPacket>,
+    /// By the times at which they came: all, under 0, and those that went to each port.
+    packets: BTreeMap<u16, Cycle<RecordedPacket>>,
     /// The bytes that the link served from the end of the slot before to this one's, less `delay`.
     slots: Cycle<u64>,
     /// The shortest of all.
@@ -93,6 +95,7 @@ pub struct Recording {
 struct Recorded {
     came: Instant,
     bytes: u64,
+    port: u16,
     fate: Fate,
     left: Option<Instant>,
 }
@@ -104,9 +107,10 @@ impl Recording {
     /// # Errors
     /// [`TraceError`], with the line.
     pub fn of_link(text: &str, link: &str) -> Result<[Option<Arc<Self>>; 2], TraceError> {
-        const WANTED: &str = "in_ns,bytes,link,there or back,fate,out_ns of a packet";
+        const WANTED: &str = "in_ns,bytes,link,there or back,port,fate,out_ns of a packet";
         const ORDER: &str = "of a packet that arrived no earlier than all before";
-        const FIRST: &str = "the first line of a recording by selvedge line";
+        const FIRST: &str = "the first line of a recording by selvedge line, \
+                             in_ns,bytes,link,direction,port,fate,out_ns; record it anew";
         let (mut ways, mut latest) = ([Vec::new(), Vec::new()], Instant::ZERO);
         let first = text.lines().next().unwrap_or_default();
         if first != HEAD {
@@ -135,8 +139,8 @@ impl Recording {
 
 /// A line's link and direction, and the packet.
 fn recorded(line: &str) -> Option<(&str, usize, Recorded)> {
-    let fields: Vec<&str> = line.split(',').take(7).collect();
-    let [came, bytes, link, way, fate, left] = fields[..] else { return None };
+    let fields: Vec<&str> = line.split(',').take(8).collect();
+    let [came, bytes, link, way, port, fate, left] = fields[..] else { return None };
     let time = |text| number(text).filter(|ns| *ns <= TIME_MAX * 1_000_000).map(Instant);
     let way = ["there", "back"].iter().position(|name| *name == way)?;
     let fate = match fate {
@@ -151,7 +155,8 @@ fn recorded(line: &str) -> Option<(&str, usize, Recorded)> {
         Some(time(left)?)
     };
     let bytes = number(bytes).filter(|bytes| (1..=65_535).contains(bytes))?;
-    Some((link, way, Recorded { came: time(came)?, bytes, fate, left }))
+    let (came, port) = (time(came)?, u16::try_from(number(port)?).ok()?);
+    Some((link, way, Recorded { came, bytes, port, fate, left }))
 }
 
 impl Recording {
@@ -162,7 +167,7 @@ impl Recording {
         let delay = delays.min().unwrap_or_default();
         let is_full = recorded.iter().any(|packet| packet.fate == Fate::Dropped(Drop::Full));
         let mut wait_max = if is_full { Duration::ZERO } else { WAIT_MAX };
-        let (mut packets, mut slots) = (Vec::new(), Vec::new());
+        let (mut ports, mut slots) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
         // When the link had served all that came before; the bytes of all slots, and their time.
         let (mut free, mut bytes, mut time) = (Duration::ZERO, 0, 0);
         for packet in recorded {
@@ -170,8 +175,11 @@ impl Recording {
             let served = packet.left.map(|left| left.since(first) - delay);
             let overtook =
                 served.filter(|served| *served < free).map(|served| served - came + delay);
-            let Recorded { bytes: size, fate, .. } = packet;
-            packets.push((came, RecordedPacket { bytes: size, fate, overtook }));
+            let Recorded { bytes: size, port, fate, .. } = packet;
+            for port in BTreeSet::from([0, port]) {
+                let packet = RecordedPacket { bytes: size, fate, overtook };
+                ports.entry(port).or_default().push((came, packet));
+            }
             let Some(served) = served.filter(|_| overtook.is_none()) else { continue };
             if came > free {
                 slots.push((came, 0));
@@ -192,8 +200,8 @@ impl Recording {
             }
             begin = *end;
         }
-        let (packets, slots) = (Cycle { all: packets, period }, Cycle { all: slots, period });
-        Some(Self { packets, slots, delay, wait_max })
+        let packets = ports.into_iter().map(|(port, all)| (port, Cycle { all, period })).collect();
+        Some(Self { packets, slots: Cycle { all: slots, period }, delay, wait_max })
     }
 }
 
@@ -202,9 +210,18 @@ impl Recording {
 pub(crate) struct Replay {
     /// When the first packet entered.
     began: Option<Instant>,
-    /// The recorded packets of about this time that stood for others.
-    taken: BTreeSet<usize>,
+    /// By port, as in the recording.
+    places: BTreeMap<u16, Place>,
     server: Server,
+}
+
+/// How far a stream's packets are used up.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// Of a stream: the one behind the last that stood for another.
+    next: usize,
+    /// Of others: those about there that stood for others.
+    taken: BTreeSet<usize>,
 }
 
 /// The slots, as far as they are used up.
@@ -224,11 +241,15 @@ impl Replay {
         recording: &Recording,
         now: Instant,
         size: Bytes,
+        port: u16,
     ) -> Result<(Fate, [Instant; 2]), Drop> {
         let began = *self.began.get_or_insert(now);
         let came = now.since(began);
+        let of_stream = recording.packets.get(&port).filter(|_| port != 0);
+        let place = self.places.entry(if of_stream.is_some() { port } else { 0 }).or_default();
+        let packets = of_stream.unwrap_or_else(|| &recording.packets[&0]);
         let RecordedPacket { fate, overtook, .. } =
-            self.counterpart(&recording.packets, came, size);
+            place.counterpart(packets, came, size, of_stream.is_some());
         if let Fate::Dropped(why) = fate {
             return Err(why);
         }
@@ -243,32 +264,43 @@ impl Replay {
         let left = began + served.free;
         Ok((fate, [left, left + recording.delay]))
     }
+}
 
-    /// The recorded packet that stands for one that comes now.
+impl Place {
+    /// The recorded packet that stands for one that comes now: of a stream in its order, else about its time.
     fn counterpart(
         &mut self,
         packets: &Cycle<RecordedPacket>,
         at: Duration,
         size: Bytes,
+        is_stream: bool,
     ) -> RecordedPacket {
-        let apart = |number| {
+        let apart = |number: usize, from: Duration| {
             let time = packets.get(number).0;
-            (at - time).max(time - at)
+            (from - time).max(time - from)
         };
         let after = packets.first_from(at);
-        let first = packets.first_from(at - NEAR).max(after.saturating_sub(NEAR_MAX));
+        let follows = is_stream && apart(self.next, at) <= FAR;
+        let middle = if follows { self.next } else { after };
+        let first = middle.saturating_sub(NEAR_MAX);
         self.taken = self.taken.split_off(&first);
-        let near = (first..after + NEAR_MAX)
-            .take_while(|number| packets.get(*number).0 <= at + NEAR)
-            .filter(|number| !self.taken.contains(number));
         let alike =
-            near.min_by_key(|&number| (packets.get(number).1.bytes != size.0, apart(number)));
-        let number = alike.unwrap_or_else(|| {
-            let before = after.saturating_sub(1);
-            if apart(before) <= apart(after) { before } else { after }
-        });
-        self.taken.insert(number);
-        packets.get(number).1
+            (first..middle + NEAR_MAX).filter(|number| packets.get(*number).1.bytes == size.0);
+        let number = if is_stream {
+            // One behind the place, too: after a picture that was not recorded the next one begins anew there.
+            alike.min_by_key(|number| (number.abs_diff(middle), *number < middle))
+        } else {
+            alike
+                .filter(|number| !self.taken.contains(number) && apart(*number, at) <= NEAR)
+                .min_by_key(|number| apart(*number, at))
+        };
+        if let Some(number) = number {
+            self.next = number + 1;
+            self.taken.extend((!is_stream).then_some(number));
+        }
+        let before = after.saturating_sub(1);
+        let nearest = if apart(before, at) <= apart(after, at) { before } else { after };
+        packets.get(number.unwrap_or(nearest)).1
     }
 }
 

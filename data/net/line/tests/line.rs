@@ -22,7 +22,7 @@ fn at(time: u64) -> Instant {
 
 fn packet(number: u64, size: u64) -> Packet<u64> {
     let ecn = [Ecn::NotCapable, Ecn::LowLatency, Ecn::Capable][number as usize % 3];
-    Packet { size: Bytes(size), flow: number % 7, ecn, payload: number }
+    Packet { size: Bytes(size), flow: number % 7, port: (number % 3) as u16, ecn, payload: number }
 }
 
 fn share(text: &str) -> Share {
@@ -239,6 +239,9 @@ proptest! {
     }
 }
 
+/// The first line of what `selvedge line` records.
+const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns\n";
+
 /// What became of each packet, by its number: its fate, and when it arrived.
 type Fates = Vec<Option<(String, Instant)>>;
 
@@ -246,7 +249,7 @@ type Fates = Vec<Option<(String, Instant)>>;
 fn recorded(model: LineModel, sent: &[(Instant, u64)]) -> (Fates, String) {
     let mut line = Line::new(model, 5, "test");
     let mut fates = vec![None; sent.len()];
-    let mut text = "in_ns,bytes,link,direction,fate,out_ns\n".to_owned();
+    let mut text = HEAD.to_owned();
     let mut take_until = |line: &mut Line<u64>, until: Instant| loop {
         let now = line.poll_timeout().filter(|now| *now <= until);
         let arrived = now.and_then(|now| line.poll_packet(now));
@@ -264,7 +267,8 @@ fn recorded(model: LineModel, sent: &[(Instant, u64)]) -> (Fates, String) {
         let came = sent[packet.payload as usize].0;
         fates[packet.payload as usize] = Some((fate.to_owned(), left.unwrap_or(came)));
         let left = left.map(|left| left.0.to_string()).unwrap_or_default();
-        text += &format!("{},{},up,there,{fate},{left}\n", came.0, packet.size.0);
+        let (size, port) = (packet.size.0, packet.port);
+        text += &format!("{},{size},up,there,{port},{fate},{left}\n", came.0);
     };
     for (n, (now, size)) in sent.iter().enumerate() {
         take_until(&mut line, *now);
@@ -326,31 +330,74 @@ fn a_recording_without_a_limit_has_none_and_begins_anew_at_its_end() {
 }
 
 #[test]
+fn a_stream_loses_the_pictures_that_it_lost_whatever_else_differs() {
+    // Of every tenth picture a packet was lost, and all of another stream; that has the same sizes.
+    let pictures = |every: u64, leaves_out: u64| -> Vec<_> {
+        let sizes = |n: u64| [1_000, 1_000, 100 + n];
+        let all = (0..100).filter(move |n| n % 10 != leaves_out);
+        all.flat_map(|n| (0..3).map(move |k| (at(every * n), n, sizes(n)[k]))).collect()
+    };
+    let mut text = HEAD.to_owned();
+    for (n, (came, picture, size)) in pictures(40, 10).into_iter().enumerate() {
+        let (came, left) = (came.0, (came + ms(30)).0);
+        let is_lost = picture % 10 == 3 && n % 3 == 1;
+        let fate = if is_lost { "lost,".to_owned() } else { format!("arrived,{left}") };
+        text += &format!("{came},{size},up,there,8,lost,\n{came},{size},up,there,7,{fate}\n");
+    }
+    // Rows come in the order of what was known.
+    let mut rows: Vec<_> = text.lines().skip(1).collect();
+    rows.sort_by_key(|row| {
+        let fields: Vec<_> = row.split(',').collect();
+        fields[6].parse::<u64>().unwrap_or_else(|_| fields[0].parse().expect("a time"))
+    });
+    let model = replay(&format!("{HEAD}{}\n", rows.join("\n")));
+    // A tenth slower, without other pictures: another frame of its link was given up.
+    let lost = |port: u16| -> Vec<u64> {
+        let mut line = Line::new(model.clone(), 1, "test");
+        let mut lost = Vec::new();
+        for (now, picture, size) in pictures(44, 1) {
+            let packet = Packet { port, size: Bytes(size), ..packet(picture, 0) };
+            line.handle_packet(now, packet);
+            lost.extend(std::iter::from_fn(|| line.poll_dropped()).map(|(it, _)| it.payload));
+        }
+        lost
+    };
+    let same: Vec<_> = (0..10).map(|n| 10 * n + 3).collect();
+    assert_eq!(lost(7), same);
+    assert_ne!(lost(0), same, "a packet of no stream has the fate of any");
+    assert_eq!(lost(8).len(), 3 * 90);
+}
+
+#[test]
 fn what_no_line_records_is_refused_with_its_line() {
-    const HEAD: &str = "in_ns,bytes,link,direction,fate,out_ns\n";
     let said = |text: &str| {
         let error = LineModel::recorded(text, "up").expect_err("no recording");
         error.to_string()
     };
-    let row = |row: &str| said(&format!("{HEAD}5,100,up,there,arrived,9\n{row}\n"));
+    let row = |row: &str| said(&format!("{HEAD}5,100,up,there,7,arrived,9\n{row}\n"));
     assert!(said("").starts_with("line 1: \"\" is not the first line"));
     assert!(said("ms,kbit/s\n").starts_with("line 1: \"ms,kbit/s\" is not"));
+    // As recordings were before they had ports.
+    let old = said("in_ns,bytes,link,direction,fate,out_ns\n5,100,up,there,arrived,9\n");
+    assert!(old.ends_with(&format!("selvedge line, {}; record it anew", HEAD.trim_end())), "{old}");
     assert_eq!(
-        said(&format!("{HEAD}5,100,down,there,arrived,9\n")),
+        said(&format!("{HEAD}5,100,down,there,7,arrived,9\n")),
         "no packet of it passed a link \"up\"; name the table as its third column does"
     );
     for wrong in [
         "",
-        "6,100,up,there,arrived",
-        "6,100,up,there,arrived,10,",
-        "6,100,up,there,arrived,",
-        "6,100,up,there,lost,10",
-        "6,0,up,there,lost,",
-        "6,65536,up,there,lost,",
-        "-6,100,up,there,lost,",
-        "99999999999999999999,100,up,there,lost,",
-        "6,100,up,their,lost,",
-        "6,100,up,there,lots,",
+        "6,100,up,there,7,arrived",
+        "6,100,up,there,7,arrived,10,",
+        "6,100,up,there,7,arrived,",
+        "6,100,up,there,7,lost,10",
+        "6,0,up,there,7,lost,",
+        "6,65536,up,there,7,lost,",
+        "-6,100,up,there,7,lost,",
+        "9999999999999999999,100,up,there,7,lost,",
+        "6,100,up,their,7,lost,",
+        "6,100,up,there,7,lots,",
+        "6,100,up,there,65536,lost,",
+        "6,100,up,there,lost,",
     ] {
         assert_eq!(
             row(wrong).split(" is not in_ns").next(),
@@ -360,10 +407,13 @@ fn what_no_line_records_is_refused_with_its_line() {
     // A packet that was dropped may have come before others that arrived; none arrives before it came, or
     // before another line was written.
     assert!(
-        LineModel::recorded(&format!("{HEAD}5,9,up,back,arrived,9\n4,9,up,there,full,\n"), "up")
-            .is_ok()
+        LineModel::recorded(
+            &format!("{HEAD}5,9,up,back,7,arrived,9\n4,9,up,there,7,full,\n"),
+            "up"
+        )
+        .is_ok()
     );
-    for early in ["10,100,up,there,arrived,9", "6,100,down,back,arrived,8"] {
+    for early in ["10,100,up,there,7,arrived,9", "6,100,down,back,7,arrived,8"] {
         assert!(
             row(early).ends_with("of a packet that arrived no earlier than all before"),
             "{early}"

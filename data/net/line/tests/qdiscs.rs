@@ -101,7 +101,7 @@ fn dropped_by_line(queue: QueueModel, packets: &[Offered]) -> u64 {
     let mut line = Line::new(LineModel { rate, queue, ..LineModel::default() }, 1, "line");
     for (now, flow, size) in packets {
         let (size, flow) = (Bytes(*size), *flow as u64);
-        line.handle_packet(*now, Packet { size, flow, ecn: Ecn::NotCapable, payload: () });
+        line.handle_packet(*now, Packet { size, flow, port: 0, ecn: Ecn::NotCapable, payload: () });
     }
     while line.poll_packet(Instant(u64::MAX - 1)).is_some() {}
     line.counts().dropped(Drop::Congestion) + line.counts().dropped(Drop::Full)
@@ -196,7 +196,8 @@ fn through_netem(netem: &str, count: u64, gap: Duration) -> (Vec<Instant>, Vec<(
 fn through_line(model: &LineModel, seed: u64, sent: &[Instant]) -> Vec<Duration> {
     let mut line = Line::new(model.clone(), seed, "line");
     for at in sent {
-        let packet = Packet { size: Bytes(50), flow: 0, ecn: Ecn::NotCapable, payload: *at };
+        let packet =
+            Packet { size: Bytes(50), flow: 0, port: 0, ecn: Ecn::NotCapable, payload: *at };
         line.handle_packet(*at, packet);
     }
     let arrived = std::iter::from_fn(|| line.poll_packet(Instant(u64::MAX - 1)));

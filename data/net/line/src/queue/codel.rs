@@ -215,7 +215,7 @@ mod tests {
         let (mut dropped, mut waits, mut signals) = (Dropped::new(), Vec::new(), Vec::new());
         for n in 0..ms {
             let now = Instant::ZERO + Duration::from_millis(n);
-            let packet = Packet { size: Bytes(1_250), flow: 0, ecn, payload: n };
+            let packet = Packet { size: Bytes(1_250), flow: 0, port: 0, ecn, payload: n };
             queue.enqueue(now, packet, &mut dropped);
             if n % every != 0 {
                 continue;

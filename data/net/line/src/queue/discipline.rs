@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn packet(flow: u64, size: u64) -> Packet<()> {
-        Packet { size: Bytes(size), flow, ecn: Ecn::NotCapable, payload: () }
+        Packet { size: Bytes(size), flow, port: 0, ecn: Ecn::NotCapable, payload: () }
     }
 
     /// A queue of this discipline, in which these flows have contracts that differ from the others'.

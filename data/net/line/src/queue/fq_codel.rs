@@ -158,7 +158,7 @@ mod tests {
     use crate::packet::Ecn;
 
     fn packet(flow: u64, size: u64) -> Packet<()> {
-        Packet { size: Bytes(size), flow, ecn: Ecn::NotCapable, payload: () }
+        Packet { size: Bytes(size), flow, port: 0, ecn: Ecn::NotCapable, payload: () }
     }
 
     #[test]

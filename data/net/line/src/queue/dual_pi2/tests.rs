@@ -157,7 +157,7 @@ impl Both {
     fn enqueue(&mut self, now: u64, size: u64, ecn: Ecn) {
         let number = self.classes.len() as u64;
         self.classes.push(ecn);
-        let packet = Packet { size: Bytes(size), flow: 0, ecn, payload: number };
+        let packet = Packet { size: Bytes(size), flow: 0, port: 0, ecn, payload: number };
         self.ours.enqueue(Instant(now), packet, &mut Dropped::new());
         self.rfc.enqueue((now, size, ecn, number));
     }
@@ -239,7 +239,8 @@ fn each_packet_has_the_fate_that_the_pseudo_code_gives_it() {
 fn a_low_latency_packet_waits_little_beside_a_standing_queue() {
     let mut queue = DualPi2::new(DualPi2Params::default());
     let mut dropped = Dropped::new();
-    let packet = |ecn, number| Packet { size: Bytes(1_250), flow: 0, ecn, payload: number };
+    let packet =
+        |ecn, number| Packet { size: Bytes(1_250), flow: 0, port: 0, ecn, payload: number };
     // A classic packet each ms, a low-latency one every fifth; one is sent each ms.
     let mut waits = [0, 0];
     for now in 0..5_000_u64 {
@@ -265,7 +266,7 @@ fn the_classic_queue_keeps_its_share_of_the_link() {
         for n in 0..4_000_u64 {
             let (size, ecn) =
                 if n % 2 == 0 { (1_500, Ecn::LowLatency) } else { (700, Ecn::NotCapable) };
-            let packet = Packet { size: Bytes(size), flow: 0, ecn, payload: () };
+            let packet = Packet { size: Bytes(size), flow: 0, port: 0, ecn, payload: () };
             queue.enqueue(Instant::ZERO, packet, &mut dropped);
         }
         let mut sent = [0; 2];
@@ -301,7 +302,7 @@ fn no_setting_hangs_or_panics() {
         let (mut dropped, mut sent) = (Dropped::new(), 0);
         for now in [0, 1, 1 << 40, u64::MAX, u64::MAX] {
             for ecn in [Ecn::NotCapable, Ecn::Capable, Ecn::LowLatency, Ecn::Marked] {
-                let packet = Packet { size: Bytes(1 << 50), flow: 0, ecn, payload: () };
+                let packet = Packet { size: Bytes(1 << 50), flow: 0, port: 0, ecn, payload: () };
                 queue.enqueue(Instant(now), packet, &mut dropped);
             }
             sent += usize::from(queue.dequeue(Instant(now), &mut dropped).is_some());
