@@ -56,7 +56,11 @@ pub(crate) fn read(source: &SourceUri, base: &Path) -> Result<Clip, ClipError> {
     };
     let lasts = frames.last().map_or(Duration::ZERO, |frame| frame.decode_time);
     let period = Duration(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
-    Ok(Clip { list: FrameList::new(frames.iter().map(listed).collect())?, period })
+    let payloads = |frame: &WireFrame| {
+        frame.packets.iter().map(|len| len.saturating_sub(HEADERS as u16)).collect()
+    };
+    let packets = frames.iter().map(payloads).collect();
+    Ok(Clip { list: FrameList::new(frames.iter().map(listed).collect())?, packets, period })
 }
 
 /// Without GStreamer no clip can be read.

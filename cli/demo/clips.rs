@@ -281,7 +281,7 @@ mod tests {
             media_time: Duration::from_millis(100 * n),
             picture: selvedge_media::Picture::STILL,
             size: Bytes(size),
-            packets: 1,
+            packets: vec![size as u16],
         };
         let frames = [frame(0, 1000), frame(1, 10), frame(2, 10), frame(3, 10)];
         assert_eq!(looped(&frames, Duration::from_millis(400)), Bytes(1030));

@@ -35,6 +35,8 @@ const FAR: &str = "far";
 pub struct Clip {
     /// The frames, played round and round.
     pub list: FrameList,
+    /// What each packet of each frame carries; where there are none, packets are as full as they may be.
+    pub packets: Vec<Vec<u16>>,
     /// From frame to frame.
     pub period: Duration,
 }
@@ -284,7 +286,8 @@ impl<'a> Making<'a> {
                 self.network.attach(Box::new(noise), &[])?;
             }
             TrafficKind::Frames { list, contract, sender } => {
-                let clip = Clip { list: list.clone(), period: contract.period };
+                let (list, packets) = (list.clone(), Vec::new());
+                let clip = Clip { list, packets, period: contract.period };
                 self.stream(&mut paced[*sender], (name, 0), ends, clip, *contract, start)?;
             }
             // When all receivers are there.
@@ -461,12 +464,13 @@ impl<'a> Making<'a> {
             Instant::ZERO + self.lasts - SETTLES - contract.delay.unwrap_or(contract.period);
         let frames = ends_at.since(begin).0 / clip.period.0.max(1);
         let frames = u32::try_from(frames).unwrap_or(u32::MAX);
-        let Clip { list, period } = clip;
+        let Clip { list, packets, period } = clip;
         paced.sender.add_stream(MediaStream {
             name: name.to_owned(),
             flow,
             port,
             list,
+            packets,
             period,
             contract,
             begin,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use selvedge_control_config::LinkConfig;
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_net_line::{DelayModel, Drop, LineModel, LossModel};
 use selvedge_data_net_line::{Limit, QueueModel, Rate};
@@ -86,6 +87,7 @@ fn network(
             flow,
             port: 0,
             list: list.clone(),
+            packets: Vec::new(),
             period: contract.period,
             contract,
             begin,
@@ -271,6 +273,37 @@ fn a_line_slower_than_the_link_loses_by_its_queue() {
     let fast = over(of(link, 110));
     let [sent, received] = decodable(&fast);
     assert_eq!((sent, fast.hops[0].counts.dropped(Drop::Full)), (received, 0));
+}
+
+#[test]
+fn frames_leave_in_the_packets_of_their_payloader() {
+    let sizes = |packets: Vec<Vec<u16>>| {
+        let mut network = Network::new(1);
+        let hosts = ["near", "far"].map(|name| network.host(name).unwrap());
+        network.link("line", hosts, [LineModel::default(), LineModel::default()]).unwrap();
+        let flow = network.flow("camera", hosts[0], hosts[1]).unwrap();
+        let rate = Bitrate(10_000_000);
+        let config = LinkConfig::new("own", rate, Discipline::Dwcs);
+        let mut sender = Sender::new(Link::new(config.params()), OVERHEAD);
+        let list = FrameList::parse("I 1500\nP 20 1\n").unwrap();
+        let (name, contract) = ("camera".into(), Contract::new(PERIOD, Window { lose: 1, of: 5 }));
+        let (begin, period, port) = (Instant::ZERO, PERIOD, 5_004);
+        let stream =
+            MediaStream { name, flow, port, list, packets, period, contract, begin, frames: 3 };
+        sender.add_stream(stream);
+        network.attach(Box::new(sender), &[]).unwrap();
+        let mut sizes = Vec::new();
+        let mut sent = |event: &Event<'_>| {
+            assert_eq!(event.packet.port, port);
+            sizes.extend((event.step == Step::Sent).then_some(event.packet.size.0 - 64));
+        };
+        let mut simulation = Simulation::new(network, Limits::default()).unwrap();
+        simulation.run(Instant::ZERO + DELAY, &mut sent).unwrap();
+        sizes
+    };
+    let known = vec![vec![19, 481, 1_000], vec![20]];
+    assert_eq!(sizes(known), [19, 481, 1_000, 20, 19, 481, 1_000]);
+    assert_eq!(sizes(Vec::new()), [1_436, 64, 20, 1_436, 64], "as full as they may be");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct MediaStream {
     pub port: u16,
     /// Its frames, played round and round.
     pub list: FrameList,
+    /// What each packet of each frame carries; where there are none, packets are as full as they may be.
+    pub packets: Vec<Vec<u16>>,
     /// From frame to frame; at least 1 ns.
     pub period: Duration,
     /// What its link is asked for.
@@ -40,6 +42,13 @@ pub struct MediaStream {
     pub begin: Instant,
     /// How many frames come.
     pub frames: u32,
+}
+
+impl MediaStream {
+    /// What each packet of this frame carries, if that is known.
+    fn packets_of(&self, frame: u32) -> Option<&[u16]> {
+        self.packets.get(frame as usize % self.packets.len().max(1)).map(Vec::as_slice)
+    }
 }
 
 #[derive(Debug)]
@@ -285,7 +294,14 @@ impl Sender {
         let seq = stream.seq;
         stream.seq += 1;
         let ListedFrame { kind, referenced, size, refs } = stream.about.list.frame(seq);
-        let packets = size.0.div_ceil(self.payload.len() as u64);
+        let most = self.payload.len() as u64;
+        let (size, packets) = match stream.about.packets_of(seq) {
+            None => (size, size.0.div_ceil(most)),
+            Some(known) => {
+                let size = known.iter().map(|len| u64::from(*len).min(most)).sum();
+                (Bytes(size), known.len() as u64)
+            }
+        };
         let Ok(packets) = u16::try_from(packets) else { return };
         let size = size + Bytes(self.headers.0 * u64::from(packets));
         let (deadline, payload) = (None, PayloadSpan::default());
@@ -329,7 +345,11 @@ impl Sender {
             watched.choose(now, frame, &about.name);
         }
         let max = Bytes(self.payload.len() as u64) + self.headers;
-        let size = max.min(next.frame.size - Bytes(max.0 * u64::from(next.packet)));
+        let size = match about.packets_of(next.frame.seq) {
+            None => next.frame.size - Bytes(max.0 * u64::from(next.packet)),
+            Some(known) => Bytes(known[usize::from(next.packet)].into()) + self.headers,
+        };
+        let size = max.min(size);
         let departure = self.link.departure(size);
         if departure > now {
             self.due = Some(departure);
