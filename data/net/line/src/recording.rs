@@ -218,7 +218,8 @@ pub(crate) struct Replay {
 /// How far a stream's packets are used up.
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// Of a stream: the one behind the last that stood for another.
+    /// Of a stream: when its first packet came, and the recorded one behind the last that stood for another.
+    began: Option<Duration>,
     next: usize,
     /// Of others: those about there that stood for others.
     taken: BTreeSet<usize>,
@@ -279,6 +280,9 @@ impl Place {
             let time = packets.get(number).0;
             (from - time).max(time - from)
         };
+        // A stream may begin at another time than it did.
+        let began = *self.began.get_or_insert(at);
+        let at = if is_stream { at + packets.get(0).0 - began } else { at };
         let after = packets.first_from(at);
         let follows = is_stream && apart(self.next, at) <= FAR;
         let middle = if follows { self.next } else { after };

@@ -339,10 +339,14 @@ fn a_stream_loses_the_pictures_that_it_lost_whatever_else_differs() {
     };
     let mut text = HEAD.to_owned();
     for (n, (came, picture, size)) in pictures(40, 10).into_iter().enumerate() {
+        let came = came + ms(5_000);
         let (came, left) = (came.0, (came + ms(30)).0);
         let is_lost = picture % 10 == 3 && n % 3 == 1;
         let fate = if is_lost { "lost,".to_owned() } else { format!("arrived,{left}") };
-        text += &format!("{came},{size},up,there,8,lost,\n{came},{size},up,there,7,{fate}\n");
+        // It began 5 s before, too.
+        let before = came - 5_000_000_000;
+        text += &format!("{before},{size},up,there,8,lost,\n{came},{size},up,there,8,lost,\n");
+        text += &format!("{came},{size},up,there,7,{fate}\n");
     }
     // Rows come in the order of what was known.
     let mut rows: Vec<_> = text.lines().skip(1).collect();
