@@ -131,7 +131,7 @@ fn a_loop_goes_on_without_a_gap() {
         let (frames, end) = take(&mut source, one.len() * passes);
         assert_eq!(end, Ok(End::Stopped));
         for (n, frame) in frames.iter().enumerate() {
-            let same = one[n % one.len()];
+            let same = &one[n % one.len()];
             assert_eq!((frame.picture, frame.packets.len()), (same.picture, same.packets.len()));
             assert_eq!(frame.decode_time, period * n as u64, "{name}: frame {n}");
         }
