@@ -4,7 +4,7 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells, line
+#       NAME      only these: page, cameras, kills, cells, line, reality
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
@@ -12,19 +12,20 @@
 # frame, and that nothing is left. cells: all cells of the experiment up-media in virtual time, and twelve of them
 # in real time, side by side, five times quiet and five times beside two endless loops (a quarter of an hour).
 # line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
-# (five minutes; needs root rights).
+# (five minutes; needs root rights). reality: what comes through bad links in real time, beside the simulator:
+# streams, and the kernel's TCP (nine minutes; --quick: one run of each; needs root rights).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | line) names+=("$word") ;;
+    page | cameras | kills | cells | line | reality) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, line, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, line, reality, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells line)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells line reality)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -45,6 +46,10 @@ cells() {
 
 line() {
   cargo run --quiet --release --locked -p selvedge-comm-line --example measure -- $quick
+}
+reality() {
+  SOAK_RUNS=$([ -n "$quick" ] && echo 1 || echo 5) cargo test --locked --workspace --all-features --test line \
+    --test bulk -- --ignored --nocapture --test-threads=1
 }
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
@@ -72,6 +77,7 @@ about() {
     kills) echo "$kills times" ;;
     cells) echo "${quick:-twelve}" ;;
     line) echo "${quick:-10 s each}" ;;
+    reality) echo "${quick:-five times}" ;;
     *) echo "$seconds s" ;;
   esac
 }

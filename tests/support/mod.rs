@@ -390,6 +390,11 @@ pub(crate) fn skipped(test: &str, why: &str) {
     let _ = std::io::Write::write_all(&mut stderr, format!("SKIPPED: {test}: {why}\n").as_bytes());
 }
 
+/// How often `make soak` measures anew: `SOAK_RUNS`.
+pub(crate) fn soak_runs() -> usize {
+    std::env::var("SOAK_RUNS").map_or(5, |runs| runs.parse().expect("SOAK_RUNS is a number"))
+}
+
 /// Runs FFmpeg to its end; false if there is none.
 pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     let mut command = program("ffmpeg");
