@@ -55,7 +55,8 @@ impl Path {
     fn send(&mut self, direction: usize, datagram: &[u8]) {
         let size = Bytes(datagram.len() as u64 + HEADERS.0);
         self.sent[direction] += size.0;
-        let packet = Packet { size, flow: 1, ecn: Ecn::NotCapable, payload: datagram.to_vec() };
+        let packet =
+            Packet { size, port: 0, flow: 1, ecn: Ecn::NotCapable, payload: datagram.to_vec() };
         self.lines[direction].handle_packet(self.now, packet);
         while self.lines[direction].poll_dropped().is_some() {}
     }
