@@ -162,9 +162,12 @@ fn frames_of_a_clip_and_of_its_list_go_as_those_of_a_node_do() {
     let by_node = sim([&network(&folder, ""), "--node", &own, "--json"]).json();
     let clip = clip(CORRIDOR).display().to_string();
     let by_clip = sim([&network(&folder, &traffic(&clip)), "--json"]).json();
-    let packets = |run: &Value| of_streams(run, "packets");
-    assert!(of_streams(&by_node, "frames")[0] > 100.0, "{by_node}");
-    assert_eq!(packets(&by_node), packets(&by_clip), "{by_node} {by_clip}");
+    let [frames, packets] =
+        ["frames", "packets"].map(|key| move |run: &Value| of_streams(run, key));
+    assert!(frames(&by_node)[0] > 100.0, "{by_node}");
+    assert_eq!(frames(&by_node), frames(&by_clip), "{by_node} {by_clip}");
+    // A payloader of a node sends parameter sets in packets of their own.
+    assert!(packets(&by_node) > packets(&by_clip), "{by_node} {by_clip}");
     folder.write("list.txt", "Ir 9000\nPr 900 1\nB 90 1\n");
     let by_list = sim([&network(&folder, &traffic("list.txt")), "--json"]).json();
     assert_eq!(of_streams(&by_list, "decodable"), [1.0], "{by_list}");

@@ -97,7 +97,8 @@ test("a demo plays what both receivers got, with both figures and the bound", as
     await rate.press("Enter");
     // Figures of before are of no use then.
     await page.waitForFunction(() => /^–/.test(document.querySelector("#comparison .ours .big").textContent));
-    assert.match(await page.locator("#comparison p").innerText(), /each link carries 300 kbit\/s/);
+    await page.waitForFunction(() =>
+      /each link carries 300 kbit\/s/.test(document.querySelector("#comparison p").textContent));
     assert.deepEqual(wrong, []);
   } finally {
     await browser.close();
