@@ -36,7 +36,24 @@ impl Datagram {
         let datagram = Self { sent: Instant::ZERO, entered: Instant::ZERO, payload };
         Packet { size, flow: flow.0, port: 0, ecn: Ecn::NotCapable, payload: datagram }
     }
+
+    /// A packet of this flow with these bytes behind its UDP header.
+    pub(crate) fn udp(flow: FlowId, bytes: Arc<[u8]>) -> Packet<Self> {
+        Self::packet(flow, Bytes(bytes.len() as u64) + OVERHEAD, Payload::Bytes(bytes))
+    }
+
+    /// The bytes behind the UDP header with one bit changed; `None` if there are none.
+    pub(crate) fn with_wrong_bit(&self, bit: u64) -> Option<Vec<u8>> {
+        let Payload::Bytes(bytes) = &self.payload else { return None };
+        let bit = bit.checked_rem(bytes.len() as u64 * 8)?;
+        let mut bytes = bytes.to_vec();
+        bytes[bit as usize / 8] ^= 1 << (bit % 8);
+        Some(bytes)
+    }
 }
+
+/// IPv4 and UDP.
+pub(crate) const OVERHEAD: Bytes = Bytes(28);
 
 /// What a packet carries.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,20 +11,18 @@ use selvedge_control_config::{NodeConfig, StreamConfig};
 use selvedge_data_link::Link;
 use selvedge_data_stack::compose::{BuildError, Composition};
 use selvedge_data_stream::{Contract, FrameList};
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::media::{MediaStream, Receiver, Sender};
 use crate::network::{Network, NetworkError};
-use crate::packet::{EndpointId, FlowId, HostId};
+use crate::packet::{EndpointId, FlowId, HostId, OVERHEAD};
 use crate::traffic::events::{Liar, Offer};
 use crate::traffic::{
     Connection, ConnectionEnd, EventEnd, Hostile, Load, Messages, OnOff, Program, Recording,
     RecordingError, Replay, TcpParams, Victim, Wire, forger,
 };
 
-/// IPv4 and UDP.
-const OVERHEAD: Bytes = Bytes(28);
 /// A stream's last frame comes so long before the end that its fate is known then, besides its delay.
 const SETTLES: Duration = Duration::from_secs(2);
 /// The host at which streams arrive whose address no host has.

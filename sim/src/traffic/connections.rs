@@ -8,7 +8,6 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use selvedge_data_net_line::{Packet, Random};
@@ -19,7 +18,7 @@ use selvedge_data_stack::endpoint::{self, Input, Peer};
 use selvedge_data_stack::stack::{ConnectionModules, Stack};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use super::messages::{HEADERS, Program, WIRE_MAX, Wire, message, number_of};
+use super::messages::{Program, Wire, message, number_of};
 use crate::endpoint::Endpoint;
 use crate::packet::{Datagram, FlowId, Payload};
 use crate::promise::{Breach, Promise};
@@ -158,7 +157,7 @@ impl ConnectionEnd {
 
     /// The datagrams that this end sends.
     pub(crate) fn wire(&self) -> Wire {
-        Rc::clone(&self.wire)
+        self.wire.clone()
     }
 
     /// The flow of its datagrams.
@@ -324,11 +323,7 @@ impl Endpoint for ConnectionEnd {
     }
 
     fn handle_damaged(&mut self, now: Instant, packet: Packet<Datagram>, bit: u64) {
-        let Payload::Bytes(bytes) = packet.payload.payload else { return };
-        let mut bytes = bytes.to_vec();
-        if !bytes.is_empty() {
-            let bit = bit % (bytes.len() as u64 * 8);
-            bytes[bit as usize / 8] ^= 1 << (bit % 8);
+        if let Some(bytes) = packet.payload.with_wrong_bit(bit) {
             self.handle_datagram(now, &bytes);
         }
     }
@@ -354,14 +349,8 @@ impl Endpoint for ConnectionEnd {
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Packet<Datagram>> {
         let bytes = self.outgoing.pop_front()?;
-        let mut wire = self.wire.borrow_mut();
-        wire.push_back(Arc::clone(&bytes));
-        if wire.len() > WIRE_MAX {
-            wire.pop_front();
-        }
-        drop(wire);
-        let size = Bytes(bytes.len() as u64 + HEADERS);
-        Some(Datagram::packet(self.sends, size, Payload::Bytes(bytes)))
+        self.wire.record(&bytes);
+        Some(Datagram::udp(self.sends, bytes))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -22,8 +22,6 @@ use crate::results::Flow;
 
 /// The channel's name; each table of traffic has a network of its own.
 const NAME: &str = "news";
-/// IPv4 and UDP.
-const HEADERS: u64 = 28;
 /// The sender and the recipient, 4 bytes each, and the frame's number.
 const BEFORE: usize = 16;
 /// A host is a process of an end: the end's number is in the low bits.
@@ -233,9 +231,7 @@ impl EventEnd {
                 peer.sent += 1;
                 let numbers = [process.seen.host.0.to_le_bytes(), host.0.to_le_bytes()].concat();
                 let bytes = [&numbers[..], &peer.sent.to_le_bytes(), transmit.bytes].concat();
-                let size = Bytes(bytes.len() as u64 + HEADERS);
-                let payload = Payload::Bytes(Arc::from(bytes));
-                self.outgoing.push_back(Datagram::packet(peer.flow, size, payload));
+                self.outgoing.push_back(Datagram::udp(peer.flow, Arc::from(bytes)));
             }
         }
     }
@@ -430,8 +426,7 @@ impl Endpoint for Liar {
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Packet<Datagram>> {
         let frame = std::mem::take(&mut self.is_due).then(|| self.frame())?;
-        let size = Bytes(frame.len() as u64 + HEADERS);
-        Some(Datagram::packet(self.flow, size, Payload::Bytes(Arc::from(frame))))
+        Some(Datagram::udp(self.flow, Arc::from(frame)))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -7,14 +7,12 @@ use selvedge_data_net_line::{Packet, Random};
 use selvedge_data_stack::stack::Stack;
 use selvedge_data_stream::rtp::{self, FrameTag, Header};
 use selvedge_data_stream::{Kind, References};
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
-use crate::packet::{Datagram, FlowId, Payload};
+use crate::packet::{Datagram, FlowId};
 use crate::traffic::messages::Wire;
 
-/// IPv4 and UDP.
-const HEADERS: u64 = 28;
 const PAYLOAD_MAX: u64 = 1_400;
 
 /// Whom an attacker attacks.
@@ -101,12 +99,6 @@ fn noise(random: &mut Random) -> Vec<u8> {
     (0..random.below(PAYLOAD_MAX)).map(|_| random.bits() as u8).collect()
 }
 
-/// One of the datagrams that were seen.
-fn copy(wire: &Wire, random: &mut Random) -> Option<Vec<u8>> {
-    let wire = wire.borrow();
-    (!wire.is_empty()).then(|| wire[random.below(wire.len() as u64) as usize].to_vec())
-}
-
 /// The datagram with a bit changed, or torn.
 fn changed(mut datagram: Vec<u8>, random: &mut Random) -> Vec<u8> {
     let at = random.below(datagram.len() as u64) as usize;
@@ -148,7 +140,7 @@ impl Endpoint for Hostile {
         let (flow, bytes) = match &mut self.victims[victim] {
             &mut Victim::Receiver(flow, ssrc) => (flow, self.bytes(ssrc)),
             Victim::End { replays, forged, wire, forger } => {
-                let copy = copy(wire, &mut self.random);
+                let copy = wire.any(&mut self.random).map(|datagram| datagram.to_vec());
                 match (self.random.below(4), copy, forger) {
                     (0, Some(copy), _) => (*replays, copy),
                     (1, Some(copy), _) => (*forged, changed(copy, &mut self.random)),
@@ -157,8 +149,7 @@ impl Endpoint for Hostile {
                 }
             }
         };
-        let size = Bytes(bytes.len() as u64 + HEADERS);
-        Some(Datagram::packet(flow, size, Payload::Bytes(Arc::from(bytes))))
+        Some(Datagram::udp(flow, Arc::from(bytes)))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use selvedge_data_net_line::Packet;
+use selvedge_data_net_line::{Packet, Random};
 use selvedge_data_stack::compose::{BuildError, Composition, Step};
 use selvedge_data_stack::deliver::Order;
 use selvedge_data_stack::module::{Cipher, Key, Keys, Reason};
@@ -24,8 +24,6 @@ use crate::packet::{Datagram, FlowId, Payload};
 use crate::promise::{Breach, Promise};
 use crate::results::Flow;
 
-/// IPv4 and UDP.
-pub(super) const HEADERS: u64 = 28;
 /// What each part of a message begins with; no noise of 8 bytes is like it.
 const MARK: &[u8; 8] = b"in clear";
 /// Of each part: the mark, the message's number, and the part's.
@@ -33,14 +31,32 @@ const PART: usize = 20;
 /// So many numbers of received messages are kept, the latest.
 const SEEN_MAX: usize = 100_000;
 /// So many datagrams may be replayed.
-pub(super) const WIRE_MAX: usize = 64;
+const WIRE_MAX: usize = 64;
 /// So many breaches of an end are kept.
 const BREACHES_MAX: usize = 4;
 /// Until then what is not acknowledged is sent again, or the peer is given up: of `reliable`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The latest datagrams that an end sent, for an attacker who sees them.
-pub(crate) type Wire = Rc<RefCell<VecDeque<Arc<[u8]>>>>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire(Rc<RefCell<VecDeque<Arc<[u8]>>>>);
+
+impl Wire {
+    pub(super) fn record(&self, datagram: &Arc<[u8]>) {
+        let mut latest = self.0.borrow_mut();
+        latest.push_back(Arc::clone(datagram));
+        if latest.len() > WIRE_MAX {
+            latest.pop_front();
+        }
+    }
+
+    /// One of them.
+    pub(super) fn any(&self, random: &mut Random) -> Option<Arc<[u8]>> {
+        let latest = self.0.borrow();
+        (!latest.is_empty())
+            .then(|| Arc::clone(&latest[random.below(latest.len() as u64) as usize]))
+    }
+}
 
 /// Who sends how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +157,7 @@ impl Messages {
 
     /// The datagrams that this end sends.
     pub(crate) fn wire(&self) -> Wire {
-        Rc::clone(&self.wire)
+        self.wire.clone()
     }
 
     /// Makes it expect an attacker: in this flow nothing comes that the other end has sent.
@@ -257,15 +273,11 @@ impl Endpoint for Messages {
     }
 
     fn handle_damaged(&mut self, now: Instant, packet: Packet<Datagram>, bit: u64) {
-        let Payload::Bytes(bytes) = packet.payload.payload else { return };
         // What an attacker changed may be made good.
         if self.forged.contains(&FlowId(packet.flow)) {
             return;
         }
-        let mut bytes = bytes.to_vec();
-        if !bytes.is_empty() {
-            let bit = bit % (bytes.len() as u64 * 8);
-            bytes[bit as usize / 8] ^= 1 << (bit % 8);
+        if let Some(bytes) = packet.payload.with_wrong_bit(bit) {
             self.handle_datagram(now, &bytes, false);
         }
     }
@@ -294,14 +306,8 @@ impl Endpoint for Messages {
                 format!("a datagram of {} B shows a message", bytes.len()),
             );
         }
-        let mut wire = self.wire.borrow_mut();
-        wire.push_back(Arc::clone(&bytes));
-        if wire.len() > WIRE_MAX {
-            wire.pop_front();
-        }
-        drop(wire);
-        let size = Bytes(bytes.len() as u64 + HEADERS);
-        Some(Datagram::packet(self.sends, size, Payload::Bytes(bytes)))
+        self.wire.record(&bytes);
+        Some(Datagram::udp(self.sends, bytes))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
