@@ -176,6 +176,10 @@ impl<C: Peer, H, A> Endpoint<C, H, A> {
         if self.unaccepted.len() >= UNACCEPTED_MAX {
             return Err(RoomError::Unaccepted(self.unaccepted.len()));
         }
+        self.check_number(id)
+    }
+
+    fn check_number(&self, id: u32) -> Result<(), RoomError> {
         if self.open.contains_key(&id) {
             return Err(RoomError::SameNumber(id));
         }
@@ -190,7 +194,7 @@ impl<C: Peer, H, A> Endpoint<C, H, A> {
     /// # Errors
     /// The caller's part, if there are too many connections, or there is one of this number.
     pub fn open(&mut self, id: u32, connection: C, now: Instant) -> Result<(), C> {
-        if self.open.len() >= CONNECTIONS_MAX || self.open.contains_key(&id) {
+        if self.check_number(id).is_err() {
             return Err(connection);
         }
         let open = Open { last_heard: now, is_confirmed: false, keepalive_at: now, connection };

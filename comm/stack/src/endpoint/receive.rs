@@ -1,6 +1,5 @@
 //! Reading the socket: passing datagrams to their connections, and answering connection attempts.
 
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -30,22 +29,7 @@ const READS: usize = 16;
 /// Reads what has arrived and lets elements process it; returns whether there was anything.
 fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
     let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| {
-        match source {
-            Source::Socket(from) => take(shared, fed_pipelines, datagram, Ok(from)),
-            Source::Ring(id) | Source::UnlockedRing(id)
-                if Net::connection(datagram.bytes()) != Some(id) =>
-            {
-                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-            }
-            Source::Ring(id) => {
-                if shared.connections.lock().endpoint.get_mut(id).is_none() {
-                    return ControlFlow::Break(());
-                }
-                take(shared, fed_pipelines, datagram, Err(id));
-            }
-            Source::UnlockedRing(id) => take(shared, fed_pipelines, datagram, Err(id)),
-        }
-        ControlFlow::Continue(())
+        take(shared, fed_pipelines, datagram, source)
     });
     if some {
         let fed_pipelines = socket_reader.fed_pipelines(shared.clock.now());
@@ -123,31 +107,38 @@ fn free(socket_reader: &Mutex<SocketReader>) -> Option<MutexGuard<'_, SocketRead
     }
 }
 
-/// Passes a datagram to the endpoint, from this address or from the ring of this connection, and to the pipeline of
-/// its connection. It may confirm a connection, which is opened then; so the rings must not be locked if the
-/// connection is not open.
+/// Passes a datagram to the endpoint, and to the pipeline of its connection. It may confirm a connection, which is
+/// opened then. While the rings are locked none can be opened, so it breaks off.
 fn take(
     shared: &Arc<Shared>,
     fed_pipelines: &mut Touched,
     datagram: Datagram<'_>,
-    from: Result<SocketAddr, u32>,
-) {
+    source: Source,
+) -> ControlFlow<()> {
     // Datagrams of no connection are smaller than those that are read apart.
     let (bytes, now) = (datagram.bytes(), shared.clock.now());
     let mut state = shared.connections.lock();
-    for _ in 0..2 {
-        let input = match from {
-            Ok(from) => state.endpoint.handle_datagram(from, bytes, wire::seed, now),
-            Err(id) => state.endpoint.handle_packet(id, None, bytes, now),
+    loop {
+        let endpoint = &mut state.endpoint;
+        let input = match source {
+            Source::Socket(from) => endpoint.handle_datagram(from, bytes, wire::seed, now),
+            Source::Ring(id) | Source::UnlockedRing(id) if Net::connection(bytes) != Some(id) => {
+                Input::Stranger
+            }
+            Source::Ring(id) if endpoint.get_mut(id).is_none() => return ControlFlow::Break(()),
+            Source::Ring(id) | Source::UnlockedRing(id) => {
+                endpoint.handle_packet(id, None, bytes, now)
+            }
         };
         match input {
             Input::Packet(connection) => {
-                return pass_on(connection, fed_pipelines, datagram, now);
+                pass_on(connection, fed_pipelines, datagram, now);
+                return ControlFlow::Continue(());
             }
-            Input::Handled => return shared.follow(state),
+            Input::Handled => break,
             Input::Stranger => {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-                return shared.follow(state);
+                break;
             }
             Input::Confirmed(id, confirmed) => {
                 drop(state);
@@ -156,6 +147,11 @@ fn take(
             }
         }
     }
+    // Only handshakes have consequences, and they come through the socket. Carrying them out needs the rings.
+    if let Source::Socket(_) = source {
+        shared.follow(state);
+    }
+    ControlFlow::Continue(())
 }
 
 /// Passes on a datagram to the pipeline of its connection.
