@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_begun_makes_room_before_who_may_be_unread() {
+    fn a_begun_request_makes_room_before_one_that_may_be_unread() {
         let mut places = Places::new(8, 3);
         for client in [1, 2, 3] {
             take(&mut places, "127.0.0.1", client);

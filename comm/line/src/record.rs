@@ -1,7 +1,7 @@
 //! What the line did with each packet, as lines of CSV in a file, written by a thread of its own: the relay
 //! never waits for a disk. What the thread can't take in time is counted and left out.
 //!
-//! The first line is [`HEAD`]. Times are nanoseconds since the line began. A packet has a line when its fate is
+//! The first line is [`Recording::HEAD`]. Times are nanoseconds since the line began. A packet has a line when its fate is
 //! known, so lines come in the order of that; the second copy of a duplicated packet has a line of its own.
 
 use std::fs::File;
@@ -10,13 +10,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use selvedge_data_net_line::Recording;
 use selvedge_units::{Bytes, Instant};
 
 use crate::link::Direction;
 
-/// The names of the columns. `direction` is `there` or `back`, `port` that which the packet goes to or 0, `fate` is `arrived`, `corrupted`, `marked`, or
-/// why it was dropped; `out_ns` is empty for a packet that did not arrive.
-pub(crate) const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns";
 /// Rows that go to the thread together, and how many such parts may wait: 16 MB.
 const PART: usize = 4096;
 const PARTS: usize = 64;
@@ -65,7 +63,7 @@ impl Recorder {
         let path_text = path.display().to_string();
         let failed = |why| RecordError::File { path: path_text.clone(), why };
         let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-        writeln!(file, "{HEAD}").map_err(failed)?;
+        writeln!(file, "{}", Recording::HEAD).map_err(failed)?;
         let (parts, rows) = sync_channel(PARTS);
         let thread = thread::Builder::new().name("record".to_owned());
         let writer = thread.spawn(move || write(file, &rows, &links)).map_err(failed)?;
@@ -141,7 +139,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("it is there");
         std::fs::remove_file(&path).expect("it is there");
         let mut lines = text.lines();
-        assert_eq!(lines.next(), Some(HEAD));
+        assert_eq!(lines.next(), Some(Recording::HEAD));
         let first = [
             "0,100,up,there,5004,arrived,5",
             "1,100,up,back,5004,lost,",

@@ -173,9 +173,9 @@ fn ten_thousand_slow_connections_hold_up_nobody() {
     took.sort_unstable();
     let [middle, most, worst] = [50, 95, 100].map(|part| took[(took.len() - 1) * part / 100]);
     eprintln!("{} answers: {middle:?} at the median, {most:?}, {worst:?} at worst", took.len());
-    // The aim is 100 ms; a loaded machine takes five times as long, and holds up some.
-    assert!(took.len() >= 20 && middle < Duration::from_millis(500), "{took:?}");
-    assert!(most < Duration::from_millis(2_500), "{took:?}");
+    // The aim is 100 ms; a loaded machine holds up some, for five times as long.
+    assert!(took.len() >= 20 && middle < Duration::from_millis(100), "{took:?}");
+    assert!(most < Duration::from_millis(500), "{took:?}");
 }
 
 #[test]

@@ -23,8 +23,6 @@ use selvedge_units::{Bytes, Duration, Instant};
 use crate::packet::Drop;
 use crate::trace::{LINES_MAX, TIME_MAX, TraceError, malformed, number};
 
-/// The first line of the text.
-const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns";
 /// Packets of one size may be the same if they came no farther apart.
 const NEAR: Duration = Duration::from_millis(20);
 /// A stream's next packet is looked for where it stands in the recorded order, unless that is farther off in time.
@@ -101,6 +99,11 @@ struct Recorded {
 }
 
 impl Recording {
+    /// The first line of the text: the names of the columns. `direction` is `there` or `back`. `port` is the
+    /// destination's, or 0. `fate` is `arrived`, `corrupted`, `marked`, or why the packet was dropped. `out_ns` is
+    /// empty for a packet that did not arrive.
+    pub const HEAD: &str = "in_ns,bytes,link,direction,port,fate,out_ns";
+
     /// The two directions of a link, there and back, of the text that `selvedge line` records; none of one in
     /// which no packet came.
     ///
@@ -113,7 +116,7 @@ impl Recording {
                              in_ns,bytes,link,direction,port,fate,out_ns; record it anew";
         let (mut ways, mut latest) = ([Vec::new(), Vec::new()], Instant::ZERO);
         let first = text.lines().next().unwrap_or_default();
-        if first != HEAD {
+        if first != Self::HEAD {
             return Err(malformed(0, first, FIRST));
         }
         for (n, line) in text.lines().enumerate().skip(1) {

@@ -48,7 +48,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub struct Reflector {
     train_packets_max: u32,
-    /// When the last train began, whoever asked for it.
+    /// When the last train began, of this prober or of one before it.
     train_began: Option<Instant>,
     session: Session,
     answer: Option<(SocketAddr, Datagram)>,
