@@ -97,13 +97,10 @@ impl StreamQueue {
 
     /// The decodable bytes that are likely to arrive within this time.
     fn bytes_within(&self, after: Duration) -> Bytes {
-        let dead = if self.is_broken() {
-            self.group.rest().map_or(Duration::ZERO, |(frames, _)| self.contract.period * frames)
-        } else {
-            Duration::ZERO
-        };
-        let frames = after.0.saturating_sub(dead.0) / self.contract.period.0.max(1);
-        Bytes(self.group.mean_size().saturating_mul(frames))
+        let dead =
+            if self.is_broken() { self.group.rest().map_or(0, |(frames, _)| frames) } else { 0 };
+        let frames = after.0 / self.contract.period.0.max(1);
+        Bytes(self.group.coming(frames).saturating_sub(self.group.coming(dead.min(frames))))
     }
 
     /// Whether the newest referenced picture is lost: nothing more is sent of its group.

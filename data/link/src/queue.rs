@@ -280,6 +280,16 @@ impl GroupForecast {
         }
     }
 
+    /// Bytes of the next frames, with each intra picture where the lengths of groups put it.
+    pub(super) fn coming(&self, frames: u64) -> u64 {
+        let tail = self.tail_bytes / u64::from(self.tail_frames.max(1));
+        let beyond = frames.saturating_sub(self.remaining().0);
+        let intra =
+            beyond.div_ceil(self.length().max(1)).min(frames) * u64::from(self.length() > 0);
+        let (intra_bytes, rest) = (u64::from(self.intra_bytes), frames - intra);
+        intra.saturating_mul(intra_bytes).saturating_add(rest.saturating_mul(tail))
+    }
+
     /// Frames and bytes of the open group that are still to come: as many as in the groups that
     /// continued from here. A group longer than all before it continues for as long again, or,
     /// where an encoder's default is likely, to that length.
@@ -315,6 +325,8 @@ mod tests {
         group.push(Kind::Predicted, Bytes(1_000));
         assert_eq!((group.remaining(), group.rest()), ((8, 8_000), Some((8, 8_000))));
         assert_eq!((group.length(), group.mean_size()), (10, 1_900));
+        assert_eq!((group.coming(8), group.coming(9), group.coming(18)), (8_000, 18_000, 27_000));
+        assert_eq!(group.coming(19), 37_000, "one intra picture in each ten frames");
     }
 
     #[test]
