@@ -4,14 +4,15 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells, line, reality
+#       NAME      only these: page, cameras, kills, cells, demo, line, reality
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
 # times each (SOAK_KILLS; --quick: 50) at random moments: how long until it works again, that no other stream loses a
 # frame, and that nothing is left. cells: all cells of the experiment up-media in virtual time, and twelve of them
 # in real time, side by side, five times quiet and five times beside two endless loops (a quarter of an hour).
-# line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
+# demo: the bundled clips at 96, 75 and 53 % of their need, five times quiet, and at 75 % five times beside two endless
+# loops (a quarter of an hour; --quick: once each). line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
 # (five minutes; needs root rights). reality: what comes through bad links in real time, beside the simulator:
 # streams, and the kernel's TCP (nine minutes; --quick: one run of each; needs root rights).
 set -uo pipefail
@@ -20,12 +21,12 @@ seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | line | reality) names+=("$word") ;;
+    page | cameras | kills | cells | demo | line | reality) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, line, reality, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells line reality)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -44,6 +45,31 @@ cells() {
     target/release/selvedge-lab repro up-media-real $quick --out out/repro 2> /dev/null
 }
 
+# The medians of the runs of one share, and the least and the most: of the bound, and of the link while frames waited.
+demos() {
+  local share=$1 loops=$2 all=out/soak-demo-$1-$2.json busy=()
+  for _ in $(seq "$loops"); do (while :; do :; done) & busy+=($!); done
+  for _ in $(seq $((${#quick} ? 1 : 5))); do
+    target/release/selvedge demo --no-page --share "$share" --seconds 40 --json 2> /dev/null || break
+  done > "$all"
+  [ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
+  jq -rse --arg share "$share" --arg loops "$loops" --argjson goal "$3" '
+    def spread: sort | map(1000 * . | round / 1000) | "\(.[length / 2 | floor]) (\(.[0]) to \(.[-1]))";
+    "demo at \($share), \($loops) loops: \(length) runs, bound \(map(.bound.decodable) | spread), decodable \(
+      map(.disciplines.dwcs.decodable) | spread), of the bound \(
+      map(.disciplines.dwcs.decodable / .bound.decodable) | spread), FIFO \(
+      map(.disciplines.fifo.decodable) | spread), link used \(map(.link_used_while_frames_wait.dwcs) | spread)",
+    (map(.disciplines.dwcs.decodable / .bound.decodable) | sort | .[length / 2 | floor] >= $goal)' "$all"
+}
+demo() {
+  cargo build --quiet --release --locked -p selvedge || return
+  local failed=0
+  demos 0.96 0 0.93 || failed=1
+  demos 0.75 0 0.96 || failed=1
+  demos 0.53 0 0.93 || failed=1
+  demos 0.75 2 0.94 || failed=1
+  return $failed
+}
 line() {
   cargo run --quiet --release --locked -p selvedge-comm-line --example measure -- $quick
 }
@@ -75,6 +101,7 @@ trap 'exit 143' TERM HUP
 about() {
   case $1 in
     kills) echo "$kills times" ;;
+    demo) echo "${quick:-five times}" ;;
     cells) echo "${quick:-twelve}" ;;
     line) echo "${quick:-10 s each}" ;;
     reality) echo "${quick:-five times}" ;;
@@ -88,7 +115,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |demo at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &
