@@ -16,13 +16,13 @@ RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares" \
   cargo build --quiet --release --locked --target "$host"
-[ $# -gt 0 ] || set -- $(sed -n 's/^name = "fuzz_\(.*\)"/\1/p' Cargo.toml)
+[ $# -gt 0 ] || set -- $(sed -n 's/^    ("\([a-z_]*\)", .*/\1/p' src/main.rs)
 failed=0
 for target in "$@"; do
   log=target/fuzz_$target.log
   mkdir -p "corpus/$target" "artifacts/$target"
   status=0
-  "target/$host/release/fuzz_$target" -max_total_time="$seconds" -timeout=10 -jobs=0 \
+  FUZZ_TARGET=$target "target/$host/release/fuzz" -max_total_time="$seconds" -timeout=10 -jobs=0 \
     -seed="${FUZZ_SEED:-0}" \
     -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
     -artifact_prefix="artifacts/$target/" \
@@ -43,7 +43,7 @@ for target in "$@"; do
   grep -E -A 4 '^(thread .* panicked|==[0-9]+== ?(ERROR|libFuzzer)|SUMMARY)' "$log" || tail -n 20 "$log"
   input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
   if [ -n "$input" ]; then
-    echo "reproduce with: fuzz/target/$host/release/fuzz_$target fuzz/$input"
+    echo "reproduce with: FUZZ_TARGET=$target fuzz/target/$host/release/fuzz fuzz/$input"
   fi
   echo "test result: FAILED. 0 passed; 1 failed; 0 ignored"
 done

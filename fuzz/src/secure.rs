@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use selvedge_data_net_secure::{Event, Handshakes, Identity, Key, Session};
 use selvedge_units::{Duration, Instant};
 
-use crate::Choices;
+use crate::choices::Choices;
 
 const ID: u32 = 7;
 const ROUNDS: usize = 12;

@@ -2,19 +2,16 @@
 //! refusal, and never more bytes than fit; a writer gets a result, or the error that the mailbox is
 //! broken. Nothing hangs.
 
-#![no_main]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_memory::{MailboxReader, MailboxSpec, MailboxWriter, Region, mailbox_region};
-use selvedge_fuzz::Choices;
 use selvedge_os::memory::Memfd;
 
 const CAPACITY: u64 = 1024;
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let overwrites = choices.byte() % 2 == 1;
     let spec =
@@ -72,4 +69,4 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert!(scribbled || got <= put);
     assert!(scribbled || overwrites || skipped || reader.missed() == 0);
-});
+}

@@ -1,12 +1,9 @@
 //! The packets in a payload: any bytes are iterated to their end, and the packets found can be written
 //! again.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{PACKET_HEADER_LEN, PacketCursor, PacketWriter, Packets};
 
-fuzz_target!(|payload: &[u8]| {
+pub fn fuzz(payload: &[u8]) {
     let mut packets = Packets::new(payload);
     let (_, most) = packets.size_hint();
     let walked: Vec<&[u8]> = packets.by_ref().collect();
@@ -39,4 +36,4 @@ fuzz_target!(|payload: &[u8]| {
     assert_eq!((writer.written(), usize::from(writer.packets())), (taken, walked.len()));
     assert!(writer.push(&[]).is_err());
     assert_eq!(copy, payload[..taken]);
-});
+}

@@ -1,11 +1,8 @@
 //! E-code as text: any text is refused with a place in it, or compiles; then evaluator and machine code
 //! leave the same bytes, and the byte code is either made or refused.
 
-#![no_main]
-
 use std::cell::RefCell;
 
-use libfuzzer_sys::fuzz_target;
 use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
@@ -18,7 +15,7 @@ thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));
 }
 
-fuzz_target!(|source: &str| {
+pub fn fuzz(source: &str) {
     let program = match compile("fuzz.ec", source, &Environment::default()) {
         Ok(program) => program,
         Err(error) => {
@@ -48,4 +45,4 @@ fuzz_target!(|source: &str| {
         assert_eq!(outcomes.0, outcomes.1);
         assert!(walked.memory() == native.memory(), "the same bytes\n{program}");
     }
-});
+}

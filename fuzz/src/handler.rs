@@ -1,14 +1,11 @@
 //! E-code that is well typed: the input chooses the program and its events. Evaluator and machine
 //! code leave the same bytes.
 
-#![no_main]
-
-#[path = "../../../os/jit/tests/generate/mod.rs"]
+#[path = "../../os/jit/tests/generate/mod.rs"]
 mod generate;
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::fuzz_target;
 use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, compile, ebpf};
@@ -20,7 +17,7 @@ thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let (choices, event) = bytes.split_at(bytes.len().min(2000));
     let environment = Environment::parse("formats", FORMATS).expect("formats of our own");
     let source = handler(&mut FuzzChoices::new(choices), Features { doubles: true, host: false });
@@ -48,4 +45,4 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(outcomes.0, outcomes.1, "{source}");
         assert!(walked.memory() == native.memory(), "the same bytes\n{source}\n{program}");
     }
-});
+}

@@ -1,10 +1,7 @@
 //! Trace files: any text is read or refused, and an accepted trace replays within its bounds.
 
-#![no_main]
-
 use std::collections::HashMap;
 
-use libfuzzer_sys::fuzz_target;
 use selvedge_data_sched::replay::{Event, FrameRef, Replay, ReplayAction, Trace};
 use selvedge_data_sched::trace::{RunError, run};
 
@@ -12,7 +9,7 @@ use selvedge_data_sched::trace::{RunError, run};
 const WORK_MAX: u64 = 20_000;
 const TICKS_MAX: u64 = 2_000;
 
-fuzz_target!(|text: &str| {
+pub fn fuzz(text: &str) {
     let mut trace = match Trace::parse(text, "fuzz.json") {
         Ok(trace) => trace,
         Err(error) => {
@@ -27,7 +24,7 @@ fuzz_target!(|text: &str| {
     }
     trace.ticks = trace.ticks.min(cap);
     replayed(&trace);
-});
+}
 
 /// Checks that each printed line is a JSON object.
 fn printed(text: &str) {

@@ -1,13 +1,10 @@
 //! Datagrams to both ends of a survey of a path: none gets more answered than it may, and whatever a far end
 //! makes up, what is found is a network file's.
 
-#![no_main]
-
 use std::net::SocketAddr;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_net_line::{Prober, Reflector, Trace};
-use selvedge_fuzz::Choices;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 const LIMIT: Bitrate = Bitrate::from_mbps(1);
@@ -16,7 +13,7 @@ const NEAR: u64 = 5;
 const FAR: u64 = 9;
 
 // A byte for the time that passes, one for the length, a datagram; again and again.
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut prober = Prober::new(NEAR, Bytes(28), LIMIT);
     let mut reflector = Reflector::new(LIMIT);
@@ -45,4 +42,4 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(direction.lost <= direction.probes);
         assert!(direction.trace().is_none_or(|text| Trace::from_csv(&text).is_ok()));
     }
-});
+}

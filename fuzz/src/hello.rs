@@ -1,18 +1,15 @@
 //! Hellos of a handshake, changed in transit; and the proposals that they carry.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
+use crate::secure::{Kind, run};
 use selvedge_comm_stack::wire::Proposal;
 use selvedge_data_stack::compose::Composition;
-use selvedge_fuzz::secure::{Kind, run};
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, text)) => proposal(text),
         _ => run(bytes, Kind::Hello),
     }
-});
+}
 
 fn proposal(text: &[u8]) {
     let Some(proposal) = Proposal::parse(text) else { return };

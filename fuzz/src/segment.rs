@@ -1,11 +1,8 @@
 //! A hostile producer's whole segment and control messages: bytes are written anywhere, at any time,
 //! while the coprocessor's end takes frames, reads and stamps their packets and settles them in any
 //! order. The coprocessor only touches memory in the segment, and its own state stays consistent.
-#![no_main]
-
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_os::control;
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
@@ -16,7 +13,7 @@ use selvedge_units::{Bytes, Instant};
 
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
 
-fuzz_target!(|data: &[u8]| {
+pub fn fuzz(data: &[u8]) {
     if let Ok(Request::Add { stream, .. }) = control::decode(data) {
         let _ = stream.check();
     }
@@ -74,4 +71,4 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(outlet.refused().read().total() < u64::MAX);
     }
-});
+}

@@ -5,17 +5,13 @@
 //! streams and arrivals freely; the caller's side of the contract is kept: time does not go back, and
 //! `sent` and `failed` follow a poll.
 
-#![no_main]
-
-#[path = "link/book.rs"]
 mod book;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, DropReason, Frame, Kind, Late, References, Window, Windows};
-use selvedge_fuzz::Choices;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use book::Book;
@@ -24,7 +20,7 @@ const FRAMES_MAX: usize = 4000;
 const STREAMS_MAX: usize = 12;
 const MTU: Bytes = Bytes(1500);
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let params = params(&mut choices);
     let mut run = Run {
@@ -43,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     run.drain();
     run.book.close(&run.link, &run.streams);
-});
+}
 
 fn params(choices: &mut Choices<'_>) -> LinkParams {
     // `vds` never sends a stream that it owes nothing and that waits for its period: such a link need

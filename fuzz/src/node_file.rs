@@ -1,16 +1,13 @@
 //! Node files: any text is read, or refused with proper errors.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use selvedge_control_config::{ConfigErrors, Parsed, Position, SourceUri, parse};
 
-fuzz_target!(|text: &str| {
+pub fn fuzz(text: &str) {
     match parse(text, "fuzz.toml") {
         Ok(parsed) => sound(text, &parsed),
         Err(errors) => mistaken(text, &errors),
     }
-});
+}
 
 /// The properties of a file that was accepted.
 fn sound(text: &str, parsed: &Parsed) {

@@ -3,16 +3,13 @@
 //! Input: a byte of options, the clock rate, then operations. A made packet continues the one before,
 //! so that frames, gaps and jumps are a byte away; a raw one consists of the bytes that follow.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
-use selvedge_fuzz::Choices;
 use selvedge_units::{Duration, Instant};
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let shared = choices.byte() & 1 == 1;
     let rate = ClockRate::new(choices.long()).unwrap_or(ClockRate::VIDEO);
@@ -53,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     consistent(&snapshot, handled);
     assert_eq!(snapshot.pending, 0, "all is settled at the end");
     serde_json::to_string(&snapshot).expect("a snapshot serialises");
-});
+}
 
 /// Packets, each made from the one before.
 struct Maker {

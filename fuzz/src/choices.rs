@@ -3,10 +3,6 @@
 //! Choices are plain fixed-width fields in order, so that seeds can be written by hand and the
 //! fuzzer's changes stay local.
 
-#![forbid(unsafe_code)]
-
-pub mod secure;
-
 /// The fuzzer's bytes, taken from the front. Past the end everything is zero.
 #[derive(Debug)]
 pub struct Choices<'a> {

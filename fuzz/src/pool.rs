@@ -1,11 +1,8 @@
 //! The payload pool: reserved, filled, released in any order; no payload changes while it is held,
 //! and all room comes back.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_memory::{PayloadSpan, PoolError, pool};
-use selvedge_fuzz::Choices;
 use selvedge_units::Bytes;
 
 struct Held {
@@ -13,7 +10,7 @@ struct Held {
     fill: u8,
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let (mut writer, mut reader) = pool(Bytes(u64::from(choices.word())));
     let capacity = writer.capacity();
@@ -79,4 +76,4 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!((writer.free(), reader.held()), (capacity, Bytes(0)));
     let largest = writer.largest().0 as usize;
     assert!(writer.reserve(largest).is_ok(), "an empty pool takes the largest payload");
-});
+}

@@ -1,11 +1,8 @@
 //! Access units: any bytes are a picture or none.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use selvedge_media::picture::{Codec, h264, jpeg, mpeg, reader};
 
-fuzz_target!(|unit: &[u8]| {
+pub fn fuzz(unit: &[u8]) {
     let mut order = mpeg::DisplayOrder::default();
     if let Some(headers) = mpeg::headers(unit) {
         assert!(headers.temporal_reference < 1024 && (headers.kind as u8) < 3);
@@ -47,4 +44,4 @@ fuzz_target!(|unit: &[u8]| {
         let picture = codec.picture(unit);
         assert!(picture.referenced || !picture.closes || codec == Codec::H264);
     }
-});
+}

@@ -1,16 +1,13 @@
 //! Network files: any text, with any bytes in the files that it names, is read, or refused with proper
 //! errors; any `KEY=VALUE` changes a line or is refused. What is read makes lines that carry packets.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use selvedge_control_config::ConfigErrors;
 use selvedge_control_config::network::{FileError, LineChange, NetworkConfig, parse};
 use selvedge_data_net_line::{Ecn, Line, LineModel, Packet};
 use selvedge_units::{Bytes, Duration, Instant};
 
 // Up to the first zero the text of the network, or a change of a line; then what is in all files.
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let zero = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(zero);
     let file = rest.get(1..).unwrap_or_default();
@@ -29,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         Err(errors) => mistaken(&errors),
     }
     carries(model);
-});
+}
 
 /// The properties of a file that was accepted.
 fn sound(config: NetworkConfig) {
@@ -49,7 +46,13 @@ fn sound(config: NetworkConfig) {
 fn carries(model: LineModel) {
     let mut line = Line::new(model, 1, "fuzz");
     for n in 0..20 {
-        let packet = Packet { size: Bytes(n * 90), flow: n % 3, port: (n % 3) as u16, ecn: Ecn::Capable, payload: () };
+        let packet = Packet {
+            size: Bytes(n * 90),
+            flow: n % 3,
+            port: (n % 3) as u16,
+            ecn: Ecn::Capable,
+            payload: (),
+        };
         line.handle_packet(Instant(n * 1_000_000), packet);
     }
     let (mut arrived, mut dropped) = (0, 0);

@@ -2,18 +2,15 @@
 //! blocks, and a liar that sends anything under its own name. Whatever it sends and whatever is lost on
 //! the way, the sink gets each promised event once and in order; and nothing grows beyond its bound.
 
-#![no_main]
-
 #[allow(dead_code)]
-#[path = "../../../control/event/tests/world/network.rs"]
+#[path = "../../control/event/tests/world/network.rs"]
 mod network;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Overflow,
     SinkId, Subscription, Wake,
 };
-use selvedge_fuzz::Choices;
 use selvedge_units::{Duration, Instant};
 
 use network::MemoryNetwork;
@@ -120,7 +117,7 @@ fn holds_record(bytes: &[u8]) -> bool {
     bytes.len() >= 20
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut world = World::new(1 + usize::from(choices.byte() % 16));
     let mut is_cut = false;
@@ -168,4 +165,4 @@ fuzz_target!(|bytes: &[u8]| {
         world.pass(Duration::from_millis(10));
     }
     panic!("{} of {} events came", world.got, world.promised);
-});
+}

@@ -1,15 +1,12 @@
 //! A stack's line and its peer's datagrams: any line is a stack or an error; any datagrams leave a
 //! stack that neither panics nor delivers messages that were not sent, in bounded memory.
 
-#![no_main]
-
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::module::{Chunk, Key, Keys, Task, WorkerPool};
 use selvedge_data_stack::stack::{ConnectionModules, Stack};
-use selvedge_fuzz::Choices;
 use selvedge_units::Instant;
 
 const LINES: [&str; 7] = [
@@ -35,7 +32,7 @@ impl WorkerPool for Alone {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(composition) = text.parse::<Composition>()
     {
@@ -92,4 +89,4 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     assert!(came <= sent, "each at most once");
-});
+}

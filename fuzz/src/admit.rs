@@ -1,18 +1,15 @@
 //! Admission of any set: an answer or a reason in bounded work; a set that should fit is admitted, and
 //! a step beyond is refused; a guaranteed set shows no miss on a simulated link.
 
-#![no_main]
-
-#[path = "../../../data/sched/tests/admission/link.rs"]
+#[path = "../../data/sched/tests/admission/link.rs"]
 mod link;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::admission::{
     Clock, Load, Pattern, Policy, Request, Response, Service, Verdict, check,
 };
 use selvedge_data_stream::{Class, Contract, Window};
-use selvedge_fuzz::Choices;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 const PATTERNS: [Pattern; 4] =
@@ -64,7 +61,7 @@ fn sound(ask: &Request<'_>, answer: &Response) {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let policy = Policy::ALL[usize::from(choices.byte()) % Policy::ALL.len()];
     let pattern = PATTERNS[usize::from(choices.byte()) % 4];
@@ -90,4 +87,4 @@ fuzz_target!(|bytes: &[u8]| {
         let offsets: Vec<u64> = (0..loads.len() as u64).map(offset).collect();
         assert!(!link::misses(discipline, &loads, &offsets, 400), "{policy:?} {loads:?}");
     }
-});
+}

@@ -1,8 +1,5 @@
 //! RTP packets: any bytes are a packet or none; written packets are read back.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::rtp::{
     FrameTag, Packet, extension_element, packet_len, stamp_deadline, write_packet,
 };
@@ -12,7 +9,7 @@ use selvedge_units::Instant;
 const DEADLINE: Instant = Instant(3_900_000);
 const NOW: Instant = Instant(5_100_000);
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut stamped = bytes.to_vec();
     stamp_deadline(&mut stamped, DEADLINE, NOW);
     assert_eq!(stamped.len(), bytes.len());
@@ -33,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     stamp_deadline(&mut written, DEADLINE, NOW);
     let tag = Some(FrameTag { left_ms: -2, deadline_ms: 3, ..tag });
     assert_eq!(Packet::parse(&written), Ok(Packet { tag, ..packet }));
-});
+}
 
 /// The bytes as packets of 32 bytes and as descriptors: frames that are referred to have arrived.
 fn descriptors(bytes: &[u8]) {

@@ -1,21 +1,17 @@
 //! Calls of a scheduler in any order, at any times: one twin takes whole steps, the other single ones;
 //! for the disciplines that depend on heads alone a plain list states the expected result.
 
-#![no_main]
 #![allow(dead_code, reason = "the model has more than is asked here")]
 
-#[path = "../../../data/sched/tests/model/plain.rs"]
+#[path = "../../data/sched/tests/model/plain.rs"]
 mod plain;
-#[path = "../../../data/sched/tests/oracle/rules.rs"]
-mod rules;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use plain::Model;
 use selvedge_data_sched::{
     Decision, Dequeued, Discipline, Expiry, Head, Scheduler, StreamIndex, Verdict,
 };
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
-use selvedge_fuzz::Choices;
 use selvedge_units::{Bytes, Duration, Instant};
 
 /// The result of an operation.
@@ -272,7 +268,7 @@ impl Run {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let discipline = Discipline::ALL[usize::from(choices.byte()) % Discipline::ALL.len()];
     let by_head = BY_HEAD.contains(&discipline);
@@ -296,4 +292,4 @@ fuzz_target!(|bytes: &[u8]| {
         run.call(&mut choices);
         run.check();
     }
-});
+}

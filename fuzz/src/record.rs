@@ -2,16 +2,13 @@
 //! record that was changed, cut, lengthened, joined from two, replayed, or sealed by other keys never
 //! opens, and is counted.
 
-#![no_main]
-
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
+use crate::choices::Choices;
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Chunk, Direction, Key, Keys, Outputs, Reason, Task, WorkerPool};
 use selvedge_data_stack::stack::ConnectionModules;
-use selvedge_fuzz::Choices;
 use selvedge_units::Instant;
 
 const LINES: [&str; 2] = [
@@ -62,7 +59,7 @@ struct Record {
     opened: bool,
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let kind = choices.byte();
     let line = LINES[usize::from(kind & 1)].parse().expect("a stack");
@@ -127,4 +124,4 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let dropped: u64 = Reason::ALL.into_iter().map(|why| receiver.connection().dropped(why)).sum();
     assert_eq!(dropped + passed, given, "what does not pass is counted, once");
-});
+}

@@ -1,18 +1,15 @@
 //! Events from outside: bytes are a message or refused; descriptions are learnt or refused, and records
 //! of learnt formats are read whatever they hold; frames from unknown hosts change nothing.
 
-#![no_main]
-
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use selvedge_control_event::{Exchange, Format, FormatReceiver, HostId, Message, Wake};
 use selvedge_units::Instant;
 
 const FORMAT: &str = "struct p { long x; char y[3]; };
     input { int a; struct p p[2]; double d; unsigned short s[4]; };";
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn fuzz(bytes: &[u8]) {
     let wanted = Arc::new(Format::parse("wanted", FORMAT).expect("a format"));
     if let Ok(message) = Message::decode(bytes) {
         let mut again = Vec::new();
@@ -42,4 +39,4 @@ fuzz_target!(|bytes: &[u8]| {
     host.handle_timeout(Instant::ZERO);
     while host.poll_transmit(Instant::ZERO).is_some() {}
     assert!(host.members(channel).count() <= 1);
-});
+}

@@ -1,8 +1,0 @@
-//! Welcomes and refusals of a handshake, changed in transit.
-
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-use selvedge_fuzz::secure::{Kind, run};
-
-fuzz_target!(|bytes: &[u8]| run(bytes, Kind::Welcome));
