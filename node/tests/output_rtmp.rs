@@ -89,6 +89,14 @@ fn runs_until_killed() -> bool {
     true
 }
 
+/// Runs the node of this test in a process of its own that trusts the server's certificate.
+fn node_that_trusts(unshare: &mut Command, folder: &Path, test: &str) -> Running {
+    let trust = "mount --bind \"$1\" /etc/ssl/certs/ca-certificates.crt && shift && exec \"$@\"";
+    unshare.args(["--mount", "sh", "-c", trust, "sh"]).arg(folder.join("certificate.pem"));
+    unshare.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    Running(unshare.env(RUNS, folder).stdout(Stdio::piped()).spawn().unwrap())
+}
+
 /// Reads a node's output until it has sent this number of pictures; returns the bytes that its link
 /// counts then.
 fn until_sent(node: &mut BufReader<ChildStdout>, pictures: u64) -> u64 {
@@ -118,7 +126,7 @@ fn server(folder: &Path, at: &str, [plain, tls]: [u16; 2]) -> String {
     let shown = folder.display();
     let key =
         ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
-    let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+    let names = ["-addext", "subjectAltName=DNS:localhost,IP:10.77.0.2"];
     let mut openssl = Command::new("openssl");
     openssl.args(key).args(names).args(["-keyout", "key.pem", "-out", "certificate.pem"]);
     done(openssl.current_dir(folder));
@@ -183,13 +191,8 @@ fn with_tls_a_trusted_certificate_is_taken_and_another_refused() {
     assert_eq!(recorded(&folder.path().join("hush.flv")), [0, 0]);
 
     // The same with the certificate among those that this process trusts.
-    let trust = "mount --bind \"$1\" /etc/ssl/certs/ca-certificates.crt && shift && exec \"$@\"";
     let test = "with_tls_a_trusted_certificate_is_taken_and_another_refused";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", trust, "sh"]).arg(folder.path().join("certificate.pem"));
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-    let mut node =
-        Running(command.env(RUNS, folder.path()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut node = node_that_trusts(&mut Command::new("unshare"), folder.path(), test);
     until_sent(&mut lines(&mut node), 60);
     let got = || recorded(&folder.path().join("hush.flv"));
     assert!(wait_until(SOON, || got()[0] > 40 && got()[1] > 60), "{:?}", got());
@@ -217,27 +220,32 @@ fn what_tcp_sends_again_counts_against_the_rate() {
     hosts.lose(2, "rate 8mbit burst 2kb limit 3kb");
     // The device counts each segment's headers only if it receives segments one by one.
     done(hosts.on(1, "ip").args(["link", "set", "eth0", "gso_max_segs", "1"]));
-    write_node(folder.path(), "700 kbit/s", "rtmp://10.77.0.2/live/hush");
+    for to in ["rtmp://10.77.0.2/live/hush", "rtmps://10.77.0.2:1936/live/hush"] {
+        pays_for_what_goes(&hosts, folder.path(), to);
+    }
+}
+
+/// Sends a part of the clip to this server, and compares what the link counts with what its device does.
+fn pays_for_what_goes(hosts: &hosts::Hosts, folder: &Path, to: &str) {
+    write_node(folder, "700 kbit/s", to);
     let test = "what_tcp_sends_again_counts_against_the_rate";
-    let mut command = hosts.on(1, &std::env::current_exe().unwrap().display().to_string());
-    command.args(["--exact", test, "--nocapture"]).env(RUNS, folder.path());
-    let mut node = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut node = node_that_trusts(&mut hosts.on(1, "unshare"), folder, test);
     let node = &mut lines(&mut node);
     let of_device = |name| {
         let file = format!("/sys/class/net/eth0/statistics/tx_{name}");
-        counter(&hosts, &["cat", &file], |text| text.trim().parse().ok())
+        counter(hosts, &["cat", &file], |text| text.trim().parse().ok())
     };
     // Ethernet's headers are not the link's.
     let wire = || of_device("bytes") - 14 * of_device("packets");
     let again = || {
-        counter(&hosts, &["grep", "-w", "^Tcp:", "/proc/net/snmp"], |text| {
+        counter(hosts, &["grep", "-w", "^Tcp:", "/proc/net/snmp"], |text| {
             text.lines().nth(1)?.split_whitespace().nth(12)?.parse().ok()
         })
     };
     let (paid_before, wire_before, again_before) = (until_sent(node, 20), wire(), again());
     let (paid, wire, again) =
         (until_sent(node, 260) - paid_before, wire() - wire_before, again() - again_before);
-    println!("{wire} B went, {paid} B were paid for; {again} segments were sent again");
+    println!("{to}: {wire} B went, {paid} B were paid for; {again} segments were sent again");
     assert!(again > 40, "{again} segments were sent again");
     // Both counts are read within a report of the link, 250 ms. Retransmitted segments are 8 % at
     // least, all headers 3 %: without either the link would be charged for less than was sent.
