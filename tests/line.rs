@@ -680,6 +680,22 @@ fn a_record_ends_early_and_says_who_does_not_answer() {
     let silent = selvedge(args);
     assert_eq!(silent.code, Some(1), "{silent:?}");
     assert!(silent.stderr.contains("nobody answered") && !out.exists(), "{silent:?}");
+    // A file that can't be written ends it at once; what is in a file stays until something was found.
+    let nowhere = selvedge([
+        "line",
+        "record",
+        &at,
+        "--out",
+        folder.join("none/path.toml").to_str().expect("plain"),
+    ]);
+    assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
+    assert!(
+        nowhere.stderr.contains("can't write") && nowhere.stderr.contains("none/path.toml"),
+        "{nowhere:?}"
+    );
+    std::fs::write(&out, "# of yesterday\n").expect("it can be written");
+    assert_eq!(selvedge(args).code, Some(1));
+    assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "# of yesterday\n");
     let slow = selvedge(args.into_iter().chain(["--rate-limit", "1 kbit/s"]));
     slow.refused(&["--rate-limit", "200 kbit/s"]);
 

@@ -1,5 +1,6 @@
 //! `selvedge line record`: what a real path does, as a network file that `line` and `sim` run.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -60,9 +61,19 @@ pub(super) fn command(args: &RecordArgs) -> Result<(), Failure> {
     let report = |since: Duration, survey: &Survey| {
         let _ = write!(io::stderr().lock(), "{} s:\n{}", since.0 / 1_000_000_000, lines(survey));
     };
+    // A file that can't be written costs no survey; what is in it stays until there is something new.
+    let is_new = !args.out.exists();
+    let made = File::options().append(true).create(true).open(&args.out);
+    made.map_err(|why| cannot_write(&args.out, &why))?;
     let survey = survey::survey(peer, args.rate_limit, lasts, &stop, report);
-    let survey = survey.map_err(Failure::failed)?;
-    write(&args.out, peer, &survey)?;
+    let written = survey.map_err(Failure::failed).and_then(|survey| {
+        write(&args.out, peer, &survey)?;
+        Ok(survey)
+    });
+    if is_new && written.is_err() {
+        let _ = std::fs::remove_file(&args.out);
+    }
+    let survey = written?;
     write!(io::stderr().lock(), "{}: {peer}\n{}", args.out.display(), lines(&survey))?;
     if args.json {
         let [there, back] = [&survey.there, &survey.back].map(as_json);
@@ -73,11 +84,14 @@ pub(super) fn command(args: &RecordArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn cannot_write(path: &Path, why: &io::Error) -> Failure {
+    Failure::failed(format!("can't write {}: {why}", path.display()))
+}
+
 /// The network file and its traces.
 fn write(out: &Path, peer: SocketAddr, survey: &Survey) -> Result<(), Failure> {
     let put = |path: &Path, text: &str| {
-        std::fs::write(path, text)
-            .map_err(|why| Failure::failed(format!("can't write {}: {why}", path.display())))
+        std::fs::write(path, text).map_err(|why| cannot_write(path, &why))
     };
     let mut text = format!(
         "# Clocks are not shared: the delay of each way is half of the shortest round trip.\n\
