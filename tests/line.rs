@@ -678,34 +678,21 @@ fn a_record_ends_early_and_says_who_does_not_answer() {
     let (at, out) = (free_port().to_string(), folder.join("path.toml"));
     let args = ["line", "record", &at, "--out", out.to_str().expect("plain")];
     let silent = selvedge(args);
-    assert_eq!(silent.code, Some(1), "{silent:?}");
     assert!(silent.stderr.contains("nobody answered") && !out.exists(), "{silent:?}");
     // A file that can't be written ends it at once; what is in a file stays until something was found.
-    let nowhere = selvedge([
-        "line",
-        "record",
-        &at,
-        "--out",
-        folder.join("none/path.toml").to_str().expect("plain"),
-    ]);
-    assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
-    assert!(
-        nowhere.stderr.contains("can't write") && nowhere.stderr.contains("none/path.toml"),
-        "{nowhere:?}"
-    );
-    std::fs::write(&out, "# of yesterday\n").expect("it can be written");
+    let nowhere = folder.join("none/path.toml").display().to_string();
+    let refused = selvedge(["line", "record", &at, "--out", &nowhere]);
+    assert!(refused.stderr.contains(&format!("can't write {nowhere}")), "{refused:?}");
+    std::fs::write(&out, "old").expect("it can be written");
     assert_eq!(selvedge(args).code, Some(1));
-    assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "# of yesterday\n");
-    let slow = selvedge(args.into_iter().chain(["--rate-limit", "1 kbit/s"]));
-    slow.refused(&["--rate-limit", "200 kbit/s"]);
-
+    assert_eq!(std::fs::read(&out).expect("it is there"), b"old");
+    selvedge(args.into_iter().chain(["--rate-limit", "1 kbit/s"])).refused(&["200 kbit/s"]);
     let mut far = Running::selvedge(["line", "record", "--listen", &at]);
     far.until("listens", |far| far.stderr().contains("listening on"));
     let mut near = Running::selvedge(args);
-    near.until("has probes that were answered", |near| near.stderr().contains("there: "));
+    near.until("has answers", |near| near.stderr().contains("there: "));
     near.signal("INT");
-    let ended = near.end(TIMEOUT);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(near.end(TIMEOUT).code, Some(0));
     simulated(&folder, "path.toml").json();
     far.signal("INT");
     assert_eq!(far.end(TIMEOUT).code, Some(0));
