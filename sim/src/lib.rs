@@ -29,6 +29,6 @@ pub use promise::{Breach, Promise};
 pub use results::{Event, Flow, HopResult, Observer, Results, Step};
 pub use simulation::{Limits, RunError, Simulation};
 pub use traffic::{
-    Connection, ConnectionEnd, Control, EventEnd, Hostile, Load, Messages, OnOff, Program,
-    Recording, RecordingError, Replay, TcpParams,
+    Connection, ConnectionEnd, Control, EventEnd, Hostile, Load, MeasuredReceiver, MeasuredSender,
+    Messages, OnOff, Program, Recording, RecordingError, Replay, TcpParams,
 };

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use selvedge_control_config::network::{self, NetworkConfig, TrafficKind};
 use selvedge_control_config::{NodeConfig, StreamConfig};
 use selvedge_data_link::Link;
+use selvedge_data_net_rate::RateParams;
 use selvedge_data_stack::compose::{BuildError, Composition};
 use selvedge_data_stream::{Contract, FrameList};
 use selvedge_units::{Duration, Instant};
@@ -19,8 +20,8 @@ use crate::network::{Network, NetworkError};
 use crate::packet::{EndpointId, FlowId, HostId, OVERHEAD};
 use crate::traffic::events::{Liar, Offer};
 use crate::traffic::{
-    Connection, ConnectionEnd, EventEnd, Hostile, Load, Messages, OnOff, Program, Recording,
-    RecordingError, Replay, TcpParams, Victim, Wire, forger,
+    Connection, ConnectionEnd, EventEnd, Hostile, Load, MeasuredSender, Messages, OnOff, Program,
+    Recording, RecordingError, Replay, TcpParams, Victim, Wire, forger,
 };
 
 /// A stream's last frame comes so long before the end that its fate is known then, besides its delay.
@@ -282,6 +283,11 @@ impl<'a> Making<'a> {
                 let random = self.network.random(&format!("traffic {name}"));
                 let noise = OnOff::new(flow, start, *rate, *packet, [*on, *off], random);
                 self.network.attach(Box::new(noise), &[])?;
+            }
+            TrafficKind::Measured { packet, most } => {
+                let params = RateParams::default();
+                let params = RateParams { most: most.unwrap_or(params.most), ..params };
+                MeasuredSender::attach(&mut self.network, name, ends, *packet, start, params)?;
             }
             TrafficKind::Frames { list, contract, sender } => {
                 let (list, packets) = (list.clone(), Vec::new());

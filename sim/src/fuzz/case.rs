@@ -393,7 +393,7 @@ fn random_link(number: u64, ends: [u64; 2], random: &mut Random) -> Table {
 
 fn random_traffic(number: u64, ends: [u64; 2], random: &mut Random) -> Table {
     let control = Control::NAMES[random.below(Control::COUNT as u64) as usize];
-    let (required, optional) = match random.below(4) {
+    let (required, optional) = match random.below(5) {
         0 => {
             let bytes = quoted(&format!("{} B", one(&[1, 5_000, 300_000], random)));
             (vec![("kind", quoted("bulk")), ("bytes", bytes)], vec![("control", quoted(control))])
@@ -408,6 +408,11 @@ fn random_traffic(number: u64, ends: [u64; 2], random: &mut Random) -> Table {
             let keys =
                 vec![("kind", quoted("on-off")), ("rate", rate), ("packet", quoted("1200 B"))];
             (keys.into_iter().chain(times).collect(), Vec::new())
+        }
+        3 => {
+            let most = kilobits(&[300, 2_000], random);
+            let keys = [("kind", quoted("measured")), ("packet", quoted("1200 B")), ("most", most)];
+            (keys.to_vec(), Vec::new())
         }
         _ => (vec![("kind", quoted("hostile")), ("every", millis(&[1, 20], random))], Vec::new()),
     };

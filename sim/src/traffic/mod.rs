@@ -4,6 +4,7 @@
 mod connections;
 pub(crate) mod events;
 mod hostile;
+mod measured;
 mod messages;
 mod on_off;
 mod replay;
@@ -13,6 +14,7 @@ pub use connections::ConnectionEnd;
 pub use events::EventEnd;
 pub use hostile::Hostile;
 pub(crate) use hostile::Victim;
+pub use measured::{MeasuredReceiver, MeasuredSender};
 pub use messages::{Messages, Program};
 pub(crate) use messages::{Wire, forger};
 pub use on_off::OnOff;

@@ -207,6 +207,13 @@ pub enum TrafficKind {
         /// `off`: the mean time off.
         off: Duration,
     },
+    /// `measured`: packets at the rate that the path is measured to carry.
+    Measured {
+        /// `packet`: the size of each.
+        packet: Bytes,
+        /// `most`: the rate that it never exceeds, if there is one.
+        most: Option<Bitrate>,
+    },
     /// `frames`: those of a list, by a sender.
     Frames {
         /// `frames`: the list.

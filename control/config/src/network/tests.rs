@@ -301,6 +301,7 @@ fn every_key_of_traffic_is_read() {
             on: ms(1_000),
             off: ms(3_000),
         },
+        TrafficKind::Measured { packet: Bytes(1_200), most: Some(Bitrate::from_mbps(6)) },
         TrafficKind::Hostile { every: ms(20) },
         TrafficKind::Replay { pcap: b"x.pcap".to_vec() },
         TrafficKind::Events { every: ms(10), size: Bytes(100), reliable: true, sinks: 3 },

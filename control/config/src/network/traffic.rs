@@ -3,9 +3,9 @@
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::contract::MESSAGE_MAX;
 use selvedge_data_stream::{Contract, FrameList, KEYS, Spec};
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
-use super::super::link::{self, MTU_MAX};
+use super::super::link::{self, MTU_MAX, RATE_MAX};
 use super::super::section::{Reader, Section};
 use super::super::stack;
 use super::super::stream::{UNKNOWN, read_key};
@@ -14,7 +14,7 @@ use super::{Control, DAY, Files, Traffic, TrafficKind, named_host, two_hosts};
 
 /// The kinds, each with its keys.
 #[rustfmt::skip]
-pub(super) const KINDS: [(&str, &[&str]); 8] = [
+pub(super) const KINDS: [(&str, &[&str]); 9] = [
     ("bulk", &["kind", "from", "to", "start", "control", "flows", "bytes"]),
     ("requests", &["kind", "from", "to", "start", "control", "every", "size"]),
     ("on-off", &["kind", "from", "to", "start", "rate", "packet", "on", "off"]),
@@ -26,9 +26,11 @@ pub(super) const KINDS: [(&str, &[&str]); 8] = [
     ("replay", &["kind", "from", "to", "start", "pcap"]),
     ("events", &["kind", "from", "to", "start", "every", "size", "reliable", "sinks"]),
     ("messages", &["kind", "from", "to", "start", "every", "size", "stack", "connections"]),
+    ("measured", &["kind", "from", "to", "start", "packet", "most"]),
 ];
 const NAMES: &[&str] = &[
     KINDS[0].0, KINDS[1].0, KINDS[2].0, KINDS[3].0, KINDS[4].0, KINDS[5].0, KINDS[6].0, KINDS[7].0,
+    KINDS[8].0,
 ];
 /// The keys of a contract that a list of frames has, too; `period` is read by itself.
 const CONTRACT: &[&str] =
@@ -78,6 +80,10 @@ pub(super) fn read<'t>(
         }
         "events" => events(reader, section),
         "messages" => messages(reader, section),
+        "measured" => {
+            let most = reader.quantity(section, "most", Bitrate(1)..=RATE_MAX, "6 Mbit/s");
+            packet(reader, section).map(|packet| TrafficKind::Measured { packet, most })
+        }
         _ => {
             let pcap = files.bytes(reader, section, ("pcap", "pcap = \"x.pcap\""));
             pcap.map(|(_, pcap)| TrafficKind::Replay { pcap })
@@ -125,13 +131,18 @@ fn messages<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Traffi
 
 fn on_off<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {
     let rate = link::rate(reader, section);
-    let example = ("packet = \"1200 B\"", "1200 B");
-    let packet = reader.required_quantity(section, "packet", PACKET_MIN..=MTU_MAX, example);
+    let packet = packet(reader, section);
     let example = ("on = \"1 s\"", "1 s");
     let on = reader.required_quantity(section, "on", PERIOD_MIN..=DAY, example);
     let example = ("off = \"3 s\"", "3 s");
     let off = reader.required_quantity(section, "off", Duration::ZERO..=DAY, example);
     Some(TrafficKind::OnOff { rate: rate?, packet: packet?, on: on?, off: off? })
+}
+
+/// The size of each packet.
+fn packet<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bytes> {
+    let example = ("packet = \"1200 B\"", "1200 B");
+    reader.required_quantity(section, "packet", PACKET_MIN..=MTU_MAX, example)
 }
 
 fn events<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<TrafficKind> {

@@ -1,0 +1,118 @@
+//! The receiving end: when each packet arrived, until it is reported.
+
+use std::collections::VecDeque;
+
+use selvedge_units::{Duration, Instant};
+
+use crate::report::{Arrival, PACKETS_MAX, Report};
+
+/// From a packet's arrival to its report, at most.
+const EVERY: Duration = Duration::from_millis(100);
+/// The same where a packet is missing: it may have been overtaken.
+const MISSING: Duration = Duration::from_millis(10);
+
+/// When packets arrived. It holds at most 600 packets; a packet that is reported as missing stays so.
+#[derive(Clone, Debug, Default)]
+pub struct Arrivals {
+    /// The number of the first packet that was not reported.
+    next: u64,
+    packets: VecDeque<Option<Arrival>>,
+    due: Option<Instant>,
+}
+
+impl Arrivals {
+    /// Takes the number of a packet that arrived and is authentic. Numbers of which more than 599 are missing
+    /// in between begin a new report.
+    pub fn handle_packet(&mut self, now: Instant, number: u64, is_marked: bool) {
+        let Some(ahead) = number.checked_sub(self.next) else { return };
+        if self.packets.is_empty() || ahead >= PACKETS_MAX as u64 {
+            // What is so far behind is left out: the sending end counts what no report names as lost.
+            self.packets.clear();
+            let missing = ahead.min(PACKETS_MAX as u64 / 2) * u64::from(self.next > 0);
+            self.next = number - missing;
+            self.due = None;
+        }
+        let at = (number - self.next) as usize;
+        while self.packets.len() <= at {
+            self.packets.push_back(None);
+        }
+        self.packets[at].get_or_insert(Arrival { at: now, is_marked });
+        let is_full = self.packets.len() > PACKETS_MAX / 2;
+        let is_missing = self.packets.iter().any(Option::is_none);
+        let wait = if is_full {
+            Duration::ZERO
+        } else if is_missing {
+            MISSING
+        } else {
+            EVERY
+        };
+        self.due = Some(self.due.map_or(now + wait, |due| due.min(now + wait)));
+    }
+
+    /// The report that is due.
+    pub fn poll_report(&mut self, now: Instant) -> Option<Report> {
+        self.due.take_if(|due| *due <= now)?;
+        let (first, packets) = (self.next, Vec::from(std::mem::take(&mut self.packets)));
+        self.next += packets.len() as u64;
+        Some(Report { first, packets })
+    }
+
+    /// When the next report is due, if no packet arrives before.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// The first number of a report, and which packets arrived.
+    fn seen(report: Option<Report>) -> Option<(u64, Vec<bool>)> {
+        report.map(|report| (report.first, report.packets.iter().map(Option::is_some).collect()))
+    }
+
+    #[test]
+    fn a_report_comes_ten_times_a_second_and_at_once_on_loss() {
+        let mut arrivals = Arrivals::default();
+        assert_eq!(arrivals.poll_timeout(), None);
+        arrivals.handle_packet(ms(1), 7, false);
+        arrivals.handle_packet(ms(2), 8, true);
+        arrivals.handle_packet(ms(2), 8, false);
+        assert_eq!((arrivals.poll_timeout(), arrivals.poll_report(ms(100))), (Some(ms(101)), None));
+        let report = arrivals.poll_report(ms(101)).unwrap();
+        let arrival = |at, is_marked| Some(Arrival { at, is_marked });
+        assert_eq!(report.packets, [arrival(ms(1), false), arrival(ms(2), true)]);
+        assert_eq!((report.first, arrivals.poll_timeout()), (7, None));
+        // Packet 9 is overtaken, 11 is lost.
+        arrivals.handle_packet(ms(103), 10, false);
+        assert_eq!(arrivals.poll_timeout(), Some(ms(113)));
+        arrivals.handle_packet(ms(104), 9, false);
+        arrivals.handle_packet(ms(105), 12, false);
+        let expected = Some((9, vec![true, true, false, true]));
+        assert_eq!(seen(arrivals.poll_report(ms(113))), expected);
+        // What was reported as missing stays so.
+        arrivals.handle_packet(ms(120), 11, false);
+        assert_eq!(arrivals.poll_timeout(), None);
+    }
+
+    #[test]
+    fn numbers_may_be_any() {
+        let mut arrivals = Arrivals::default();
+        for number in [0, 5, u64::MAX / 2, 3, u64::MAX - 1, 700, u64::MAX - 2] {
+            arrivals.handle_packet(ms(1), number, false);
+            assert!(arrivals.packets.len() <= PACKETS_MAX, "{number}");
+        }
+        for number in 0..5_000 {
+            arrivals.handle_packet(ms(1), number * 3, false);
+            if let Some(report) = arrivals.poll_report(ms(1)) {
+                assert!(report.packets.len() <= PACKETS_MAX && report.packets.last().is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The sending end: from reports to the rate at which to send.
+
+use std::collections::VecDeque;
+
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+use crate::base_delay::{BaseDelay, Delay};
+use crate::report::Report;
+use crate::sent::{Sent, SentError, Unreported};
+use crate::window::Window;
+
+/// The queueing delay that the estimator keeps, and the one below which a queue does not count as one.
+const TARGET: Duration = Duration::from_millis(15);
+const LOW: Duration = Duration::from_millis(8);
+/// Below this a queue counts as gone.
+const GONE: Duration = Duration::from_millis(2);
+/// In which what is more than the target is drained.
+const DRAIN: Duration = Duration::from_millis(500);
+/// A longer queue may be another flow's.
+const JOINED: Duration = Duration::from_millis(20);
+/// A queue that stays so long although there is room for it to drain is another flow's.
+const STAYS: Duration = Duration::from_secs(2);
+/// So often the queue is drained wholly, since the least delay is of the last ten seconds.
+const REFRESH: Duration = Duration::from_secs(4);
+/// So often the flow beside it is looked for again.
+const LOOK: Duration = Duration::from_secs(5);
+/// Arrivals over which a rate is measured: at least so many, and so much time.
+const SPAN: Duration = Duration::from_millis(100);
+const ARRIVALS: usize = 16;
+const ARRIVALS_MAX: usize = 1_024;
+/// After so long without a report the rate is halved, again and again.
+const SILENT: Duration = Duration::from_secs(1);
+/// By how many hundredths the rate grows, from round to round without a queue.
+const GROWTH: [u64; 6] = [2, 10, 30, 60, 100, 100];
+
+/// The limits of an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateParams {
+    /// Where it begins.
+    pub start: Bitrate,
+    /// It never falls below this.
+    pub least: Bitrate,
+    /// It never rises above this: more would be of no use.
+    pub most: Bitrate,
+}
+
+impl Default for RateParams {
+    /// From 500 kbit/s, within 50 kbit/s and 1 Gbit/s.
+    fn default() -> Self {
+        let [start, least, most] = [500, 50, 1_000_000].map(Bitrate::from_kbps);
+        Self { start, least, most }
+    }
+}
+
+/// What the estimator does at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The rate doubles with each round trip until there is a queue.
+    Starting,
+    /// A short queue is kept.
+    Steady,
+    /// The queue is drained for a moment, to see the least delay.
+    Draining,
+    /// Another flow fills the buffers.
+    Competing,
+}
+
+/// The rate of one path, as its sending end knows it. A report costs O(its packets); memory is bounded by
+/// 8192 packets under way.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    params: RateParams,
+    unreported: Unreported,
+    arrivals: VecDeque<(Instant, Bytes)>,
+    base: BaseDelay,
+    round_trips: BaseDelay,
+    round_trip: Duration,
+    /// The mean round trip while another flow fills the buffers.
+    smooth: Duration,
+    queueing: Duration,
+    state: State,
+    rate: Bitrate,
+    capacity: Bitrate,
+    /// The highest rate of this second and of the one before.
+    highest: [Bitrate; 2],
+    second: Instant,
+    /// Packets from this number on were sent since the rate grew last.
+    round: u64,
+    /// When that was, and the bytes sent since.
+    grown: Instant,
+    sent: Bytes,
+    growth: usize,
+    /// Whether there was a queue by the last report.
+    was_queued: bool,
+    /// Since when the queue stays, and both it and the rate then.
+    stays: Option<(Instant, Duration, Bitrate)>,
+    /// When the queue was gone last.
+    gone: Instant,
+    until: Instant,
+    window: Window,
+    heard: Instant,
+    reported: Reported,
+    /// Packets of the latest reports, and how many of them are lost.
+    recent: [u64; 2],
+}
+
+/// What a report says, beside what was sent.
+#[derive(Clone, Debug, Default)]
+struct Reported {
+    arrived: Bytes,
+    packets: u64,
+    marked: u64,
+    lost: u64,
+    least: Option<Delay>,
+    newest: Instant,
+}
+
+impl Estimator {
+    /// An estimator that knows nothing yet.
+    #[must_use]
+    pub fn new(now: Instant, params: RateParams) -> Self {
+        let rate = params.start;
+        Self {
+            params,
+            unreported: Unreported::default(),
+            arrivals: VecDeque::new(),
+            base: BaseDelay::default(),
+            round_trips: BaseDelay::default(),
+            round_trip: Duration::from_millis(100),
+            smooth: Duration::ZERO,
+            queueing: Duration::ZERO,
+            state: State::Starting,
+            rate,
+            capacity: rate,
+            highest: [rate; 2],
+            second: now,
+            round: 0,
+            grown: now,
+            sent: Bytes(0),
+            growth: 0,
+            was_queued: false,
+            stays: None,
+            gone: now,
+            until: now,
+            window: Window::new(Bytes(0), 0),
+            heard: now,
+            reported: Reported::default(),
+            recent: [0; 2],
+        }
+    }
+
+    /// The rate at which to send now.
+    #[must_use]
+    pub const fn rate(&self) -> Bitrate {
+        self.rate
+    }
+
+    /// What the path carries of this sender, as far as that was seen.
+    #[must_use]
+    pub const fn capacity(&self) -> Bitrate {
+        self.capacity
+    }
+
+    /// What it does at present.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// How long packets waited in queues, by the last report.
+    #[must_use]
+    pub const fn queueing(&self) -> Duration {
+        self.queueing
+    }
+
+    /// From a packet to its report, queues included.
+    #[must_use]
+    pub const fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// A packet was sent. Numbers follow each other, from any on.
+    ///
+    /// # Errors
+    /// [`SentError`]; the packet is not counted then.
+    pub fn handle_sent(&mut self, now: Instant, number: u64, size: Bytes) -> Result<(), SentError> {
+        if self.unreported.oldest().is_none() && now.since(self.heard) > SILENT {
+            // Nothing was under way, so nothing could be heard. What was known is forgotten with time.
+            if now.since(self.heard) > SILENT * 10 {
+                self.state = State::Starting;
+                self.set_rate(now, Bitrate(self.rate.0 / 2));
+            }
+            self.heard = now;
+        }
+        self.unreported.handle_sent(number, Sent { at: now, size })?;
+        self.sent += size;
+        Ok(())
+    }
+
+    /// The far end reports. What it claims of packets that were never sent is not believed, nor is a report that
+    /// came before.
+    pub fn handle_report(&mut self, now: Instant, report: &Report) {
+        let end = report.first.saturating_add(report.packets.len() as u64);
+        if end > self.unreported.next() {
+            return;
+        }
+        self.reported = Reported::default();
+        while let Some((number, sent)) = self.unreported.take_before(end) {
+            let at = number.checked_sub(report.first).map(|at| at as usize);
+            let arrival = at.and_then(|at| report.packets[at]);
+            let Some(arrival) = arrival else {
+                self.reported.lost += 1;
+                self.window.handle_lost(number, self.unreported.next());
+                continue;
+            };
+            let delay = Delay::from(arrival.at.0) - Delay::from(sent.at.0);
+            let seen = &mut self.reported;
+            seen.packets += 1;
+            seen.marked += u64::from(arrival.is_marked);
+            seen.arrived += sent.size;
+            seen.least = Some(seen.least.map_or(delay, |least| least.min(delay)));
+            seen.newest = seen.newest.max(sent.at);
+            self.arrivals.push_back((arrival.at, sent.size));
+        }
+        let Some(least) = self.reported.least else { return };
+        self.heard = now;
+        let keeps = self.state == State::Competing;
+        self.base.handle_delay(now, least, keeps);
+        self.queueing = self.base.queueing(least);
+        let took = Delay::from(now.since(self.reported.newest).0);
+        self.round_trips.handle_delay(now, took, keeps);
+        self.round_trip = Duration(took as u64) - self.round_trips.queueing(took) + self.queueing;
+        if self.queueing <= GONE {
+            self.gone = now;
+        }
+        self.react(now);
+    }
+
+    /// Lowers the rate if reports do not come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|at| at <= now) {
+            self.heard = now;
+            self.set_rate(now, Bitrate(self.rate.0 / 2));
+            self.capacity = self.rate;
+        }
+    }
+
+    /// When [`Self::handle_timeout`] should be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.unreported.oldest().map(|oldest| self.heard.max(oldest) + SILENT)
+    }
+
+    fn set_rate(&mut self, now: Instant, rate: Bitrate) {
+        let RateParams { least, most, .. } = self.params;
+        self.rate = Bitrate(rate.0.min(most.0).max(least.0));
+        if now.since(self.second) >= Duration::from_secs(1) {
+            (self.highest, self.second) = ([self.rate, self.highest[0]], now);
+        }
+        self.highest[0] = self.highest[0].max(self.rate);
+    }
+
+    /// The rate at which packets arrive: of the latest, as many as are needed to measure one.
+    fn arrival_rate(&mut self) -> Option<Bitrate> {
+        let newest = self.arrivals.iter().map(|(at, _)| *at).max()?;
+        while self.arrivals.len() > ARRIVALS
+            && let Some((first, _)) = self.arrivals.front()
+            && (newest.since(*first) > SPAN || self.arrivals.len() > ARRIVALS_MAX)
+        {
+            self.arrivals.pop_front();
+        }
+        let (first, size) = *self.arrivals.iter().min_by_key(|(at, _)| *at)?;
+        let all: Bytes = self.arrivals.iter().map(|(_, size)| *size).sum();
+        let rate = (all - size) / newest.since(first);
+        // A far end that makes up times makes no rate that was not tried.
+        (self.arrivals.len() >= ARRIVALS / 2 && rate.0 > 0)
+            .then(|| rate.min(self.highest[0].max(self.highest[1])))
+    }
+
+    fn react(&mut self, now: Instant) {
+        let Some(arrives) = self.arrival_rate() else { return };
+        let Reported { packets, marked, lost, .. } = self.reported;
+        // Marks and a loss of every fifth packet are a queue that does not show in the delay. A report may be
+        // of a few packets only.
+        let [all, gone] = &mut self.recent;
+        (*all, *gone) = (*all + packets + lost, *gone + lost);
+        let is_lossy = *all > 40 && *gone * 5 > *all;
+        if *all > 200 {
+            (*all, *gone) = (*all / 2, *gone / 2);
+        }
+        let is_congested = marked * 2 > packets || is_lossy;
+        match self.state {
+            State::Starting if self.queueing > TARGET || is_congested => {
+                self.state = State::Steady;
+                self.keep_queue(now, arrives);
+            }
+            State::Starting => {
+                if self.is_next_round(now) {
+                    self.capacity = arrives;
+                    self.set_rate(now, Bitrate(self.rate.0 * 2));
+                }
+            }
+            State::Draining if now >= self.until && self.queueing > LOW => {
+                self.join(now, self.capacity);
+                self.compete(now, arrives);
+            }
+            State::Draining if self.queueing <= GONE || now >= self.until => {
+                self.state = State::Steady;
+                self.gone = now;
+                self.set_rate(now, self.capacity);
+                self.begin_round(now);
+            }
+            State::Draining => {}
+            State::Steady if is_congested => {
+                self.capacity = arrives;
+                self.set_rate(now, Bitrate(arrives.0 / 100 * 85));
+                self.begin_round(now);
+                self.growth = 0;
+            }
+            State::Steady => self.keep_queue(now, arrives),
+            State::Competing => self.compete(now, arrives),
+        }
+    }
+
+    /// Steers towards the target while there is a queue, and looks for more where there is none.
+    fn keep_queue(&mut self, now: Instant, arrives: Bitrate) {
+        if self.is_joined(now) {
+            return self.compete(now, arrives);
+        }
+        if self.queueing <= LOW {
+            if std::mem::take(&mut self.was_queued) {
+                self.set_rate(now, Bitrate(self.rate.0 / 100 * (100 + GROWTH[0])));
+                self.begin_round(now);
+            } else if self.is_next_round(now) {
+                self.capacity = arrives;
+                // What does not arrive waits already, though the delay does not show it yet.
+                let [all, gone] = self.recent;
+                let came = self.rate.0 / all.max(1) * (all - gone);
+                let is_carried = arrives.0 / 95 >= came / 100;
+                self.growth = if is_carried { (self.growth + 1).min(GROWTH.len() - 1) } else { 0 };
+                let more = GROWTH[self.growth];
+                self.set_rate(now, Bitrate(self.rate.0 / 100 * (100 + more)));
+            }
+            return;
+        }
+        (self.growth, self.was_queued) = (0, true);
+        self.capacity = arrives;
+        if now.since(self.gone) > REFRESH {
+            self.state = State::Draining;
+            self.until = now + self.queueing * 6 + self.round_trip * 2 + SPAN * 2;
+            return self.set_rate(now, Bitrate(arrives.0 / 4 * 3));
+        }
+        let [target, seen] = [TARGET.0, self.queueing.0.min((TARGET + DRAIN / 2).0)];
+        let share = DRAIN.0 + target - seen;
+        self.set_rate(
+            now,
+            Bitrate((u128::from(arrives.0) * u128::from(share) / u128::from(DRAIN.0)) as u64),
+        );
+        self.begin_round(now);
+    }
+
+    /// Whether the queue stays although there is room for it to drain: it is another flow's then.
+    fn is_joined(&mut self, now: Instant) -> bool {
+        match self.stays {
+            _ if self.queueing <= JOINED => self.stays = None,
+            Some((since, _, rate)) if now.since(since) > STAYS => {
+                self.join(now, rate);
+                return true;
+            }
+            Some((_, queue, _)) if self.queueing > queue / 3 => {}
+            _ => self.stays = Some((now, self.queueing, self.rate)),
+        }
+        false
+    }
+
+    fn join(&mut self, now: Instant, rate: Bitrate) {
+        self.state = State::Competing;
+        self.window = Window::new(rate * self.round_trip, self.unreported.next());
+        self.smooth = self.round_trip;
+        (self.stays, self.until) = (None, now + LOOK);
+    }
+
+    /// Keeps a window, and lets go of it where the queue drains with it.
+    fn compete(&mut self, now: Instant, arrives: Bitrate) {
+        self.window.handle_arrived(self.reported.arrived);
+        self.capacity = arrives;
+        let looks = now >= self.until;
+        if looks && self.queueing <= LOW {
+            self.state = State::Steady;
+            self.gone = now;
+            self.set_rate(now, arrives);
+            return self.begin_round(now);
+        }
+        // The queue of this flow alone is gone by then, at half the rate.
+        let takes = (self.queueing * 2 + self.round_trip).min(Duration::from_secs(1));
+        if now >= self.until + takes {
+            self.until = now + LOOK;
+        }
+        self.smooth = (self.smooth * 7 + self.round_trip) / 8;
+        let rate = self.window.rate(self.smooth).min(Bitrate(arrives.0 / 2 * 3));
+        self.set_rate(now, if looks { Bitrate(rate.0 / 2) } else { rate });
+    }
+
+    fn begin_round(&mut self, now: Instant) {
+        (self.round, self.grown, self.sent) = (self.unreported.next(), now, Bytes(0));
+    }
+
+    /// Whether all that was reported lately was sent at the present rate, and made use of it; begins the next round
+    /// then.
+    fn is_next_round(&mut self, now: Instant) -> bool {
+        let is_reported = self.unreported.first() > self.round;
+        let lasted = now.since(self.grown);
+        if !is_reported || lasted < self.round_trip + SPAN {
+            return false;
+        }
+        let could = self.rate * lasted;
+        let is_used = self.sent.0 * 10 >= could.0 * 8;
+        self.begin_round(now);
+        is_used
+    }
+}

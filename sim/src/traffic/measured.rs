@@ -1,0 +1,183 @@
+//! Packets at the rate that their path is measured to carry, by the product's estimator, and its reports back.
+//!
+//! The sender has always something to send. It is what a link of unknown rate does, without streams.
+
+use std::sync::Arc;
+
+use selvedge_data_net_line::{Ecn, Packet};
+use selvedge_data_net_rate::{Arrivals, Estimator, RateParams, Report};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+use crate::endpoint::Endpoint;
+use crate::network::{Network, NetworkError};
+use crate::packet::{Datagram, EndpointId, FlowId, HostId, Payload, Segment};
+use crate::results::Flow;
+
+/// The sending end.
+#[derive(Clone, Debug)]
+pub struct MeasuredSender {
+    flow: FlowId,
+    size: Bytes,
+    estimator: Estimator,
+    start: Instant,
+    /// When the next packet may leave.
+    next: Instant,
+    number: u64,
+}
+
+/// The receiving end.
+#[derive(Clone, Debug)]
+pub struct MeasuredReceiver {
+    /// Of the packets, and of the reports.
+    flows: [FlowId; 2],
+    arrivals: Arrivals,
+    arrived: u64,
+    bytes: Bytes,
+    report: Option<Arc<[u8]>>,
+}
+
+impl MeasuredSender {
+    /// Adds both ends; the first gives the estimate. Errors are those of [`Network::flow`].
+    pub fn attach(
+        network: &mut Network,
+        name: &str,
+        hosts: [HostId; 2],
+        size: Bytes,
+        start: Instant,
+        params: RateParams,
+    ) -> Result<EndpointId, NetworkError> {
+        let flows = network.flow_and_answers(name, hosts)?;
+        let estimator = Estimator::new(start, params);
+        let sender = Self { flow: flows[0], size, estimator, start, next: start, number: 0 };
+        let (arrivals, report) = (Arrivals::default(), None);
+        let receiver = MeasuredReceiver { flows, arrivals, arrived: 0, bytes: Bytes(0), report };
+        network.attach(Box::new(receiver), &flows[..1])?;
+        network.attach(Box::new(sender), &flows[1..])
+    }
+
+    /// What it knows of the path.
+    #[must_use]
+    pub const fn estimator(&self) -> &Estimator {
+        &self.estimator
+    }
+}
+
+impl Endpoint for MeasuredSender {
+    fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>) {
+        let Payload::Bytes(bytes) = &packet.payload.payload else { return };
+        if let Ok(report) = Report::parse(bytes) {
+            self.estimator.handle_report(now, &report);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.estimator.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
+        if now < self.next.max(self.start) {
+            return None;
+        }
+        let (sequence, length) = (self.number, self.size.0 as u32);
+        self.number += 1;
+        self.estimator.handle_sent(now, sequence, self.size).ok()?;
+        self.next = now + self.size / self.estimator.rate().max(Bitrate(1));
+        let payload = Payload::Segment(Segment { sequence, length });
+        let packet = Datagram::packet(self.flow, self.size, payload);
+        Some(Packet { ecn: Ecn::Capable, ..packet })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.estimator.poll_timeout().map_or(self.next, |at| at.min(self.next)))
+    }
+}
+
+impl Endpoint for MeasuredReceiver {
+    fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>) {
+        let Payload::Segment(Segment { sequence, .. }) = packet.payload.payload else { return };
+        self.arrivals.handle_packet(now, sequence, packet.ecn == Ecn::Marked);
+        self.arrived += 1;
+        self.bytes += packet.size;
+        self.handle_timeout(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(report) = self.arrivals.poll_report(now) {
+            self.report = Some(report.encode().into());
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Packet<Datagram>> {
+        self.report.take().map(|bytes| Datagram::udp(self.flows[1], bytes))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.arrivals.poll_timeout()
+    }
+
+    fn report(&self, flows: &mut [Flow]) {
+        if let Some(flow) = flows.get_mut(self.flows[0].0 as usize) {
+            flow.useful = Some(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_data_net_line::{DelayModel, LineModel, LossModel, Rate};
+    use selvedge_data_net_rate::State;
+    use selvedge_units::Duration;
+
+    use super::*;
+    use crate::simulation::{Limits, Simulation};
+
+    const RATE: Bitrate = Bitrate::from_mbps(8);
+    const PACKET: Bytes = Bytes(1_200);
+
+    fn simulation(loss: LossModel, params: RateParams) -> (Simulation, EndpointId) {
+        let mut network = Network::new(1);
+        let hosts = ["near", "far"].map(|name| network.host(name).unwrap());
+        let delay = DelayModel { delay: Duration::from_millis(20), ..DelayModel::default() };
+        let model =
+            LineModel { rate: Some(Rate::Constant(RATE)), delay, loss, ..LineModel::default() };
+        network.link("line", hosts, [model.clone(), model]).unwrap();
+        let id = MeasuredSender::attach(&mut network, "own", hosts, PACKET, Instant::ZERO, params);
+        (Simulation::new(network, Limits::default()).unwrap(), id.unwrap())
+    }
+
+    fn after(seconds: u64, loss: &str) -> Estimator {
+        let loss = LossModel::Bernoulli(loss.parse().unwrap());
+        let (mut simulation, id) = simulation(loss, RateParams::default());
+        simulation.run(Instant::ZERO + Duration::from_secs(seconds), &mut |_| {}).unwrap();
+        simulation.endpoint::<MeasuredSender>(id).unwrap().estimator().clone()
+    }
+
+    #[test]
+    fn the_rate_is_found_and_loss_alone_does_not_lower_it() {
+        for loss in ["0 %", "1 %", "5 %"] {
+            let found = after(20, loss);
+            let [least, most] = [RATE.0 / 10 * 9, RATE.0 / 100 * 108];
+            assert!((least..most).contains(&found.capacity().0), "{loss}: {found:?}");
+            assert!(found.queueing() < Duration::from_millis(50), "{loss}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_arrives_the_rate_falls_to_its_least() {
+        let found = after(10, "100 %");
+        assert_eq!(found.rate(), RateParams::default().least);
+        assert_eq!(found.state(), State::Starting);
+    }
+
+    #[test]
+    fn a_report_of_what_was_never_sent_changes_nothing() {
+        let mut estimator = after(5, "0 %");
+        let before = format!("{estimator:?}");
+        let now = Instant::ZERO + Duration::from_secs(6);
+        let packets = vec![None; 500];
+        estimator.handle_report(now, &Report { first: u64::MAX - 600, packets: packets.clone() });
+        estimator.handle_report(now, &Report { first: u64::MAX, packets });
+        assert_eq!(format!("{estimator:?}"), before);
+        assert!(estimator.handle_sent(now, 3, PACKET).is_err());
+    }
+}
