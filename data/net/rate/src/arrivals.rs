@@ -26,7 +26,7 @@ impl Arrivals {
     pub fn handle_packet(&mut self, now: Instant, number: u64, is_marked: bool) {
         let Some(ahead) = number.checked_sub(self.next) else { return };
         if self.packets.is_empty() || ahead >= PACKETS_MAX as u64 {
-            // What is so far behind is left out: the sending end counts what no report names as lost.
+            // What is so far behind is left out: the sending end leaves out what no report names.
             self.packets.clear();
             let missing = ahead.min(PACKETS_MAX as u64 / 2) * u64::from(self.next > 0);
             self.next = number - missing;

@@ -10,14 +10,14 @@ use crate::sent::{Sent, SentError, Unreported};
 use crate::window::Window;
 
 /// The queueing delay that the estimator keeps, and the one below which a queue does not count as one.
-const TARGET: Duration = Duration::from_millis(15);
-const LOW: Duration = Duration::from_millis(8);
+const TARGET: Duration = Duration::from_millis(14);
+const LOW: Duration = Duration::from_millis(7);
 /// Below this a queue counts as gone.
 const GONE: Duration = Duration::from_millis(2);
 /// In which what is more than the target is drained.
 const DRAIN: Duration = Duration::from_millis(500);
 /// A longer queue may be another flow's.
-const JOINED: Duration = Duration::from_millis(20);
+const JOINED: Duration = Duration::from_millis(40);
 /// A queue that stays so long although there is room for it to drain is another flow's.
 const STAYS: Duration = Duration::from_secs(2);
 /// So often the queue is drained wholly, since the least delay is of the last ten seconds.
@@ -26,7 +26,7 @@ const REFRESH: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_secs(5);
 /// Arrivals over which a rate is measured: at least so many, and so much time.
 const SPAN: Duration = Duration::from_millis(100);
-const ARRIVALS: usize = 16;
+const ARRIVALS: usize = 40;
 const ARRIVALS_MAX: usize = 1_024;
 /// After so long without a report the rate is halved, again and again.
 const SILENT: Duration = Duration::from_secs(1);
@@ -206,8 +206,9 @@ impl Estimator {
         }
         self.reported = Reported::default();
         while let Some((number, sent)) = self.unreported.take_before(end) {
-            let at = number.checked_sub(report.first).map(|at| at as usize);
-            let arrival = at.and_then(|at| report.packets[at]);
+            // What an earlier report said, which was lost, nobody knows.
+            let Some(at) = number.checked_sub(report.first) else { continue };
+            let arrival = report.packets[at as usize];
             let Some(arrival) = arrival else {
                 self.reported.lost += 1;
                 self.window.handle_lost(number, self.unreported.next());
@@ -273,8 +274,8 @@ impl Estimator {
         let all: Bytes = self.arrivals.iter().map(|(_, size)| *size).sum();
         let rate = (all - size) / newest.since(first);
         // A far end that makes up times makes no rate that was not tried.
-        (self.arrivals.len() >= ARRIVALS / 2 && rate.0 > 0)
-            .then(|| rate.min(self.highest[0].max(self.highest[1])))
+        (self.arrivals.len() >= ARRIVALS / 4 && rate.0 > 0)
+            .then(|| rate.min(self.highest[0].max(self.highest[1]).max(self.capacity)))
     }
 
     fn react(&mut self, now: Instant) {
@@ -300,13 +301,18 @@ impl Estimator {
                     self.set_rate(now, Bitrate(self.rate.0 * 2));
                 }
             }
+            State::Draining if self.queueing > TARGET * 3 => {
+                // It grows meanwhile: the path carries less.
+                (self.state, self.gone) = (State::Steady, now);
+                self.keep_queue(now, arrives);
+            }
             State::Draining if now >= self.until && self.queueing > LOW => {
                 self.join(now, self.capacity);
                 self.compete(now, arrives);
             }
             State::Draining if self.queueing <= GONE || now >= self.until => {
                 self.state = State::Steady;
-                self.gone = now;
+                (self.gone, self.was_queued) = (now, true);
                 self.set_rate(now, self.capacity);
                 self.begin_round(now);
             }
@@ -332,7 +338,8 @@ impl Estimator {
                 self.set_rate(now, Bitrate(self.rate.0 / 100 * (100 + GROWTH[0])));
                 self.begin_round(now);
             } else if self.is_next_round(now) {
-                self.capacity = arrives;
+                // Without a queue this is the least that the path carries.
+                self.capacity = self.capacity.max(arrives);
                 // What does not arrive waits already, though the delay does not show it yet.
                 let [all, gone] = self.recent;
                 let came = self.rate.0 / all.max(1) * (all - gone);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use selvedge_units::{Bytes, Instant};
 
-/// Packets that are remembered, at most: three seconds of 30 Mbit/s. Older ones count as lost.
+/// Packets that are remembered, at most: three seconds of 30 Mbit/s. Older ones are left out.
 const PACKETS_MAX: usize = 8_192;
 
 /// A packet that was sent.
@@ -29,8 +29,6 @@ pub struct SentError {
 pub(crate) struct Unreported {
     first: u64,
     packets: VecDeque<Sent>,
-    /// Packets that fell out, which nobody reported.
-    pub(crate) forgotten: u64,
 }
 
 impl Unreported {
@@ -48,7 +46,6 @@ impl Unreported {
         if self.packets.len() == PACKETS_MAX {
             self.packets.pop_front();
             self.first += 1;
-            self.forgotten += 1;
         }
         self.packets.push_back(sent);
         Ok(())
