@@ -147,6 +147,12 @@ pub enum RunError {
     /// It needs something of the machine that is not there, as the text says.
     #[error("{0}")]
     Needs(String),
+    /// Its simulated network can't be.
+    #[error("its network: {0}")]
+    Network(#[from] selvedge_sim::NetworkError),
+    /// The simulation broke off.
+    #[error("its simulation: {0}")]
+    Simulation(#[from] selvedge_sim::RunError),
     /// It needs a coprocessor.
     #[error("it needs a coprocessor: {0}")]
     Coprocessor(#[from] selvedge_lab_measure::coprocessor::BenchError),

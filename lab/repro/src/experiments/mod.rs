@@ -44,6 +44,7 @@ pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
 pub(crate) mod up_media;
 pub(crate) mod up_media_real;
+pub(crate) mod up_rate;
 mod web_load;
 mod web_server;
 
