@@ -19,6 +19,7 @@ mod picture;
 mod pool;
 mod receive;
 mod record;
+mod report;
 mod rtp;
 #[path = "../../data/sched/tests/oracle/rules.rs"]
 mod rules;
@@ -57,6 +58,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("probe", |bytes| secure::run(bytes, Kind::Probe)),
     ("receive", receive::fuzz),
     ("record", record::fuzz),
+    ("report", report::fuzz),
     ("rtp", rtp::fuzz),
     ("say", say::fuzz),
     ("schedule", schedule::fuzz),
