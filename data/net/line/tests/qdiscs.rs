@@ -204,17 +204,17 @@ fn through_line(model: &LineModel, seed: u64, sent: &[Instant]) -> Vec<Duration>
     arrived.map(|arrived| arrived.at.since(arrived.packet.payload)).collect()
 }
 
-/// The largest distance of the two distributions, after the least delay of each is removed.
+/// The largest distance of the two distributions, after the median of each is removed.
 fn distance(one: &[Duration], other: &[Duration]) -> f64 {
     let sorted = |delays: &[Duration]| {
-        let least = *delays.iter().min().unwrap();
-        let mut sorted: Vec<u64> = delays.iter().map(|delay| (*delay - least).0).collect();
+        let mut sorted: Vec<i64> = delays.iter().map(|delay| delay.0 as i64).collect();
         sorted.sort_unstable();
-        sorted
+        let median = sorted[sorted.len() / 2];
+        sorted.iter().map(|delay| delay - median).collect::<Vec<i64>>()
     };
     let (one, other) = (sorted(one), sorted(other));
     let below =
-        |delays: &[u64], at| delays.partition_point(|d| *d <= at) as f64 / delays.len() as f64;
+        |delays: &[i64], at| delays.partition_point(|d| *d <= at) as f64 / delays.len() as f64;
     let distances =
         one.iter().chain(&other).map(|at| (below(&one, *at) - below(&other, *at)).abs());
     distances.fold(0.0, f64::max)
@@ -223,6 +223,7 @@ fn distance(one: &[Duration], other: &[Duration]) -> f64 {
 #[test]
 #[ignore = "changes the loopback's qdisc: tools/kernel.sh test"]
 fn delays_are_distributed_as_those_of_netem() {
+    const PACKETS: usize = 1_000;
     if !set_up() {
         return;
     }
@@ -238,16 +239,16 @@ fn delays_are_distributed_as_those_of_netem() {
         all.sort_by(f64::total_cmp);
         all[12]
     };
-    // The least of 200 delays varies, so one distance in some is larger: it tries again.
-    let is_near = (0..3).any(|_| {
+    // The delays of two normal distributions, one twice as wide, are 0.17 apart; those of 1,000 drawn from
+    // the same are 0.05 apart. A machine that stops for long spoils a try.
+    let is_near = (0..5).any(|_| {
         let netem = "delay 50ms 10ms distribution normal";
-        let (sent, arrived) = through_netem(netem, 200, Duration::from_millis(5));
-        assert_eq!(arrived.len(), 200);
+        let (sent, arrived) = through_netem(netem, PACKETS as u64, Duration::from_millis(2));
+        assert_eq!(arrived.len(), PACKETS);
         let kernel: Vec<Duration> = arrived.iter().map(|(n, at)| at.since(sent[*n])).collect();
         let [same, twice] = [10, 20].map(|deviation| median_distance(&kernel, &sent, deviation));
         println!("delays: largest distance {same} from netem's, {twice} with twice the deviation");
-        assert!(twice > 0.15);
-        same <= 0.15
+        same <= 0.1 && twice > 0.12
     });
     assert!(is_near);
 }
