@@ -5,12 +5,14 @@
 //! `play` does, by `data/receive`. What became of one frame is a [`Life`].
 
 mod audit;
+mod bonded;
 mod life;
 mod receiver;
 mod sender;
 
 use selvedge_data_stream::Totals;
 
+pub use bonded::{BondedLoad, BondedReceiver, BondedSender, Flood};
 pub use life::{Life, LifeEvent};
 pub use receiver::Receiver;
 pub use sender::{MediaStream, Sender};

@@ -118,6 +118,10 @@ pub struct Sender {
     payload: Vec<u8>,
     /// Room for the packet that leaves.
     packet: Vec<u8>,
+    /// When the frame of the packet that left last is due.
+    deadline: Instant,
+    /// Bytes that were sent beside packets, and that the link has yet to pay for.
+    owed: Bytes,
     /// When a packet may leave, or the link wants to be polled.
     due: Option<Instant>,
     watched: Option<Box<Watched>>,
@@ -173,6 +177,8 @@ impl Sender {
             arrival: None,
             payload: vec![0; payload_max],
             packet: vec![0; packet_len(payload_max)],
+            deadline: Instant::ZERO,
+            owed: Bytes(0),
             due: None,
             watched: None,
             audit: None,
@@ -187,6 +193,30 @@ impl Sender {
         let (back, totals, breaches) = (at + lasts, Vec::new(), Vec::new());
         self.kill =
             Some(Kill { at, back, link, state, totals, breaches, silent: None, again: None });
+    }
+
+    /// Sends at another rate from now on, and pays for bytes that were sent beside packets.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: Bitrate, owed: Bytes) {
+        if rate != self.link.params().rate {
+            self.link.set_rate(now, rate);
+            self.settle(now);
+        }
+        self.owed += owed;
+    }
+
+    /// The link's rate.
+    pub(super) const fn rate(&self) -> Bitrate {
+        self.link.params().rate
+    }
+
+    /// What its streams offered of late.
+    pub(super) fn offered(&self, now: Instant) -> Bitrate {
+        self.link.rates(now).0
+    }
+
+    /// When the frame of the packet that left last is due.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Holds the link to its promises from now on.
@@ -372,7 +402,8 @@ impl Sender {
             audit.handle_sent(now, &self.link, size);
             audit.handle_packet(now, next.stream, next.deadline);
         }
-        self.link.sent(now, size);
+        self.link.sent(now, size + std::mem::take(&mut self.owed));
+        self.deadline = next.deadline;
         let payload = Payload::Bytes(Arc::from(&*packet));
         Some(Packet { port: about.port, ..Datagram::packet(frame.0, size, payload) })
     }

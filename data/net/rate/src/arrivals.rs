@@ -11,12 +11,18 @@ const EVERY: Duration = Duration::from_millis(100);
 /// The same where a packet is missing: it may have been overtaken.
 const MISSING: Duration = Duration::from_millis(10);
 
-/// When packets arrived. It holds at most 600 packets; a packet that is reported as missing stays so.
+/// What came so long before a report's packets is not repeated: a report is of 0.8 s at most.
+const REPEATED: Duration = Duration::from_millis(400);
+
+/// When packets arrived. It holds at most 600 packets, and what it reported last, which the next report repeats, so
+/// that one report may be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     /// The number of the first packet that was not reported.
     next: u64,
     packets: VecDeque<Option<Arrival>>,
+    /// Those right before, which were reported once.
+    before: Vec<Option<Arrival>>,
     due: Option<Instant>,
 }
 
@@ -29,7 +35,9 @@ impl Arrivals {
             // What is so far behind is left out: the sending end leaves out what no report names.
             self.packets.clear();
             let missing = ahead.min(PACKETS_MAX as u64 / 2) * u64::from(self.next > 0);
-            self.next = number - missing;
+            if self.next != number - missing {
+                (self.next, self.before) = (number - missing, Vec::new());
+            }
             self.due = None;
         }
         let at = (number - self.next) as usize;
@@ -52,8 +60,16 @@ impl Arrivals {
     /// The report that is due.
     pub fn poll_report(&mut self, now: Instant) -> Option<Report> {
         self.due.take_if(|due| *due <= now)?;
-        let (first, packets) = (self.next, Vec::from(std::mem::take(&mut self.packets)));
-        self.next += packets.len() as u64;
+        let new = Vec::from(std::mem::take(&mut self.packets));
+        let first = new.iter().flatten().map(|arrival| arrival.at).min().unwrap_or(now);
+        let is_recent = |arrival: &Arrival| arrival.at + REPEATED >= first;
+        let old = self.before.iter().position(|packet| packet.as_ref().is_some_and(is_recent));
+        let most = self.before.len().saturating_sub(PACKETS_MAX - new.len());
+        let mut packets = self.before.split_off(old.unwrap_or(self.before.len()).max(most));
+        let first = self.next - packets.len() as u64;
+        self.next += new.len() as u64;
+        packets.extend(&new);
+        self.before = new;
         Some(Report { first, packets })
     }
 
@@ -94,11 +110,15 @@ mod tests {
         assert_eq!(arrivals.poll_timeout(), Some(ms(113)));
         arrivals.handle_packet(ms(104), 9, false);
         arrivals.handle_packet(ms(105), 12, false);
-        let expected = Some((9, vec![true, true, false, true]));
+        // What was reported before is repeated once.
+        let expected = Some((7, vec![true, true, true, true, false, true]));
         assert_eq!(seen(arrivals.poll_report(ms(113))), expected);
         // What was reported as missing stays so.
         arrivals.handle_packet(ms(120), 11, false);
         assert_eq!(arrivals.poll_timeout(), None);
+        arrivals.handle_packet(ms(130), 13, false);
+        let expected = Some((9, vec![true, true, false, true, true]));
+        assert_eq!(seen(arrivals.poll_report(ms(230))), expected);
     }
 
     #[test]

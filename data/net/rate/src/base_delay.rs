@@ -1,35 +1,72 @@
-//! The least delay of a path, of the last ten seconds: what is more is a queue.
+//! The least delay of a path, of the last ten seconds: what is more is a queue, or the path's own variation.
 
 use selvedge_units::{Duration, Instant};
 
-/// Of how much time each of two halves is.
+/// Of how much time each of two halves of a base is.
 const HALF: Duration = Duration::from_secs(5);
 
-/// A time from one clock to another, in nanoseconds: their origins differ, so it may be negative.
-pub(crate) type Delay = i128;
+/// From an instant of one clock to an instant of another. The clocks' origins differ, so only differences mean
+/// something, and it may be negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delay(i128);
 
-/// The least delay of the present five seconds and of those before.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BaseDelay {
+impl Delay {
+    /// From `sent` to `arrived`, each on its own clock.
+    #[must_use]
+    pub const fn between(sent: Instant, arrived: Instant) -> Self {
+        Self(arrived.0 as i128 - sent.0 as i128)
+    }
+
+    /// By how much it is longer than `other`; zero if it is not.
+    #[must_use]
+    pub fn since(self, other: Self) -> Duration {
+        Duration(u64::try_from((self.0 - other.0).max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// The longest of late: another that is longer is taken at once, a shorter one by an eighth of the difference.
+    #[must_use]
+    pub fn longest(self, other: Self) -> Self {
+        Self(if other.0 > self.0 { other.0 } else { self.0 - (self.0 - other.0) / 8 })
+    }
+}
+
+/// The least delay of the present five seconds and of those before, or of a shorter time.
+#[derive(Clone, Debug)]
+pub struct BaseDelay {
+    half: Duration,
     began: Instant,
     present: Option<Delay>,
     before: Option<Delay>,
 }
 
+impl Default for BaseDelay {
+    fn default() -> Self {
+        Self::over(HALF)
+    }
+}
+
 impl BaseDelay {
-    /// Takes a delay. Where the queue of another flow never drains, the least delay is kept for a minute.
-    pub(crate) fn handle_delay(&mut self, now: Instant, delay: Delay, keeps: bool) {
-        if now.since(self.began) >= if keeps { HALF * 12 } else { HALF } {
+    /// The least of so much time, and of as much before it.
+    pub(crate) const fn over(half: Duration) -> Self {
+        Self { half, began: Instant::ZERO, present: None, before: None }
+    }
+
+    /// Takes a delay. Where the queue of another flow never drains (`keeps`), the least delay is kept for a minute.
+    pub fn handle_delay(&mut self, now: Instant, delay: Delay, keeps: bool) {
+        if now.since(self.began) >= if keeps { self.half * 12 } else { self.half } {
             (self.before, self.present, self.began) = (self.present, None, now);
         }
         self.present = Some(self.present.map_or(delay, |least| least.min(delay)));
     }
 
     /// By how much a delay exceeds the least one.
-    pub(crate) fn queueing(&self, delay: Delay) -> Duration {
-        let least = [self.present, self.before].into_iter().flatten().min();
-        let more = delay - least.unwrap_or(delay);
-        Duration(u64::try_from(more.max(0)).unwrap_or(u64::MAX))
+    #[must_use]
+    pub fn queueing(&self, delay: Delay) -> Duration {
+        delay.since(self.least().unwrap_or(delay))
+    }
+
+    pub(crate) fn least(&self) -> Option<Delay> {
+        [self.present, self.before].into_iter().flatten().min()
     }
 }
 
@@ -41,12 +78,13 @@ mod tests {
     fn the_least_delay_is_forgotten_after_ten_seconds() {
         let mut base = BaseDelay::default();
         for (second, delay) in [(0, 10), (1, -20), (6, 30), (9, 40)] {
-            base.handle_delay(Instant::ZERO + Duration::from_secs(second), delay, false);
+            base.handle_delay(Instant::ZERO + Duration::from_secs(second), Delay(delay), false);
         }
-        assert_eq!((base.queueing(40), base.queueing(-30)), (Duration(60), Duration(0)));
-        base.handle_delay(Instant::ZERO + Duration::from_secs(12), 50, false);
-        assert_eq!(base.queueing(50), Duration(20));
-        base.handle_delay(Instant::ZERO + Duration::from_secs(60), 70, true);
-        assert_eq!(base.queueing(50), Duration(20));
+        let queueing = |base: &BaseDelay, delay| base.queueing(Delay(delay)).0;
+        assert_eq!([queueing(&base, 40), queueing(&base, -30)], [60, 0]);
+        base.handle_delay(Instant::ZERO + Duration::from_secs(12), Delay(50), false);
+        assert_eq!(queueing(&base, 50), 20);
+        base.handle_delay(Instant::ZERO + Duration::from_secs(60), Delay(70), true);
+        assert_eq!(queueing(&base, 50), 20);
     }
 }

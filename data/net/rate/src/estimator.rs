@@ -214,7 +214,7 @@ impl Estimator {
                 self.window.handle_lost(number, self.unreported.next());
                 continue;
             };
-            let delay = Delay::from(arrival.at.0) - Delay::from(sent.at.0);
+            let delay = Delay::between(sent.at, arrival.at);
             let seen = &mut self.reported;
             seen.packets += 1;
             seen.marked += u64::from(arrival.is_marked);
@@ -228,9 +228,10 @@ impl Estimator {
         let keeps = self.state == State::Competing;
         self.base.handle_delay(now, least, keeps);
         self.queueing = self.base.queueing(least);
-        let took = Delay::from(now.since(self.reported.newest).0);
+        let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
-        self.round_trip = Duration(took as u64) - self.round_trips.queueing(took) + self.queueing;
+        let least = now.since(self.reported.newest) - self.round_trips.queueing(took);
+        self.round_trip = least + self.queueing;
         if self.queueing <= GONE {
             self.gone = now;
         }

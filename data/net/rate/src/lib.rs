@@ -22,6 +22,7 @@ mod sent;
 mod window;
 
 pub use arrivals::Arrivals;
+pub use base_delay::{BaseDelay, Delay};
 pub use estimator::{Estimator, RateParams, State};
 pub use report::{Arrival, Report, ReportError};
 pub use sent::SentError;

@@ -1,0 +1,177 @@
+//! The datagrams of a bond.
+//!
+//! ```text
+//! data:   1 | path: 1 byte | stream: 2 | number on the path: 8 | sequence in the stream: 4 | sent: 4, us |
+//!         time left until the deadline: 2, in 250 us | the packet
+//! report: 2 | path: 1 byte | a report of data/net/rate
+//! probe:  3 | as data, to the time left | zeros
+//! ```
+//!
+//! All numbers are big-endian. The far end reports a probe's arrival as that of a packet.
+
+use selvedge_data_net_rate::{Report, ReportError};
+use selvedge_units::{Bytes, Duration, Instant};
+
+const DATA: u8 = 1;
+const REPORT: u8 = 2;
+const PROBE: u8 = 3;
+const HEADER: usize = 22;
+const LEFT_UNIT: Duration = Duration::from_micros(250);
+
+/// What a bond puts before each packet.
+pub const OVERHEAD: Bytes = Bytes(HEADER as u64);
+
+/// A path, by the number that both ends know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u8);
+
+/// A stream, by the number that both ends know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u16);
+
+/// Why bytes are no datagram of a bond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatagramError {
+    /// Less than its head.
+    #[error("{0} bytes are too few for a datagram of a bond")]
+    Length(usize),
+    /// Of no kind that there is.
+    #[error("a datagram of a bond begins with 1, 2 or 3, not with {0}")]
+    Kind(u8),
+    /// The number of a packet on its path has no successor.
+    #[error("no packet follows packet {0}")]
+    Number(u64),
+    /// The report in it is none.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+/// The head of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) path: PathId,
+    pub(crate) stream: StreamId,
+    pub(crate) number: u64,
+    pub(crate) sequence: u32,
+    /// When it was sent, in microseconds of the sender's clock, modulo 2^32.
+    pub(crate) sent: u32,
+    /// From then to the deadline, at most 16 s.
+    pub(crate) left: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Datagram<'a> {
+    Data(Head, &'a [u8]),
+    Report(PathId, Report),
+}
+
+/// A clock's microseconds as they are sent.
+pub(crate) const fn sent_at(now: Instant) -> u32 {
+    (now.0 / 1_000) as u32
+}
+
+impl Head {
+    pub(crate) fn encode(&self, packet: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + packet.len());
+        bytes.extend([DATA, self.path.0]);
+        bytes.extend(self.stream.0.to_be_bytes());
+        bytes.extend(self.number.to_be_bytes());
+        bytes.extend(self.sequence.to_be_bytes());
+        bytes.extend(self.sent.to_be_bytes());
+        let left = self.left.0 / LEFT_UNIT.0;
+        bytes.extend(u16::try_from(left).unwrap_or(u16::MAX).to_be_bytes());
+        bytes.extend(packet);
+        bytes
+    }
+}
+
+impl Head {
+    /// A probe with this head, so long in all.
+    pub(crate) fn encode_probe(&self, size: Bytes) -> Vec<u8> {
+        let mut bytes = self.encode(&[]);
+        bytes[0] = PROBE;
+        bytes.resize(HEADER.max(size.0 as usize), 0);
+        bytes
+    }
+}
+
+pub(crate) fn encode_report(path: PathId, report: &Report) -> Vec<u8> {
+    let mut bytes = vec![REPORT, path.0];
+    bytes.extend(report.encode());
+    bytes
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl<'a> Datagram<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DatagramError> {
+        let &[kind, path, ref rest @ ..] = bytes else {
+            return Err(DatagramError::Length(bytes.len()));
+        };
+        let path = PathId(path);
+        if kind == REPORT {
+            return Ok(Self::Report(path, Report::parse(rest)?));
+        }
+        if kind != DATA && kind != PROBE {
+            return Err(DatagramError::Kind(kind));
+        }
+        let (Some(head), Some(packet)) = (bytes.get(..HEADER), bytes.get(HEADER..)) else {
+            return Err(DatagramError::Length(bytes.len()));
+        };
+        let head = Head {
+            path,
+            stream: StreamId(number(&head[2..4]) as u16),
+            number: number(&head[4..12]),
+            sequence: number(&head[12..16]) as u32,
+            sent: number(&head[16..20]) as u32,
+            left: LEFT_UNIT * number(&head[20..]),
+        };
+        if head.number == u64::MAX {
+            return Err(DatagramError::Number(head.number));
+        }
+        Ok(Self::Data(head, if kind == PROBE { &[] } else { packet }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_read(
+            ids: (u8, u16),
+            number in 0..u64::MAX,
+            sequence: u32,
+            sent: u32,
+            left: u16,
+            packet: Vec<u8>,
+        ) {
+            let (path, stream) = (PathId(ids.0), StreamId(ids.1));
+            let head = Head { path, stream, number, sequence, sent, left: LEFT_UNIT * u64::from(left) };
+            let bytes = head.encode(&packet);
+            prop_assert_eq!(bytes.len() as u64, OVERHEAD.0 + packet.len() as u64);
+            prop_assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Data(head, &packet)));
+        }
+
+        #[test]
+        fn any_bytes_are_a_datagram_or_an_error(bytes: Vec<u8>) {
+            let _ = Datagram::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_no_datagram_is_named() {
+        let error = |bytes: &[u8]| Datagram::parse(bytes).unwrap_err().to_string();
+        assert_eq!(error(&[1]), "1 bytes are too few for a datagram of a bond");
+        assert_eq!(error(&[1; 21]), "21 bytes are too few for a datagram of a bond");
+        assert_eq!(error(&[4; 30]), "a datagram of a bond begins with 1, 2 or 3, not with 4");
+        let mut last = [255; 22];
+        last[0] = 1;
+        assert_eq!(error(&last), format!("no packet follows packet {}", u64::MAX));
+        assert_eq!(error(&[2; 5]), "3 bytes are no report of 0 packets");
+    }
+}

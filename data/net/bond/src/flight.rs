@@ -1,0 +1,97 @@
+//! Packets of a path that are under way: sent, and nothing known of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use selvedge_data_net_rate::{Delay, Report};
+use selvedge_units::{Bytes, Instant};
+
+use crate::datagram::StreamId;
+
+/// Packets that are remembered, at most: as many as the estimator does.
+const PACKETS_MAX: usize = 8_192;
+
+/// A packet that the bond holds until it is known to have arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) stream: StreamId,
+    pub(crate) sequence: u32,
+    pub(crate) deadline: Instant,
+    pub(crate) packet: Arc<[u8]>,
+    /// What it takes on the wire.
+    pub(crate) size: Bytes,
+}
+
+/// What a report says of the packets that were under way.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) lost: Vec<Held>,
+    pub(crate) arrived: u64,
+    pub(crate) missing: u64,
+    /// The least and the longest delay.
+    pub(crate) delays: Option<[Delay; 2]>,
+}
+
+/// By number, from the first on. A probe holds no packet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flight {
+    first: u64,
+    packets: VecDeque<(Instant, Option<Held>)>,
+}
+
+impl Flight {
+    /// The number of the packet that is sent next.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.packets.len() as u64
+    }
+
+    /// When the oldest of them was sent.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.packets.front().map(|(sent, _)| *sent)
+    }
+
+    /// The packet that was sent last, if it was not a probe.
+    pub(crate) fn newest(&self) -> Option<&Held> {
+        self.packets.back()?.1.as_ref()
+    }
+
+    pub(crate) fn handle_sent(&mut self, now: Instant, held: Option<Held>) {
+        if self.packets.len() == PACKETS_MAX {
+            self.packets.pop_front();
+            self.first += 1;
+        }
+        self.packets.push_back((now, held));
+    }
+
+    /// Takes what a report names; what was sent before and is not named is lost, since reports are repeated. `None`
+    /// for a report of packets that were never sent, or of nothing new.
+    pub(crate) fn handle_report(&mut self, report: &Report) -> Option<Seen> {
+        let end = report.first.saturating_add(report.packets.len() as u64);
+        if end > self.next() || end <= self.first {
+            return None;
+        }
+        let mut seen = Seen::default();
+        while self.first < end {
+            let (sent, held) = self.packets.pop_front()?;
+            let at = self.first.checked_sub(report.first);
+            self.first += 1;
+            let arrival = at.and_then(|at| report.packets[at as usize]);
+            let Some(arrival) = arrival else {
+                seen.missing += 1;
+                seen.lost.extend(held);
+                continue;
+            };
+            seen.arrived += 1;
+            let delay = Delay::between(sent, arrival.at);
+            let [least, most] = seen.delays.unwrap_or([delay; 2]);
+            seen.delays = Some([least.min(delay), most.max(delay)]);
+        }
+        Some(seen)
+    }
+
+    /// Takes all packets, since the path may be gone; their numbers stay used.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+        self.first = self.next();
+        std::mem::take(&mut self.packets).into_iter().filter_map(|(_, held)| held)
+    }
+}

@@ -1,0 +1,234 @@
+//! One path of a bond, as its sending end knows it: rate, delay, loss, what waits for it and what is under way.
+
+use std::collections::BTreeMap;
+
+use selvedge_data_net_rate::{Delay, Estimator, RateParams, Report, State};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
+
+use crate::flight::{Flight, Held, Seen};
+
+/// A path that is silent for this long, or two round trips, delivers nothing.
+const SILENT: Duration = Duration::from_millis(300);
+/// So often a path that delivers nothing is tried.
+const PROBES: Duration = Duration::from_millis(100);
+/// What a late wake-up missed is sent afterwards, up to this.
+const CATCH_UP: Duration = Duration::from_millis(5);
+/// From the loss of a packet to its report: what the far end waits for those that were overtaken.
+const REPORTED: Duration = Duration::from_millis(10);
+/// Loss is measured over about so many packets, in units of 2^-16.
+const LOSS_OF: u64 = 400;
+const ALL: u64 = 1 << 16;
+
+/// What a packet on a path costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cost {
+    /// Nothing.
+    #[default]
+    Free,
+    /// It is paid for: the path carries only what no free one brings in time.
+    Metered,
+}
+
+/// What is known of a path beforehand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathParams {
+    /// What its packets cost.
+    pub cost: Cost,
+    /// Where the measured rate begins, and its limits.
+    pub rate: RateParams,
+}
+
+/// Whether a path delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// It carries packets.
+    Active,
+    /// It took packets and delivered none since then: it gets probes only.
+    Silent(Instant),
+}
+
+/// What the sending end knows of a path.
+#[derive(Clone, Copy, Debug)]
+pub struct PathStatus {
+    /// Whether it delivers.
+    pub state: PathState,
+    /// The rate at which it is sent to.
+    pub rate: Bitrate,
+    /// How long packets wait in its queues.
+    pub queueing: Duration,
+    /// From a packet to its report.
+    pub round_trip: Duration,
+    /// The share of its packets that is lost.
+    pub loss: Share,
+    /// What it carried, repairs and probes included.
+    pub sent: Bytes,
+}
+
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) params: PathParams,
+    pub(crate) estimator: Estimator,
+    pub(crate) state: PathState,
+    flight: Flight,
+    /// When it may send again.
+    free_at: Instant,
+    /// By deadline, then by the order in which they came.
+    waiting: BTreeMap<(Instant, u64), Held>,
+    waiting_bytes: Bytes,
+    order: u64,
+    /// The longest delay of late.
+    delay: Option<Delay>,
+    loss: u64,
+    heard: Instant,
+    probe_at: Instant,
+    sent: Bytes,
+}
+
+impl Path {
+    pub(crate) fn new(now: Instant, params: PathParams) -> Self {
+        Self {
+            params,
+            estimator: Estimator::new(now, params.rate),
+            state: PathState::Active,
+            flight: Flight::default(),
+            free_at: now,
+            waiting: BTreeMap::new(),
+            waiting_bytes: Bytes(0),
+            order: 0,
+            delay: None,
+            loss: 0,
+            heard: now,
+            probe_at: now,
+            sent: Bytes(0),
+        }
+    }
+
+    pub(crate) fn status(&self) -> PathStatus {
+        PathStatus {
+            state: self.state,
+            rate: self.estimator.rate(),
+            queueing: self.estimator.queueing(),
+            round_trip: self.estimator.round_trip(),
+            loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)
+                .unwrap_or(Share::ONE),
+            sent: self.sent,
+        }
+    }
+
+    pub(crate) const fn is_active(&self) -> bool {
+        matches!(self.state, PathState::Active)
+    }
+
+    /// When a packet of this size would be sent whole, behind those that wait.
+    pub(crate) fn sent_by(&self, now: Instant, size: Bytes) -> Instant {
+        self.free_at.max(now) + (self.waiting_bytes + size) / self.estimator.rate().max(Bitrate(1))
+    }
+
+    /// By how much its delay exceeds that of the shortest path, given by `least`.
+    pub(crate) fn excess(&self, least: impl Fn(Delay) -> Duration) -> Duration {
+        self.delay.map_or(Duration::ZERO, least)
+    }
+
+    /// The mean time that its losses cost a packet: each is sent again after a round trip.
+    pub(crate) fn repair_time(&self) -> Duration {
+        Duration((self.estimator.round_trip() + REPORTED).0.saturating_mul(self.loss) / ALL)
+    }
+
+    pub(crate) fn enqueue(&mut self, held: Held) {
+        self.waiting_bytes += held.size;
+        self.waiting.insert((held.deadline, self.order), held);
+        self.order += 1;
+    }
+
+    /// The packet that leaves now, with its number: the one that is due first.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(u64, Held)> {
+        if self.free_at > now {
+            return None;
+        }
+        let (_, held) = self.waiting.pop_first()?;
+        self.waiting_bytes = self.waiting_bytes - held.size;
+        Some((self.handle_sent(now, held.size, Some(held.clone())), held))
+    }
+
+    /// Whether a probe is due: now and then where nothing is delivered, and where the rate is still to be found and
+    /// there is too little to send.
+    pub(crate) fn poll_probe(&mut self, now: Instant, is_wanted: bool) -> bool {
+        if !self.is_active() {
+            let is_due = self.probe_at <= now;
+            self.probe_at = if is_due { now + PROBES } else { self.probe_at };
+            return is_due;
+        }
+        is_wanted && self.is_starting() && self.waiting.is_empty() && self.free_at <= now
+    }
+
+    pub(crate) fn is_starting(&self) -> bool {
+        self.estimator.state() == State::Starting
+    }
+
+    pub(crate) fn handle_sent(&mut self, now: Instant, size: Bytes, held: Option<Held>) -> u64 {
+        let number = self.flight.next();
+        let counted = self.estimator.handle_sent(now, number, size);
+        debug_assert!(counted.is_ok(), "{counted:?}");
+        self.flight.handle_sent(now, held);
+        self.sent += size;
+        self.free_at = self.free_at.max(now - CATCH_UP) + size / self.estimator.rate();
+        number
+    }
+
+    /// A packet that is under way, for a probe of another path.
+    pub(crate) fn newest(&self) -> Option<&Held> {
+        self.flight.newest()
+    }
+
+    /// Takes a report; `None` if it is of nothing new.
+    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> Option<Seen> {
+        let seen = self.flight.handle_report(report)?;
+        self.estimator.handle_report(now, report);
+        (self.heard, self.state) = (now, PathState::Active);
+        if let Some([_, most]) = seen.delays {
+            // A shorter delay is believed slowly.
+            self.delay = Some(self.delay.map_or(most, |delay| delay.longest(most)));
+        }
+        let all = seen.arrived + seen.missing;
+        let before = self.loss * LOSS_OF.saturating_sub(all);
+        self.loss = (before + seen.missing * ALL) / LOSS_OF.max(all);
+        Some(seen)
+    }
+
+    /// Whether it took packets and has delivered nothing for too long.
+    pub(crate) fn silent_at(&self) -> Option<Instant> {
+        let oldest = self.flight.oldest().filter(|_| self.is_active())?;
+        Some(oldest.max(self.heard) + SILENT.max(self.estimator.round_trip() * 2))
+    }
+
+    /// It delivers nothing: all that it holds is for other paths, and its rate has to be found anew.
+    pub(crate) fn fall_silent(&mut self, now: Instant) -> Vec<Held> {
+        let RateParams { start, most, least } = self.params.rate;
+        let again = Bitrate(self.estimator.capacity().0 / 4);
+        let start = again.max(start.min(most)).min(most).max(least);
+        self.estimator = Estimator::new(now, RateParams { start, most, least });
+        (self.state, self.probe_at, self.free_at) = (PathState::Silent(now), now, now);
+        self.waiting_bytes = Bytes(0);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.flight.take_all().chain(waiting.into_values()).collect()
+    }
+
+    /// Drops what waits and can't be in time any more; returns how many packets that are.
+    pub(crate) fn expire(&mut self, now: Instant) -> u64 {
+        let mut dropped = 0;
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 < now) {
+            self.waiting_bytes = self.waiting_bytes - first.remove().size;
+            dropped += 1;
+        }
+        dropped
+    }
+
+    pub(crate) fn poll_timeout(&self, is_wanted: bool) -> Option<Instant> {
+        let is_probed = is_wanted && self.is_active() && self.is_starting();
+        let is_to_send = !self.waiting.is_empty() || is_probed;
+        let send = is_to_send.then_some(self.free_at);
+        let probe = (!self.is_active()).then_some(self.probe_at);
+        let rate = self.estimator.poll_timeout().filter(|_| self.is_active());
+        [send, probe, rate, self.silent_at()].into_iter().flatten().min()
+    }
+}

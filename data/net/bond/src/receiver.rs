@@ -1,0 +1,149 @@
+//! The receiving end: packets of all paths become streams in order, and each path's arrivals are reported on it.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use selvedge_data_net_rate::{Arrivals, BaseDelay, Delay};
+use selvedge_units::{Bytes, Duration, Instant};
+
+use crate::datagram::{Datagram, DatagramError, Head, PathId, StreamId, encode_report};
+use crate::reorder::{Reorder, Taken};
+use crate::sender::Transmit;
+
+/// Streams, at most.
+const STREAMS_MAX: usize = 1_024;
+/// Bytes that wait for missing packets, at most: 16 s of 30 Mbit/s.
+const BYTES_MAX: Bytes = Bytes(64 << 20);
+/// So long before its deadline a packet goes on.
+const GUARD: Duration = Duration::from_millis(4);
+
+/// A stream's next packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its stream.
+    pub stream: StreamId,
+    /// The packet as it came to the sending end.
+    pub packet: Vec<u8>,
+}
+
+/// What the receiving end counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverCounts {
+    /// Packets that were given on.
+    pub delivered: u64,
+    /// Packets that had come before, or came too late to be waited for.
+    pub late: u64,
+    /// Packets of more streams than there may be, or beyond the memory that may wait.
+    pub refused: u64,
+}
+
+/// The receiving end of a bond. A packet costs O(log(packets that wait)); at most 64 MiB wait.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    paths: BTreeMap<PathId, Arrivals>,
+    /// The least delay of all paths.
+    base: BaseDelay,
+    /// The latest time of the sender's clock, in microseconds, from 2^32 on.
+    clock: Option<u64>,
+    streams: BTreeMap<StreamId, Reorder>,
+    bytes: Bytes,
+    ready: VecDeque<Delivered>,
+    counts: ReceiverCounts,
+}
+
+impl Receiver {
+    /// What it counted.
+    #[must_use]
+    pub const fn counts(&self) -> ReceiverCounts {
+        self.counts
+    }
+
+    /// Takes a datagram that arrived, marked for congestion or not.
+    ///
+    /// # Errors
+    /// [`DatagramError`] for what is none, which changes nothing.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        is_marked: bool,
+    ) -> Result<(), DatagramError> {
+        let Datagram::Data(head, packet) = Datagram::parse(bytes)? else { return Ok(()) };
+        let arrivals = self.paths.entry(head.path).or_default();
+        arrivals.handle_packet(now, head.number, is_marked);
+        let delay = Delay::between(self.sent(head.sent), now);
+        self.base.handle_delay(now, delay, false);
+        if !packet.is_empty() {
+            self.take(now, &head, delay, packet);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, now: Instant, head: &Head, delay: Delay, packet: &[u8]) {
+        let is_full = self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&head.stream)
+            || self.bytes >= BYTES_MAX;
+        if is_full {
+            self.counts.refused += 1;
+            return;
+        }
+        let due = now - self.base.queueing(delay) + head.left - GUARD;
+        let reorder = self.streams.entry(head.stream).or_default();
+        let (before, mut out) = (reorder.bytes(), Vec::new());
+        let taken = reorder.handle_packet(head.sequence, due, packet.to_vec(), &mut out);
+        self.bytes = self.bytes + reorder.bytes() - before;
+        self.counts.late += u64::from(taken == Taken::Late);
+        self.deliver(head.stream, out);
+    }
+
+    fn deliver(&mut self, stream: StreamId, packets: Vec<Vec<u8>>) {
+        self.counts.delivered += packets.len() as u64;
+        self.ready.extend(packets.into_iter().map(|packet| Delivered { stream, packet }));
+    }
+
+    /// The instant of the sender's clock that was sent.
+    fn sent(&mut self, micros: u32) -> Instant {
+        let clock = self.clock.get_or_insert_with(|| (1 << 32) + u64::from(micros));
+        let ahead = i64::from(micros.wrapping_sub(*clock as u32) as i32);
+        let sent = clock.saturating_add_signed(ahead);
+        *clock = sent.max(*clock);
+        Instant(sent.saturating_mul(1_000))
+    }
+
+    /// Does what is due by `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due: Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, reorder)| reorder.poll_timeout().is_some_and(|due| due <= now))
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in due {
+            let Some(reorder) = self.streams.get_mut(&stream) else { continue };
+            let (before, mut out) = (reorder.bytes(), Vec::new());
+            reorder.handle_timeout(now, &mut out);
+            self.bytes = self.bytes + reorder.bytes() - before;
+            self.deliver(stream, out);
+        }
+    }
+
+    /// The next packet of any stream.
+    pub fn poll_packet(&mut self) -> Option<Delivered> {
+        self.ready.pop_front()
+    }
+
+    /// The report that is sent now, on its path.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.paths.iter_mut().find_map(|(path, arrivals)| {
+            let report = arrivals.poll_report(now)?;
+            Some(Transmit { path: *path, bytes: encode_report(*path, &report) })
+        })
+    }
+
+    /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] should be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let reports = self.paths.values().filter_map(Arrivals::poll_timeout).min();
+        let held = self.streams.values().filter_map(Reorder::poll_timeout).min();
+        [reports, held].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,230 @@
+//! The sending end: which packet goes on which path, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use selvedge_data_net_rate::BaseDelay;
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+use crate::datagram::{Datagram, DatagramError, Head, OVERHEAD, PathId, StreamId, sent_at};
+use crate::flight::Held;
+use crate::path::{Path, PathParams, PathStatus};
+
+/// What may delay a packet beside what is measured.
+const MARGIN: Duration = Duration::from_millis(3);
+
+/// The size of a probe that repeats no packet.
+const PADDED: Bytes = Bytes(1_200);
+
+/// A datagram that is sent now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// On which path.
+    pub path: PathId,
+    /// The datagram.
+    pub bytes: Vec<u8>,
+}
+
+/// The sending end of a bond. A packet costs O(paths), a report O(its packets). It holds the packets that are under
+/// way or wait: as many as the paths carry until the deadlines, and at most 8192 a path under way.
+#[derive(Debug)]
+pub struct Sender {
+    /// What the layers below put before each datagram.
+    below: Bytes,
+    paths: BTreeMap<PathId, Path>,
+    /// The least delay of all paths.
+    base: BaseDelay,
+    sequences: BTreeMap<StreamId, u32>,
+    owed: Bytes,
+    expired: u64,
+    /// What would be sent if there were room.
+    demand: Bitrate,
+}
+
+impl Sender {
+    /// A bond without paths, whose datagrams have so many bytes of headers before them.
+    #[must_use]
+    pub fn new(below: Bytes) -> Self {
+        let (paths, base, sequences) = (BTreeMap::new(), BaseDelay::default(), BTreeMap::new());
+        let demand = Bitrate(0);
+        Self { below, paths, base, sequences, owed: Bytes(0), expired: 0, demand }
+    }
+
+    /// Adds a path; one of this number that is there begins anew, and what it held goes on others.
+    pub fn add_path(&mut self, now: Instant, id: PathId, params: PathParams) {
+        self.remove_path(now, id);
+        self.paths.insert(id, Path::new(now, params));
+    }
+
+    /// Removes a path; what it held goes on others.
+    pub fn remove_path(&mut self, now: Instant, id: PathId) {
+        if let Some(mut path) = self.paths.remove(&id) {
+            let held = path.fall_silent(now);
+            self.move_on(now, held);
+        }
+    }
+
+    /// What is known of each path.
+    pub fn paths(&self) -> impl Iterator<Item = (PathId, PathStatus)> {
+        self.paths.iter().map(|(id, path)| (*id, path.status()))
+    }
+
+    /// The rate at which packets should come: what all paths that deliver carry together, or, if none does, the
+    /// least at which they are tried.
+    #[must_use]
+    pub fn rate(&self) -> Bitrate {
+        let active = self.paths.values().filter(|path| path.is_active());
+        let all = active.map(|path| path.estimator.rate().0).sum::<u64>();
+        if all > 0 {
+            return Bitrate(all);
+        }
+        self.paths.values().map(|path| path.params.rate.least).max().unwrap_or_default()
+    }
+
+    /// Sets what would be sent if there were room: where the rates are still to be found and are less than a quarter
+    /// above it, probes fill the paths.
+    pub const fn set_demand(&mut self, demand: Bitrate) {
+        self.demand = demand;
+    }
+
+    fn wants_more(&self) -> bool {
+        self.rate().0 < self.demand.0 / 4 * 5
+    }
+
+    /// Bytes that were sent beside the packets, in repairs and probes, since this was asked last. They are for the
+    /// link to pay.
+    pub fn take_owed(&mut self) -> Bytes {
+        std::mem::take(&mut self.owed)
+    }
+
+    /// Packets that were given up, since their deadlines passed here.
+    #[must_use]
+    pub const fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// Takes a packet of a stream, due at its far end at `deadline` plus the delay of the shortest path.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        deadline: Instant,
+        packet: Arc<[u8]>,
+    ) {
+        let next = self.sequences.entry(stream).or_default();
+        let sequence = *next;
+        *next = next.wrapping_add(1);
+        let size = Bytes(packet.len() as u64) + OVERHEAD + self.below;
+        self.place(now, Held { stream, sequence, deadline, packet, size });
+    }
+
+    /// Gives a packet to the path that brings it in time at the least cost, and of those to the one that is free
+    /// first; if none does, to the one that brings it first.
+    fn place(&mut self, now: Instant, held: Held) -> bool {
+        let is_any_active = self.paths.values().any(Path::is_active);
+        let base = &self.base;
+        let mut best = None;
+        for (id, path) in &self.paths {
+            if is_any_active && !path.is_active() {
+                continue;
+            }
+            let excess = path.excess(|delay| base.queueing(delay));
+            let sent = path.sent_by(now, held.size);
+            let arrives = sent + excess;
+            let is_late = arrives + MARGIN > held.deadline;
+            let rank = if is_late { arrives } else { sent + path.repair_time() };
+            let key = (
+                is_late,
+                if is_late { Default::default() } else { path.params.cost },
+                rank,
+                excess,
+            );
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, *id));
+            }
+        }
+        let path = best.and_then(|(_, id)| self.paths.get_mut(&id));
+        path.map(|path| path.enqueue(held)).is_some()
+    }
+
+    /// What a path lost or held goes on others, if it can be in time.
+    fn move_on(&mut self, now: Instant, held: Vec<Held>) {
+        for held in held {
+            let size = held.size;
+            if held.deadline > now && self.place(now, held) {
+                self.owed += size;
+            } else {
+                self.expired += 1;
+            }
+        }
+    }
+
+    /// Takes a datagram that came back on a path.
+    ///
+    /// # Errors
+    /// [`DatagramError`] for what is none, which changes nothing.
+    pub fn handle_datagram(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DatagramError> {
+        let Datagram::Report(id, report) = Datagram::parse(bytes)? else { return Ok(()) };
+        let path = self.paths.get_mut(&id);
+        let Some(seen) = path.and_then(|path| path.handle_report(now, &report)) else {
+            return Ok(());
+        };
+        if let Some([least, _]) = seen.delays {
+            self.base.handle_delay(now, least, false);
+        }
+        self.move_on(now, seen.lost);
+        Ok(())
+    }
+
+    /// Does what is due by `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut held = Vec::new();
+        for path in self.paths.values_mut() {
+            path.estimator.handle_timeout(now);
+            self.expired += path.expire(now);
+            if path.silent_at().is_some_and(|at| at <= now) {
+                held.extend(path.fall_silent(now));
+            }
+        }
+        self.move_on(now, held);
+    }
+
+    /// The datagram that is sent now.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        let newest = self.paths.values().find_map(|path| path.newest().cloned());
+        let is_wanted = self.wants_more();
+        for (id, path) in &mut self.paths {
+            self.expired += path.expire(now);
+            let (number, held) = if path.poll_probe(now, is_wanted) {
+                // What has no packet to repeat is padded.
+                let size = newest.as_ref().map_or(PADDED + self.below, |held| held.size);
+                self.owed += if path.is_starting() { Bytes(0) } else { size };
+                (path.handle_sent(now, size, None), newest.clone())
+            } else if let Some((number, held)) = path.poll(now) {
+                (number, Some(held))
+            } else {
+                continue;
+            };
+            let head = Head {
+                path: *id,
+                stream: held.as_ref().map_or(StreamId(0), |held| held.stream),
+                number,
+                sequence: held.as_ref().map_or(0, |held| held.sequence),
+                sent: sent_at(now),
+                left: held.as_ref().map_or(Duration::ZERO, |held| held.deadline.since(now)),
+            };
+            let packet = held.as_ref().map(|held| &*held.packet);
+            let bytes =
+                packet.map_or_else(|| head.encode_probe(PADDED), |packet| head.encode(packet));
+            return Some(Transmit { path: *id, bytes });
+        }
+        None
+    }
+
+    /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] should be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let is_wanted = self.wants_more();
+        self.paths.values().filter_map(|path| path.poll_timeout(is_wanted)).min()
+    }
+}

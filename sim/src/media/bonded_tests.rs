@@ -1,0 +1,69 @@
+//! A bond on simulated paths: what a flood gets through them, and what streams lose.
+
+use selvedge_data_net_line::{DelayModel, LineModel, Rate};
+use selvedge_units::Bitrate;
+
+use super::*;
+use crate::simulation::{Limits, Simulation};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A path of this rate in Mbit/s, with this delay each way.
+fn path(mbps: u64, delay: u64) -> LineModel {
+    let delay = DelayModel { delay: ms(delay), ..DelayModel::default() };
+    LineModel {
+        rate: Some(Rate::Constant(Bitrate::from_mbps(mbps))),
+        delay,
+        ..LineModel::default()
+    }
+}
+
+fn network(paths: &[LineModel]) -> (Network, Vec<([HostId; 2], PathParams)>) {
+    let mut network = Network::new(1);
+    let hosts = paths.iter().enumerate().map(|(n, model)| {
+        let hosts = ["near", "far"].map(|end| network.host(&format!("{end} {n}")).unwrap());
+        let back =
+            LineModel { delay: model.delay.clone(), loss: model.loss, ..LineModel::default() };
+        network.link(&n.to_string(), hosts, [model.clone(), back]).unwrap();
+        (hosts, PathParams::default())
+    });
+    let hosts = hosts.collect();
+    (network, hosts)
+}
+
+/// What a flood gets through the paths in the second half of a minute, as a share of the sum of their rates.
+fn flood(paths: &[LineModel]) -> f64 {
+    let (mut network, hosts) = network(paths);
+    let flow = network.flow("flood", hosts[0].0[0], hosts[0].0[1]).unwrap();
+    let flood = Flood::new(flow, Bytes(1_200), ms(1_000), Instant::ZERO);
+    let [id, _] =
+        BondedSender::attach(&mut network, "bond", &hosts, BondedLoad::Flood(flood), &[]).unwrap();
+    let mut simulation = Simulation::new(network, Limits::default()).unwrap();
+    let mut useful = [0, 0];
+    for (half, useful) in useful.iter_mut().enumerate() {
+        let until = Instant::ZERO + Duration::from_secs(30) * (half as u64 + 1);
+        simulation.run(until, &mut |_| {}).unwrap();
+        *useful = simulation.results().flows[flow.0 as usize].useful.unwrap().0;
+    }
+    for (path, status) in simulation.endpoint::<BondedSender>(id).unwrap().paths() {
+        println!("{path:?}: {status:?}");
+    }
+    let rates = paths.iter().map(|path| match &path.rate {
+        Some(Rate::Constant(rate)) => rate.0 as f64,
+        _ => 0.0,
+    });
+    (useful[1] - useful[0]) as f64 * 8.0 / 30.0 / rates.sum::<f64>()
+}
+
+#[test]
+fn a_flood_gets_the_sum_of_the_paths() {
+    for paths in
+        [[path(10, 20), path(10, 20)], [path(10, 20), path(2, 20)], [path(10, 20), path(10, 90)]]
+    {
+        let share = flood(&paths);
+        println!("{share:.3} of the sum");
+        assert!(share > 0.90, "{share}");
+    }
+}
