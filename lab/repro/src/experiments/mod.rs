@@ -1,6 +1,8 @@
 //! The experiments, a file each, and what several of them share.
 
 pub(crate) mod au_hwfq;
+pub(crate) mod au_stripe;
+mod bonds;
 pub(crate) mod ca_costs;
 pub(crate) mod ca_f6;
 pub(crate) mod ca_f7;
