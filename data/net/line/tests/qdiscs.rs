@@ -248,7 +248,7 @@ fn delays_are_distributed_as_those_of_netem() {
         let kernel: Vec<Duration> = arrived.iter().map(|(n, at)| at.since(sent[*n])).collect();
         let [same, twice] = [10, 20].map(|deviation| median_distance(&kernel, &sent, deviation));
         println!("delays: largest distance {same} from netem's, {twice} with twice the deviation");
-        same <= 0.1 && twice > 0.12
+        same <= 0.1 && twice > 0.15
     });
     assert!(is_near);
 }
