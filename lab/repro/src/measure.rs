@@ -1,9 +1,17 @@
-//! What experiments in real time need: a clock, medians, and the name of the processor.
+//! What experiments need: a clock, medians and spreads, and the name of the processor.
 
 use std::fs;
 use std::time::{Duration, Instant as StdInstant};
 
 pub(crate) use selvedge_lab_measure::median;
+
+/// The least, the median (the higher of two) and the largest; NaN of none.
+pub(crate) fn spread(figures: impl IntoIterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = figures.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    [0, sorted.len() / 2, last].map(|at| sorted.get(at).copied().unwrap_or(f64::NAN))
+}
 
 /// How long `work` takes.
 pub(crate) fn time(work: impl FnOnce()) -> Duration {
@@ -27,5 +35,7 @@ mod tests {
     fn the_median_is_the_middle() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([]), 0.0);
+        assert_eq!(spread([3.0, 1.0, 2.0]), [1.0, 2.0, 3.0]);
+        assert!(spread([]).iter().all(|figure| figure.is_nan()));
     }
 }

@@ -9,6 +9,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::bonds::{Road, network};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -101,8 +102,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
             shares.push(flooded.share);
             behind += flooded.disordered;
         }
-        shares.sort_by(f64::total_cmp);
-        let spread = [shares[0], shares[shares.len() / 2], shares[shares.len() - 1]];
+        let spread = spread(shares);
         let least = &mut least[usize::from(channels.loses_one)];
         (*least, disordered) = (least.min(spread[0]), disordered + behind);
         let cells = spread.map(|share| Cell::rounded(share, 3));

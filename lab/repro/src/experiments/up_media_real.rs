@@ -18,6 +18,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use super::up_media::{DELAY, FRAMES, HEADERS, Media, PAYLOAD, by_arrival, contract};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -101,13 +102,6 @@ fn side_by_side(cells: &[(Media, [Vec<Frame>; 2])]) -> Result<Vec<LinkReport>, R
         let threads: Vec<_> = cells.iter().map(|cell| scope.spawn(move || of(cell))).collect();
         threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
     })
-}
-
-/// The least, the median and the largest of some figures.
-fn spread(figures: impl Iterator<Item = f64>) -> [f64; 3] {
-    let mut sorted: Vec<f64> = figures.collect();
-    sorted.sort_by(f64::total_cmp);
-    [0, sorted.len() / 2, sorted.len() - 1].map(|at| sorted[at])
 }
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {

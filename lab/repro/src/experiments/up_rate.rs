@@ -9,6 +9,7 @@ use selvedge_sim::{
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -111,13 +112,6 @@ impl Path {
         let queue = results.hops.first().and_then(|hop| hop.queueing.quantile(0.95));
         Ok([used, queue.map_or(0.0, Duration::as_millis_f64)])
     }
-}
-
-/// The least, the median and the largest.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let at = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
-    [at(0), at(values.len() / 2), at(values.len().saturating_sub(1))]
 }
 
 /// What is measured of each seed; the worst of it and what it may be.
