@@ -83,9 +83,7 @@ impl Head {
         bytes.extend(packet);
         bytes
     }
-}
 
-impl Head {
     /// A probe with this head, so long in all.
     pub(crate) fn encode_probe(&self, size: Bytes) -> Vec<u8> {
         let mut bytes = self.encode(&[]);
@@ -99,6 +97,11 @@ pub(crate) fn encode_report(path: PathId, report: &Report) -> Vec<u8> {
     let mut bytes = vec![REPORT, path.0];
     bytes.extend(report.encode());
     bytes
+}
+
+/// The number nearest to `near` of which these are the low 32 bits.
+pub(crate) fn nearest(near: u64, low: u32) -> u64 {
+    near.saturating_add_signed(i64::from(low.wrapping_sub(near as u32) as i32))
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -161,6 +164,14 @@ mod tests {
         fn any_bytes_are_a_datagram_or_an_error(bytes: Vec<u8>) {
             let _ = Datagram::parse(&bytes);
         }
+    }
+
+    #[test]
+    fn numbers_are_taken_for_the_nearest_that_they_may_be() {
+        let wrapped = u64::from(u32::MAX) + 1;
+        assert_eq!(nearest(wrapped, 3), wrapped + 3);
+        assert_eq!(nearest(wrapped + 3, u32::MAX), wrapped - 1);
+        assert_eq!(nearest(wrapped - 1, 0), wrapped);
     }
 
     #[test]

@@ -3,13 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use selvedge_data_net_rate::{Delay, Report};
+use selvedge_data_net_rate::{Delay, Report, UNDER_WAY_MAX};
 use selvedge_units::{Bytes, Instant};
 
 use crate::datagram::StreamId;
-
-/// Packets that are remembered, at most: as many as the estimator does.
-const PACKETS_MAX: usize = 8_192;
 
 /// A packet that the bond holds until it is known to have arrived.
 #[derive(Clone, Debug)]
@@ -56,7 +53,7 @@ impl Flight {
     }
 
     pub(crate) fn handle_sent(&mut self, now: Instant, held: Option<Held>) {
-        if self.packets.len() == PACKETS_MAX {
+        if self.packets.len() == UNDER_WAY_MAX {
             self.packets.pop_front();
             self.first += 1;
         }

@@ -1,10 +1,12 @@
 //! Several paths as one link.
 //!
-//! Packets that leave a link come to the sending end ([`Sender`]), each with its frame's deadline; it gives each to
-//! the path on which it arrives in time and soonest, by the rate, the queue, the delay and the loss that are measured
-//! for each path (`data/net/rate`). What a path loses is sent again if it can still be in time. A path that delivers
-//! nothing gets probes only. The receiving end ([`Receiver`]) gives each stream's packets in order, and waits for a
-//! missing one no longer than the next one's frame allows.
+//! Packets that leave a link come to the sending end ([`Sender`]), each with its frame's deadline. The sending end
+//! gives each packet to the path that brings it in time and is free first. It measures the rate, queue, delay and loss
+//! of each path (`data/net/rate`). A lost packet is sent again if it can still be in time. A path that delivers
+//! nothing gets probes only.
+//!
+//! The receiving end ([`Receiver`]) gives each stream's packets in order. It waits for a missing packet until the next
+//! packet of the stream is due.
 //!
 //! ```text
 //! link -> Sender -> a datagram on a path -> Receiver -> packets of each stream, in order
@@ -12,8 +14,8 @@
 //! ```
 //!
 //! It is Aurora's AVlink and its striping over several circuits (1:3.4, 1:4.1.2, 2:2.3), for links of the internet.
-//! Datagrams are authentic: the secure layer below sees to that. What an authentic far end claims is checked none the
-//! less against what was sent.
+//! The secure layer below lets only authentic datagrams through. The sending end still compares each report with the
+//! packets that it sent.
 
 #![forbid(unsafe_code)]
 

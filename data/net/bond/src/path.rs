@@ -161,7 +161,7 @@ impl Path {
         is_wanted && self.is_starting() && self.waiting.is_empty() && self.free_at <= now
     }
 
-    pub(crate) fn is_starting(&self) -> bool {
+    fn is_starting(&self) -> bool {
         self.estimator.state() == State::Starting
     }
 
@@ -205,7 +205,7 @@ impl Path {
     pub(crate) fn fall_silent(&mut self, now: Instant) -> Vec<Held> {
         let RateParams { start, most, least } = self.params.rate;
         let again = Bitrate(self.estimator.capacity().0 / 4);
-        let start = again.max(start.min(most)).min(most).max(least);
+        let start = again.max(start).min(most).max(least);
         self.estimator = Estimator::new(now, RateParams { start, most, least });
         (self.state, self.probe_at, self.free_at) = (PathState::Silent(now), now, now);
         self.waiting_bytes = Bytes(0);

@@ -1,12 +1,11 @@
 //! The receiving end: packets of all paths become streams in order, and each path's arrivals are reported on it.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use selvedge_data_net_rate::{Arrivals, BaseDelay, Delay};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::datagram::{Datagram, DatagramError, Head, PathId, StreamId, encode_report};
+use crate::datagram::{Datagram, DatagramError, Head, PathId, StreamId, encode_report, nearest};
 use crate::reorder::{Reorder, Taken};
 use crate::sender::Transmit;
 
@@ -61,7 +60,7 @@ impl Receiver {
     /// Takes a datagram that arrived, marked for congestion or not.
     ///
     /// # Errors
-    /// [`DatagramError`] for what is none, which changes nothing.
+    /// [`DatagramError`] if the bytes are no datagram of a bond. The receiver is unchanged then.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -103,25 +102,21 @@ impl Receiver {
     /// The instant of the sender's clock that was sent.
     fn sent(&mut self, micros: u32) -> Instant {
         let clock = self.clock.get_or_insert_with(|| (1 << 32) + u64::from(micros));
-        let ahead = i64::from(micros.wrapping_sub(*clock as u32) as i32);
-        let sent = clock.saturating_add_signed(ahead);
+        let sent = nearest(*clock, micros);
         *clock = sent.max(*clock);
         Instant(sent.saturating_mul(1_000))
     }
 
     /// Does what is due by `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: Vec<StreamId> = self
-            .streams
-            .iter()
-            .filter(|(_, reorder)| reorder.poll_timeout().is_some_and(|due| due <= now))
-            .map(|(stream, _)| *stream)
-            .collect();
-        for stream in due {
-            let Some(reorder) = self.streams.get_mut(&stream) else { continue };
+        let mut due = Vec::new();
+        for (stream, reorder) in &mut self.streams {
             let (before, mut out) = (reorder.bytes(), Vec::new());
             reorder.handle_timeout(now, &mut out);
             self.bytes = self.bytes + reorder.bytes() - before;
+            due.push((*stream, out));
+        }
+        for (stream, out) in due {
             self.deliver(stream, out);
         }
     }

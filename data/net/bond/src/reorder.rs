@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use selvedge_units::{Bytes, Instant};
 
+use crate::datagram::nearest;
+
 /// Packets that wait for missing ones, at most: beyond it they are not waited for.
 const HELD_MAX: usize = 4_096;
 /// A stream that is not heard from its beginning on begins with its first packet.
@@ -36,8 +38,7 @@ impl Reorder {
         let next = *self.next.get_or_insert_with(|| {
             base + if sequence < BEGINNING { 0 } else { u64::from(sequence) }
         });
-        let ahead = i64::from(sequence.wrapping_sub(next as u32) as i32);
-        next.saturating_add_signed(ahead)
+        nearest(next, sequence)
     }
 
     /// Takes a packet that has to go by `due`, and gives what can go now.

@@ -91,8 +91,7 @@ impl Sender {
         self.rate().0 < self.demand.0 / 4 * 5
     }
 
-    /// Bytes that were sent beside the packets, in repairs and probes, since this was asked last. They are for the
-    /// link to pay.
+    /// Bytes of repairs since this was asked last. They are for the link to pay.
     pub fn take_owed(&mut self) -> Bytes {
         std::mem::take(&mut self.owed)
     }
@@ -162,7 +161,7 @@ impl Sender {
     /// Takes a datagram that came back on a path.
     ///
     /// # Errors
-    /// [`DatagramError`] for what is none, which changes nothing.
+    /// [`DatagramError`] if the bytes are no datagram of a bond. The sender is unchanged then.
     pub fn handle_datagram(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DatagramError> {
         let Datagram::Report(id, report) = Datagram::parse(bytes)? else { return Ok(()) };
         let path = self.paths.get_mut(&id);
@@ -189,36 +188,31 @@ impl Sender {
         self.move_on(now, held);
     }
 
-    /// The datagram that is sent now.
+    /// The datagram that is sent now: a packet, or else a probe.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        let newest = self.paths.values().find_map(|path| path.newest().cloned());
-        let is_wanted = self.wants_more();
-        for (id, path) in &mut self.paths {
+        for path in self.paths.values_mut() {
             self.expired += path.expire(now);
-            let (number, held) = if path.poll_probe(now, is_wanted) {
-                // What has no packet to repeat is padded.
-                let size = newest.as_ref().map_or(PADDED + self.below, |held| held.size);
-                self.owed += if path.is_starting() { Bytes(0) } else { size };
-                (path.handle_sent(now, size, None), newest.clone())
-            } else if let Some((number, held)) = path.poll(now) {
-                (number, Some(held))
-            } else {
-                continue;
-            };
-            let head = Head {
-                path: *id,
-                stream: held.as_ref().map_or(StreamId(0), |held| held.stream),
-                number,
-                sequence: held.as_ref().map_or(0, |held| held.sequence),
-                sent: sent_at(now),
-                left: held.as_ref().map_or(Duration::ZERO, |held| held.deadline.since(now)),
-            };
-            let packet = held.as_ref().map(|held| &*held.packet);
-            let bytes =
-                packet.map_or_else(|| head.encode_probe(PADDED), |packet| head.encode(packet));
-            return Some(Transmit { path: *id, bytes });
         }
-        None
+        let packet = self.paths.iter_mut().find_map(|(id, path)| Some((*id, path.poll(now)?)));
+        let Some((path, (number, held))) = packet else { return self.poll_probe(now) };
+        let bytes = head(path, number, now, Some(&held)).encode(&held.packet);
+        Some(Transmit { path, bytes })
+    }
+
+    /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
+    fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
+        let is_wanted = self.wants_more();
+        let due = |(id, path): (&PathId, &mut Path)| path.poll_probe(now, is_wanted).then_some(*id);
+        let id = self.paths.iter_mut().find_map(due)?;
+        let newest = self.paths.values().find_map(|path| path.newest().cloned());
+        let size = newest.as_ref().map_or(PADDED + self.below, |held| held.size);
+        let number = self.paths.get_mut(&id)?.handle_sent(now, size, None);
+        let head = head(id, number, now, newest.as_ref());
+        let bytes = match &newest {
+            Some(held) => head.encode(&held.packet),
+            None => head.encode_probe(PADDED),
+        };
+        Some(Transmit { path: id, bytes })
     }
 
     /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] should be called.
@@ -226,5 +220,17 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let is_wanted = self.wants_more();
         self.paths.values().filter_map(|path| path.poll_timeout(is_wanted)).min()
+    }
+}
+
+/// The head of a datagram with this packet, or with none.
+fn head(path: PathId, number: u64, now: Instant, held: Option<&Held>) -> Head {
+    Head {
+        path,
+        stream: held.map_or(StreamId(0), |held| held.stream),
+        number,
+        sequence: held.map_or(0, |held| held.sequence),
+        sent: sent_at(now),
+        left: held.map_or(Duration::ZERO, |held| held.deadline.since(now)),
     }
 }

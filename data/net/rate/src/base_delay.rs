@@ -1,8 +1,8 @@
-//! The least delay of a path, of the last ten seconds: what is more is a queue, or the path's own variation.
+//! The least delay of a path, of the last ten seconds: what is more is a queue.
 
 use selvedge_units::{Duration, Instant};
 
-/// Of how much time each of two halves of a base is.
+/// Of how much time each of two halves is.
 const HALF: Duration = Duration::from_secs(5);
 
 /// From an instant of one clock to an instant of another. The clocks' origins differ, so only differences mean
@@ -30,30 +30,18 @@ impl Delay {
     }
 }
 
-/// The least delay of the present five seconds and of those before, or of a shorter time.
-#[derive(Clone, Debug)]
+/// The least delay of the present five seconds and of those before.
+#[derive(Clone, Debug, Default)]
 pub struct BaseDelay {
-    half: Duration,
     began: Instant,
     present: Option<Delay>,
     before: Option<Delay>,
 }
 
-impl Default for BaseDelay {
-    fn default() -> Self {
-        Self::over(HALF)
-    }
-}
-
 impl BaseDelay {
-    /// The least of so much time, and of as much before it.
-    pub(crate) const fn over(half: Duration) -> Self {
-        Self { half, began: Instant::ZERO, present: None, before: None }
-    }
-
     /// Takes a delay. Where the queue of another flow never drains (`keeps`), the least delay is kept for a minute.
     pub fn handle_delay(&mut self, now: Instant, delay: Delay, keeps: bool) {
-        if now.since(self.began) >= if keeps { self.half * 12 } else { self.half } {
+        if now.since(self.began) >= if keeps { HALF * 12 } else { HALF } {
             (self.before, self.present, self.began) = (self.present, None, now);
         }
         self.present = Some(self.present.map_or(delay, |least| least.min(delay)));
@@ -62,11 +50,8 @@ impl BaseDelay {
     /// By how much a delay exceeds the least one.
     #[must_use]
     pub fn queueing(&self, delay: Delay) -> Duration {
-        delay.since(self.least().unwrap_or(delay))
-    }
-
-    pub(crate) fn least(&self) -> Option<Delay> {
-        [self.present, self.before].into_iter().flatten().min()
+        let least = [self.present, self.before].into_iter().flatten().min();
+        delay.since(least.unwrap_or(delay))
     }
 }
 

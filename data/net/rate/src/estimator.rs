@@ -230,8 +230,8 @@ impl Estimator {
         self.queueing = self.base.queueing(least);
         let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
-        let least = now.since(self.reported.newest) - self.round_trips.queueing(took);
-        self.round_trip = least + self.queueing;
+        let without_queues = now.since(self.reported.newest) - self.round_trips.queueing(took);
+        self.round_trip = without_queues + self.queueing;
         if self.queueing <= GONE {
             self.gone = now;
         }

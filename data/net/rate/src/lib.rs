@@ -25,4 +25,4 @@ pub use arrivals::Arrivals;
 pub use base_delay::{BaseDelay, Delay};
 pub use estimator::{Estimator, RateParams, State};
 pub use report::{Arrival, Report, ReportError};
-pub use sent::SentError;
+pub use sent::{SentError, UNDER_WAY_MAX};

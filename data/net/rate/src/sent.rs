@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use selvedge_units::{Bytes, Instant};
 
-/// Packets that are remembered, at most: three seconds of 30 Mbit/s. Older ones are left out.
-const PACKETS_MAX: usize = 8_192;
+/// Packets of a path under way that its sending end remembers, at most: three seconds of 30 Mbit/s. Older ones
+/// are left out.
+pub const UNDER_WAY_MAX: usize = 8_192;
 
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Unreported {
         } else if number != self.next() {
             return Err(SentError { number, before: self.next() - 1 });
         }
-        if self.packets.len() == PACKETS_MAX {
+        if self.packets.len() == UNDER_WAY_MAX {
             self.packets.pop_front();
             self.first += 1;
         }
