@@ -31,6 +31,8 @@ function makeHosts() {
   run("ip", "netns", "add", viewer);
   run("ip", "-n", node, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", viewer);
   for (const [name, address] of [[node, ADDRESS], [viewer, "10.78.0.2"]]) {
+    // An IPv6 address that is ready some seconds later is a change of the network to Chromium, which then drops what it loads.
+    run("ip", "-n", name, "link", "set", "eth0", "addrgenmode", "none");
     run("ip", "-n", name, "address", "add", `${address}/24`, "dev", "eth0");
     run("ip", "-n", name, "link", "set", "eth0", "up");
     run("ip", "-n", name, "link", "set", "lo", "up");
