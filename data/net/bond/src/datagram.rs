@@ -5,9 +5,11 @@
 //!         time left until the deadline: 2, in 250 us | the packet
 //! report: 2 | path: 1 byte | a report of data/net/rate
 //! probe:  3 | as data, to the time left | zeros
+//! description: 4 | path: 1 byte | stream: 2 | text in UTF-8, at most 8192 bytes
 //! ```
 //!
-//! All numbers are big-endian. The far end reports a probe's arrival as that of a packet.
+//! All numbers are big-endian. The far end reports a probe's arrival as that of a packet. The application gives the
+//! text of a description a meaning.
 
 use selvedge_data_net_rate::{Report, ReportError};
 use selvedge_units::{Bytes, Duration, Instant};
@@ -15,8 +17,14 @@ use selvedge_units::{Bytes, Duration, Instant};
 const DATA: u8 = 1;
 const REPORT: u8 = 2;
 const PROBE: u8 = 3;
+const DESCRIPTION: u8 = 4;
 const HEADER: usize = 22;
 const LEFT_UNIT: Duration = Duration::from_micros(250);
+
+/// The longest text that describes a stream, in bytes.
+pub const DESCRIPTION_MAX: usize = 8_192;
+/// What a description has before its text.
+pub(crate) const DESCRIPTION_HEADER: usize = 4;
 
 /// What a bond puts before each packet.
 pub const OVERHEAD: Bytes = Bytes(HEADER as u64);
@@ -36,8 +44,11 @@ pub enum DatagramError {
     #[error("{0} bytes are too few for a datagram of a bond")]
     Length(usize),
     /// Of no kind that there is.
-    #[error("a datagram of a bond begins with 1, 2 or 3, not with {0}")]
+    #[error("a datagram of a bond begins with 1, 2, 3 or 4, not with {0}")]
     Kind(u8),
+    /// A description that is no text, or too long.
+    #[error("{0} bytes are no description of a stream: it has at most 8192 in UTF-8")]
+    Description(usize),
     /// The number of a packet on its path has no successor.
     #[error("no packet follows packet {0}")]
     Number(u64),
@@ -63,6 +74,7 @@ pub(crate) struct Head {
 pub(crate) enum Datagram<'a> {
     Data(Head, &'a [u8]),
     Report(PathId, Report),
+    Description(StreamId, &'a str),
 }
 
 /// A clock's microseconds as they are sent.
@@ -99,6 +111,13 @@ pub(crate) fn encode_report(path: PathId, report: &Report) -> Vec<u8> {
     bytes
 }
 
+pub(crate) fn encode_description(path: PathId, stream: StreamId, text: &str) -> Vec<u8> {
+    let mut bytes = vec![DESCRIPTION, path.0];
+    bytes.extend(stream.0.to_be_bytes());
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
 /// The number nearest to `near` of which these are the low 32 bits.
 pub(crate) fn nearest(near: u64, low: u32) -> u64 {
     near.saturating_add_signed(i64::from(low.wrapping_sub(near as u32) as i32))
@@ -116,6 +135,9 @@ impl<'a> Datagram<'a> {
         let path = PathId(path);
         if kind == REPORT {
             return Ok(Self::Report(path, Report::parse(rest)?));
+        }
+        if kind == DESCRIPTION {
+            return Self::parse_description(rest);
         }
         if kind != DATA && kind != PROBE {
             return Err(DatagramError::Kind(kind));
@@ -135,6 +157,16 @@ impl<'a> Datagram<'a> {
             return Err(DatagramError::Number(head.number));
         }
         Ok(Self::Data(head, if kind == PROBE { &[] } else { packet }))
+    }
+
+    fn parse_description(bytes: &'a [u8]) -> Result<Self, DatagramError> {
+        let Some((stream, text)) = bytes.split_first_chunk() else {
+            return Err(DatagramError::Length(bytes.len() + 2));
+        };
+        let fits = Some(text).filter(|text| text.len() <= DESCRIPTION_MAX);
+        let text = fits.and_then(|text| core::str::from_utf8(text).ok());
+        let text = text.ok_or(DatagramError::Description(bytes.len() - 2))?;
+        Ok(Self::Description(StreamId(u16::from_be_bytes(*stream)), text))
     }
 }
 
@@ -161,6 +193,12 @@ mod tests {
         }
 
         #[test]
+        fn a_description_is_read(ids: (u8, u16), text: String) {
+            let bytes = encode_description(PathId(ids.0), StreamId(ids.1), &text);
+            prop_assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Description(StreamId(ids.1), &text)));
+        }
+
+        #[test]
         fn any_bytes_are_a_datagram_or_an_error(bytes: Vec<u8>) {
             let _ = Datagram::parse(&bytes);
         }
@@ -179,7 +217,11 @@ mod tests {
         let error = |bytes: &[u8]| Datagram::parse(bytes).unwrap_err().to_string();
         assert_eq!(error(&[1]), "1 bytes are too few for a datagram of a bond");
         assert_eq!(error(&[1; 21]), "21 bytes are too few for a datagram of a bond");
-        assert_eq!(error(&[4; 30]), "a datagram of a bond begins with 1, 2 or 3, not with 4");
+        assert_eq!(error(&[5; 30]), "a datagram of a bond begins with 1, 2, 3 or 4, not with 5");
+        assert_eq!(error(&[4, 0, 1]), "3 bytes are too few for a datagram of a bond");
+        let no_text = "1 bytes are no description of a stream: it has at most 8192 in UTF-8";
+        assert_eq!(error(&[4, 0, 0, 1, 255]), no_text);
+        assert!(error(&[4; 8_200]).starts_with("8196 bytes are no description"));
         let mut last = [255; 22];
         last[0] = 1;
         assert_eq!(error(&last), format!("no packet follows packet {}", u64::MAX));

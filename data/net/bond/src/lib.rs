@@ -13,6 +13,8 @@
 //!              <- a report on the same path <-
 //! ```
 //!
+//! A text describes each stream to the far end. It is sent again and again, a few times a second in all.
+//!
 //! It is Aurora's AVlink and its striping over several circuits (1:3.4, 1:4.1.2, 2:2.3), for links of the internet.
 //! The secure layer below lets only authentic datagrams through. The sending end still compares each report with the
 //! packets that it sent.
@@ -20,13 +22,15 @@
 #![forbid(unsafe_code)]
 
 mod datagram;
+mod descriptions;
 mod flight;
 mod path;
 mod receiver;
 mod reorder;
 mod sender;
 
-pub use datagram::{DatagramError, OVERHEAD, PathId, StreamId};
+pub use datagram::{DESCRIPTION_MAX, DatagramError, OVERHEAD, PathId, StreamId};
 pub use path::{Cost, PathParams, PathState, PathStatus};
 pub use receiver::{Delivered, Receiver, ReceiverCounts};
+pub use selvedge_data_net_rate::RateParams;
 pub use sender::{Sender, Transmit};

@@ -1,6 +1,6 @@
 //! The receiving end: packets of all paths become streams in order, and each path's arrivals are reported on it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use selvedge_data_net_rate::{Arrivals, BaseDelay, Delay};
 use selvedge_units::{Bytes, Duration, Instant};
@@ -36,7 +36,8 @@ pub struct ReceiverCounts {
     pub refused: u64,
 }
 
-/// The receiving end of a bond. A packet costs O(log(packets that wait)); at most 64 MiB wait.
+/// The receiving end of a bond. A packet costs O(log(packets that wait)); at most 64 MiB wait, and 8 MiB
+/// of descriptions are kept.
 #[derive(Debug, Default)]
 pub struct Receiver {
     paths: BTreeMap<PathId, Arrivals>,
@@ -47,6 +48,9 @@ pub struct Receiver {
     streams: BTreeMap<StreamId, Reorder>,
     bytes: Bytes,
     ready: VecDeque<Delivered>,
+    /// What is known of each stream, and what of that is new.
+    descriptions: BTreeMap<StreamId, Box<str>>,
+    described: BTreeSet<StreamId>,
     counts: ReceiverCounts,
 }
 
@@ -67,7 +71,14 @@ impl Receiver {
         bytes: &[u8],
         is_marked: bool,
     ) -> Result<(), DatagramError> {
-        let Datagram::Data(head, packet) = Datagram::parse(bytes)? else { return Ok(()) };
+        let (head, packet) = match Datagram::parse(bytes)? {
+            Datagram::Data(head, packet) => (head, packet),
+            Datagram::Description(stream, text) => {
+                self.describe(stream, text);
+                return Ok(());
+            }
+            Datagram::Report(..) => return Ok(()),
+        };
         let arrivals = self.paths.entry(head.path).or_default();
         arrivals.handle_packet(now, head.number, is_marked);
         let delay = Delay::between(self.sent(head.sent), now);
@@ -76,6 +87,15 @@ impl Receiver {
             self.take(now, &head, delay, packet);
         }
         Ok(())
+    }
+
+    fn describe(&mut self, stream: StreamId, text: &str) {
+        let is_known = self.descriptions.get(&stream).is_some_and(|known| **known == *text);
+        let has_room = self.descriptions.len() < STREAMS_MAX;
+        if !is_known && (has_room || self.descriptions.contains_key(&stream)) {
+            self.descriptions.insert(stream, text.into());
+            self.described.insert(stream);
+        }
     }
 
     fn take(&mut self, now: Instant, head: &Head, delay: Delay, packet: &[u8]) {
@@ -124,6 +144,12 @@ impl Receiver {
     /// The next packet of any stream.
     pub fn poll_packet(&mut self) -> Option<Delivered> {
         self.ready.pop_front()
+    }
+
+    /// A stream whose description is new, and the text.
+    pub fn poll_description(&mut self) -> Option<(StreamId, &str)> {
+        let stream = self.described.pop_first()?;
+        Some((stream, self.descriptions.get(&stream)?))
     }
 
     /// The report that is sent now, on its path.

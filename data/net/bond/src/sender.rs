@@ -6,7 +6,11 @@ use std::sync::Arc;
 use selvedge_data_net_rate::BaseDelay;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::datagram::{Datagram, DatagramError, Head, OVERHEAD, PathId, StreamId, sent_at};
+use crate::datagram::{
+    DESCRIPTION_HEADER, Datagram, DatagramError, Head, OVERHEAD, PathId, StreamId,
+    encode_description, sent_at,
+};
+use crate::descriptions::Descriptions;
 use crate::flight::Held;
 use crate::path::{Path, PathParams, PathStatus};
 
@@ -35,6 +39,7 @@ pub struct Sender {
     /// The least delay of all paths.
     base: BaseDelay,
     sequences: BTreeMap<StreamId, u32>,
+    descriptions: Descriptions,
     owed: Bytes,
     expired: u64,
     /// What would be sent if there were room.
@@ -45,15 +50,34 @@ impl Sender {
     /// A bond without paths, whose datagrams have so many bytes of headers before them.
     #[must_use]
     pub fn new(below: Bytes) -> Self {
-        let (paths, base, sequences) = (BTreeMap::new(), BaseDelay::default(), BTreeMap::new());
-        let demand = Bitrate(0);
-        Self { below, paths, base, sequences, owed: Bytes(0), expired: 0, demand }
+        Self {
+            below,
+            paths: BTreeMap::new(),
+            base: BaseDelay::default(),
+            sequences: BTreeMap::new(),
+            descriptions: Descriptions::default(),
+            owed: Bytes(0),
+            expired: 0,
+            demand: Bitrate(0),
+        }
     }
 
     /// Adds a path; one of this number that is there begins anew, and what it held goes on others.
     pub fn add_path(&mut self, now: Instant, id: PathId, params: PathParams) {
         self.remove_path(now, id);
         self.paths.insert(id, Path::new(now, params));
+        self.descriptions.repeat(now);
+    }
+
+    /// Describes a stream to the far end, in at most [`DESCRIPTION_MAX`](crate::DESCRIPTION_MAX) bytes; a longer text is
+    /// not sent.
+    pub fn describe(&mut self, now: Instant, stream: StreamId, text: &str) {
+        self.descriptions.set(now, stream, text);
+    }
+
+    /// Describes all streams once more soon: the far end began anew.
+    pub fn repeat_descriptions(&mut self, now: Instant) {
+        self.descriptions.repeat(now);
     }
 
     /// Removes a path; what it held goes on others.
@@ -188,8 +212,11 @@ impl Sender {
         self.move_on(now, held);
     }
 
-    /// The datagram that is sent now: a packet, or else a probe.
+    /// The datagram that is sent now: a description, a packet, or else a probe.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if let Some(transmit) = self.poll_description(now) {
+            return Some(transmit);
+        }
         for path in self.paths.values_mut() {
             self.expired += path.expire(now);
         }
@@ -197,6 +224,17 @@ impl Sender {
         let Some((path, (number, held))) = packet else { return self.poll_probe(now) };
         let bytes = head(path, number, now, Some(&held)).encode(&held.packet);
         Some(Transmit { path, bytes })
+    }
+
+    /// Descriptions take turns on the paths that deliver.
+    fn poll_description(&mut self, now: Instant) -> Option<Transmit> {
+        let active = || self.paths.iter().filter(|(_, path)| path.is_active()).map(|(id, _)| *id);
+        let count = active().count();
+        let turn = now.0 / 1_000_000;
+        let path = active().nth(usize::try_from(turn).unwrap_or(0).checked_rem(count)?)?;
+        let (stream, text) = self.descriptions.poll(now)?;
+        self.owed += self.below + Bytes((DESCRIPTION_HEADER + text.len()) as u64);
+        Some(Transmit { path, bytes: encode_description(path, stream, &text) })
     }
 
     /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
@@ -219,7 +257,10 @@ impl Sender {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let is_wanted = self.wants_more();
-        self.paths.values().filter_map(|path| path.poll_timeout(is_wanted)).min()
+        let paths = self.paths.values().filter_map(|path| path.poll_timeout(is_wanted)).min();
+        let is_any_active = self.paths.values().any(Path::is_active);
+        let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);
+        [paths, describes].into_iter().flatten().min()
     }
 }
 
