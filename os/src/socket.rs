@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::net::netdevice::name_to_index;
@@ -83,6 +83,36 @@ pub fn open_sender(
             set.map_err(refused("the device of groups"))?;
         }
     }
+    Ok(socket.into())
+}
+
+/// A non-blocking socket for one path to `to`: its packets leave by `device`, from `address`, if these are stated. The
+/// way follows the routes of that device; no right is needed.
+///
+/// # Errors
+/// [`SocketError`]: no socket, no such device or address.
+pub fn open_path(
+    to: SocketAddr,
+    device: Option<&str>,
+    address: Option<IpAddr>,
+) -> Result<UdpSocket, SocketError> {
+    let (v6, any) = match to {
+        SocketAddr::V4(_) => (false, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+        SocketAddr::V6(_) => (true, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+    };
+    let socket = open(v6)?;
+    if let Some(device) = device {
+        let refused = |source| SocketError::Option { option: "the device of a path", source };
+        let index = name_to_index(&socket, device).map_err(|e| refused(e.into()))?;
+        let (level, option) = match v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),
+            false => (libc::IPPROTO_IP, libc::IP_UNICAST_IF),
+        };
+        // The kernel wants the bytes of its number in the order of the network.
+        set_int(&socket, level, option, index.to_be().cast_signed()).map_err(refused)?;
+    }
+    bind_at(&socket, SocketAddr::new(address.unwrap_or(any), 0))?;
+    set_buffer(&socket, Buffer::Receive, Bytes(1 << 20));
     Ok(socket.into())
 }
 

@@ -1,0 +1,335 @@
+//! The near end on a thread of its own: a socket for each path.
+//!
+//! A path whose device is absent is waited for. A path that delivers nothing is connected anew, by a new socket, again
+//! and again; the connection that it had is tried meanwhile.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+use selvedge_comm_stack::wire::random;
+use selvedge_data_net_bond::{PathId, PathParams, PathState, PathStatus, Sender, StreamId};
+use selvedge_data_net_secure::OVERHEAD as SEALING;
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::eventfd::EventFd;
+use selvedge_os::socket::open_path;
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+use crate::caller::{Caller, Received};
+use crate::proposal::Proposal;
+use crate::{BondError, Credentials, PATHS_MAX};
+
+/// The longest that the thread sleeps.
+const LONGEST: Duration = Duration::from_secs(1);
+/// So often a socket that can't be opened is tried again.
+const OPEN_AGAIN: Duration = Duration::from_millis(500);
+/// After so long without delivery a path is connected anew, and so often again.
+const CONNECT_AGAIN: Duration = Duration::from_secs(2);
+/// Datagrams that are read of each path before others have their turn.
+const BATCH: usize = 64;
+/// IPv4 and UDP; IPv6 has more.
+const BELOW: [Bytes; 2] = [Bytes(28), Bytes(48)];
+
+/// A path as it is configured.
+#[derive(Clone, Debug)]
+pub struct PathOptions {
+    /// Its name.
+    pub name: String,
+    /// The device by which its packets leave; `None`: as routes say.
+    pub device: Option<String>,
+    /// The address from which they are sent; `None`: any.
+    pub address: Option<IpAddr>,
+    /// Where it reaches the far end.
+    pub to: SocketAddr,
+    /// What is known of it beforehand.
+    pub params: PathParams,
+}
+
+/// What a near end needs.
+#[derive(Clone, Debug)]
+pub struct SenderOptions {
+    /// How both ends know each other.
+    pub credentials: Credentials,
+    /// The paths, at most [`PATHS_MAX`].
+    pub paths: Vec<PathOptions>,
+}
+
+/// A path at one moment.
+#[derive(Clone, Debug)]
+pub struct PathView {
+    /// Its name.
+    pub name: String,
+    /// Why it carries nothing, if it does not.
+    pub problem: Option<String>,
+    /// What the bond knows of it; `None` before it was connected.
+    pub status: Option<PathStatus>,
+}
+
+/// The near end of a bond. Dropped, it ends.
+#[derive(Debug)]
+pub struct BondSender {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    stop: AtomicBool,
+    event: EventFd,
+    near: Mutex<Near>,
+}
+
+#[derive(Debug)]
+struct Near {
+    bond: Sender,
+    paths: Vec<NearPath>,
+}
+
+#[derive(Debug)]
+struct NearPath {
+    id: PathId,
+    options: PathOptions,
+    caller: Caller,
+    socket: Option<Arc<UdpSocket>>,
+    /// When a socket is opened if there is none, and the connection made anew if it delivers nothing.
+    again_at: Instant,
+    problem: Option<String>,
+    is_known: bool,
+}
+
+impl BondSender {
+    /// Begins to connect all paths.
+    ///
+    /// # Errors
+    /// [`BondError`].
+    pub fn start(options: SenderOptions, clock: Clock) -> Result<Self, BondError> {
+        let SenderOptions { credentials, paths } = options;
+        if !credentials.identity.is_sealed() {
+            return Err(BondError::Open);
+        }
+        if paths.len() > PATHS_MAX {
+            return Err(BondError::Paths(paths.len()));
+        }
+        let run = random() as u64;
+        let paths = paths.into_iter().zip(0..).map(|(options, number)| {
+            let id = PathId(number);
+            let caller = Caller::new(&credentials, options.to, Proposal { path: id, run });
+            let (again_at, problem) = (Instant::ZERO, Some("not connected yet".to_owned()));
+            NearPath { id, options, caller, socket: None, again_at, problem, is_known: false }
+        });
+        let paths: Vec<NearPath> = paths.collect();
+        let is_v6 = paths.iter().any(|path| path.options.to.is_ipv6());
+        let below = BELOW[usize::from(is_v6)] + Bytes(SEALING as u64);
+        let near = Near { bond: Sender::new(below), paths };
+        let shared = Arc::new(Shared {
+            clock,
+            stop: AtomicBool::new(false),
+            event: EventFd::new()?,
+            near: Mutex::new(near),
+        });
+        let own = Arc::clone(&shared);
+        let thread =
+            thread::Builder::new().name("bond near end".to_owned()).spawn(move || own.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Takes a packet of a stream that is due at the far end at `deadline` plus the shortest path's delay; false if no
+    /// path was ever connected.
+    pub fn send(&self, stream: StreamId, deadline: Instant, packet: &[u8]) -> bool {
+        let mut near = self.shared.near.lock();
+        if !near.paths.iter().any(|path| path.is_known) {
+            return false;
+        }
+        near.bond.handle_packet(self.shared.clock.now(), stream, deadline, packet.into());
+        drop(near);
+        self.shared.event.ring();
+        true
+    }
+
+    /// Describes a stream to the far end.
+    pub fn describe(&self, stream: StreamId, text: &str) {
+        self.shared.near.lock().bond.describe(self.shared.clock.now(), stream, text);
+        self.shared.event.ring();
+    }
+
+    /// Sets what would be sent if there were room.
+    pub fn set_demand(&self, demand: Bitrate) {
+        self.shared.near.lock().bond.set_demand(demand);
+    }
+
+    /// The rate at which packets should come.
+    #[must_use]
+    pub fn rate(&self) -> Bitrate {
+        self.shared.near.lock().bond.rate()
+    }
+
+    /// The bytes of repairs since this was called last, for the link to pay.
+    pub fn take_owed(&self) -> Bytes {
+        self.shared.near.lock().bond.take_owed()
+    }
+
+    /// What is known of each path.
+    #[must_use]
+    pub fn view(&self) -> Vec<PathView> {
+        let near = self.shared.near.lock();
+        let of = |path: &NearPath| PathView {
+            name: path.options.name.clone(),
+            problem: path.problem.clone(),
+            status: near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status),
+        };
+        near.paths.iter().map(of).collect()
+    }
+}
+
+impl Drop for BondSender {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.event.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut buffer = vec![0; 1 << 16];
+        while !self.stop.load(Ordering::Acquire) {
+            self.event.clear();
+            let (next, sockets): (_, Vec<Arc<UdpSocket>>) = {
+                let near = &mut *self.near.lock();
+                let next = near.turn(&self.clock, &mut buffer);
+                (next, near.paths.iter().filter_map(|path| path.socket.clone()).collect())
+            };
+            let wait = next.since(self.clock.now()).min(LONGEST);
+            let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let mut fds: Vec<_> = sockets.iter().map(|socket| readable(socket.as_fd())).collect();
+            fds.push(readable(self.event.as_fd()));
+            // Interrupted, it only looks sooner.
+            let _ = poll(&mut fds, Some(&timespec(wait.0)));
+        }
+    }
+}
+
+impl Near {
+    /// Reads, decides and sends; returns when it is due again.
+    fn turn(&mut self, clock: &Clock, buffer: &mut [u8]) -> Instant {
+        let now = clock.now();
+        let mut is_more = false;
+        for path in &mut self.paths {
+            path.open(now);
+            is_more |= path.receive(clock, &mut self.bond, buffer);
+            path.connect_again(now, &self.bond);
+            path.caller.handle_timeout(now);
+        }
+        let now = clock.now();
+        self.bond.handle_timeout(now);
+        while let Some(transmit) = self.bond.poll_transmit(now) {
+            let path = self.paths.iter_mut().find(|path| path.id == transmit.path);
+            if let Some(path) = path
+                && let Some(bytes) = path.caller.seal(now, &transmit.bytes)
+            {
+                path.send(&bytes);
+            }
+        }
+        for path in &mut self.paths {
+            while let Some(bytes) = path.caller.poll_transmit(now) {
+                path.send(&bytes);
+            }
+        }
+        if is_more {
+            return now;
+        }
+        let paths = self.paths.iter().map(NearPath::poll_timeout).min();
+        self.bond.poll_timeout().into_iter().chain(paths).min().unwrap_or(now + LONGEST)
+    }
+}
+
+impl NearPath {
+    fn open(&mut self, now: Instant) {
+        if self.socket.is_some() || now < self.again_at {
+            return;
+        }
+        let PathOptions { device, address, to, .. } = &self.options;
+        match open_path(*to, device.as_deref(), *address) {
+            Ok(socket) => {
+                self.socket = Some(Arc::new(socket));
+                self.again_at = now + CONNECT_AGAIN;
+            }
+            Err(why) => {
+                self.problem = Some(why.to_string());
+                self.again_at = now + OPEN_AGAIN;
+            }
+        }
+    }
+
+    /// Reads what came; whether there may be more.
+    fn receive(&mut self, clock: &Clock, bond: &mut Sender, buffer: &mut [u8]) -> bool {
+        let Some(socket) = self.socket.clone() else { return false };
+        for _ in 0..BATCH {
+            let (len, from) = match socket.recv_from(buffer) {
+                Ok(came) => came,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // An earlier packet was refused by a host on the way.
+                Err(_) => continue,
+            };
+            let now = clock.now();
+            match self.caller.handle_datagram(now, from, &mut buffer[..len]) {
+                Received::Nothing => {}
+                Received::Text(text) => drop(bond.handle_datagram(now, text)),
+                Received::Connected if self.is_known => bond.repeat_descriptions(now),
+                Received::Connected => {
+                    bond.add_path(now, self.id, self.options.params);
+                    self.is_known = true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Connects anew where nothing is delivered, or nothing was ever connected. The device may have gone and come again.
+    fn connect_again(&mut self, now: Instant, bond: &Sender) {
+        let status = bond.paths().find(|(id, _)| *id == self.id);
+        let silent = match status.map(|(_, status)| status.state) {
+            Some(PathState::Active) => None,
+            Some(PathState::Silent(since)) => Some(since),
+            None => Some(Instant::ZERO),
+        };
+        let Some(since) = silent else {
+            self.problem = None;
+            return;
+        };
+        if self.socket.is_some() {
+            let why = self.caller.problem().unwrap_or(match self.is_known {
+                true => "delivers nothing",
+                false => "not connected yet",
+            });
+            self.problem = Some(why.to_owned());
+        }
+        if self.is_known && now >= self.again_at && now.since(since) >= CONNECT_AGAIN {
+            self.caller.call();
+            self.socket = None;
+            self.again_at = now;
+        }
+    }
+
+    /// What the network refuses is lost, as on the way.
+    fn send(&self, bytes: &[u8]) {
+        if let Some(socket) = &self.socket {
+            let _ = socket.send_to(bytes, self.options.to);
+        }
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let caller = self.caller.poll_timeout();
+        let again = (self.socket.is_none() || self.problem.is_some()).then_some(self.again_at);
+        caller.into_iter().chain(again).min().unwrap_or(Instant(u64::MAX))
+    }
+}
