@@ -8,6 +8,7 @@ use serde::Serialize;
 use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::feasibility::Remark;
 use selvedge_control_config::{LinkSummary, Summary};
+use selvedge_units::Bitrate;
 
 use crate::absent;
 use crate::feasible::{self, Fit};
@@ -112,7 +113,7 @@ fn table(file: &str, summary: &Summary) -> String {
     for link in &summary.links {
         links.row([
             link.name.clone(),
-            rate(link.rate_bps),
+            if link.bond.is_some() { "measured".to_owned() } else { rate(link.rate_bps) },
             link.discipline.clone(),
             if link.selection { "yes" } else { "no" }.to_owned(),
             link.streams.to_string(),
@@ -155,13 +156,36 @@ fn table(file: &str, summary: &Summary) -> String {
     };
     let stacks: String = summary.streams.iter().filter_map(carried).collect();
     let stacks = if stacks.is_empty() { stacks } else { format!("{stacks}\n") };
+    let bonds: String = summary.links.iter().filter_map(bond).collect();
     let trees: String = summary.links.iter().filter_map(tree).collect();
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
         "{file}: node \"{}\", page at {}, at most {memory:.1} MB of frames \
-         waiting.\n\n{links}\n{streams}{stacks}{trees}",
+         waiting.\n\n{links}\n{streams}{stacks}{bonds}{trees}",
         summary.name, summary.page
     )
+}
+
+/// The paths of a link, if it goes over a bond.
+fn bond(link: &LinkSummary) -> Option<String> {
+    let to = link.bond.as_ref()?;
+    let mut table =
+        Table::default().left(["path", "device", "from", "to"]).right(["at most"]).left(["cost"]);
+    for path in &link.paths {
+        let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
+        table.row([
+            path.name.clone(),
+            any(&path.device),
+            any(&path.address),
+            path.to.as_ref().unwrap_or(to).clone(),
+            path.rate_bps.map_or_else(|| "measured".to_owned(), |bps| Bitrate(bps).to_string()),
+            if path.metered { "metered" } else { "free" }.to_owned(),
+        ]);
+    }
+    Some(format!(
+        "\n{} goes to {to} over these paths, sealed; their rates are measured.\n{table}",
+        link.name
+    ))
 }
 
 /// How a link is shared, if it is by a tree.

@@ -99,6 +99,7 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| error.to_string())
             }
+            SourceUri::Bond { .. } => Ok(()),
             other => inspect::description(other, &file.base).map_err(|error| error.to_string()),
         };
         match looked_at {

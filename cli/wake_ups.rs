@@ -67,7 +67,8 @@ impl WakeUps {
             streams.filter_map(|stream| stream.spec.contract.delay).min()
         };
         let links = node.links.iter().enumerate();
-        let paced = links.filter(|(_, link)| link.placement != Placement::Kernel);
+        let paced =
+            links.filter(|(_, link)| link.placement != Placement::Kernel && link.bond.is_none());
         paced.map(|(n, link)| self.cost(link, delays(n))).collect()
     }
 }

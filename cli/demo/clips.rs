@@ -200,6 +200,7 @@ pub(super) fn node(
         name: format!("demo-{discipline}"),
         page: PageConfig { listen: args.listen, ..PageConfig::default() },
         links: vec![LinkConfig::new("uplink", rate, discipline)],
+        bonds: Vec::new(),
         streams: clips.iter().zip(receivers).zip(needed).map(stream).collect(),
     }
 }

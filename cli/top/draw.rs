@@ -1,6 +1,6 @@
 //! The view as a picture: from [`State`] to lines, at any size.
 
-use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
+use selvedge_control_config::view::{LinkSnapshot, PathSnapshot, StreamSnapshot, StreamState};
 
 use super::figures;
 use super::picture::{Colour, Line, Style, beginning, wrapped};
@@ -65,13 +65,14 @@ const COLUMNS: [Column; 9] = [
 /// Draws the view: `height` lines of `width` cells.
 pub(super) fn draw(state: &State, width: usize, height: usize) -> Vec<Line> {
     let links = state.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.links);
-    let links = &links[..links.len().min(height / 4)];
+    let of_link = |link| std::iter::once(gauge(link, width)).chain(link.paths.iter().map(path));
+    let links: Vec<Line> = links.iter().flat_map(of_link).take(height / 4).collect();
     let rows = state.rows();
     let details = if height >= 12 { 4 } else { 0 };
     let table_height = height.saturating_sub(links.len() + details + 2);
 
     let mut lines = vec![title_line(state)];
-    lines.extend(links.iter().map(|link| gauge(link, width)));
+    lines.extend(links);
     let above = lines.len();
     if state.explains {
         lines.extend(explanation(width));
@@ -137,6 +138,22 @@ fn gauge(link: &LinkSnapshot, width: usize) -> Line {
     let (bar, _) = beginning(&label, (used.clamp(0.0, 1.0) * width as f64).round() as usize);
     let rest = Style::coloured(colour);
     Line::default().and(Style { is_reversed: true, ..rest }, bar).and(rest, &label[bar.len()..])
+}
+
+/// What a path of a bond carries, or why it carries nothing.
+fn path(path: &PathSnapshot) -> Line {
+    let text = format!(
+        "  {}: {} of {} sent, {} loss, {} there and back{}{}",
+        path.name,
+        figures::rate(path.sent_bps),
+        figures::rate(path.rate_bps),
+        figures::share(Some(path.loss)),
+        figures::millis(Some(path.round_trip_ms)),
+        if path.detail.is_empty() { "" } else { "; " },
+        path.detail,
+    );
+    let colour = if path.active { Colour::Usual } else { Colour::Red };
+    Line::default().and(Style::coloured(colour), text)
 }
 
 /// The titles, and the rows around the chosen one.

@@ -43,9 +43,35 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             figures::drops(&stream.dropped),
         ]);
     }
+    let paths = paths(node);
     let mut head = Table::default().left(["node"]).right(["up"]);
     head.row([node.name.clone(), figures::uptime(node.uptime_ms)]);
-    format!("{head}\n{links}\n{streams}")
+    format!("{head}\n{links}\n{paths}{streams}")
+}
+
+/// The paths of bonds; empty if there are none.
+fn paths(node: &NodeSnapshot) -> String {
+    let mut table = Table::default()
+        .left(["path", "link", "state"])
+        .right(["rate", "sent", "loss", "there and back", "waiting"])
+        .left(["why"]);
+    let all = node.links.iter().flat_map(|link| link.paths.iter().map(move |path| (link, path)));
+    let mut is_any = false;
+    for (link, path) in all {
+        is_any = true;
+        table.row([
+            path.name.clone(),
+            link.name.clone(),
+            if path.active { "carries" } else { "probed" }.to_owned(),
+            figures::rate(path.rate_bps),
+            figures::rate(path.sent_bps),
+            figures::share(Some(path.loss)),
+            figures::millis(Some(path.round_trip_ms)),
+            figures::millis(Some(path.queueing_ms)),
+            path.detail.clone(),
+        ]);
+    }
+    if is_any { format!("{table}\n") } else { String::new() }
 }
 
 /// The share of a link's rate that is used.

@@ -118,7 +118,8 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
         let report = Report::new(&answer, Clock::Nanoseconds, |n| &*streams[n].spec.name);
         Some(LinkReport { link: link.name.clone(), report })
     };
-    config.links.iter().enumerate().filter_map(of_link).collect()
+    let stated = config.links.iter().enumerate().filter(|(_, link)| link.bond.is_none());
+    stated.filter_map(of_link).collect()
 }
 
 /// Tested twice: at the mean of sizes and distances, for the long-term load; and, if the link bears

@@ -3,6 +3,7 @@
 use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap};
 use selvedge_place_coprocessor::feeder::FeederError;
 
+use crate::bond_credentials::BondStartError;
 use crate::placement::PlacementError;
 use crate::source::{OpenError, SdpFailure, SourceFailure};
 use crate::stacks::StackError;
@@ -22,6 +23,9 @@ pub enum StartError {
     /// Stacks that can't be opened.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// An end of a bond that can't be opened.
+    #[error(transparent)]
+    Bond(#[from] BondStartError),
     /// A link that can't start.
     #[error("link \"{link}\": {why}")]
     Link {
@@ -113,6 +117,7 @@ impl StartError {
             Self::Stack(error) => {
                 error.key().map(|key| (key, error.to_string())).into_iter().collect()
             }
+            Self::Bond(error) => vec![(error.key(), error.to_string())],
             Self::Link { link, why: PlacementError::Refused { key: Some(key), .. } } => {
                 vec![(format!("link.{link}.{key}"), self.to_string())]
             }

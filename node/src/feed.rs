@@ -97,6 +97,13 @@ pub(crate) struct SourceThreads {
     #[cfg(feature = "gstreamer")]
     source_threads: Vec<SourceThread>,
     recordings: Vec<Recording>,
+    elsewhere: Vec<Elsewhere>,
+}
+
+/// A stream whose frames come on another thread, until its place there is dropped.
+struct Elsewhere {
+    status: Arc<FeedStatus>,
+    _place: Box<dyn Send>,
 }
 
 /// A recording that is read, here or by a placement.
@@ -153,6 +160,11 @@ impl SourceThreads {
         Ok(())
     }
 
+    /// Keeps the place of a stream whose frames come on another thread.
+    pub(crate) fn keep(&mut self, status: Arc<FeedStatus>, place: impl Send + 'static) {
+        self.elsewhere.push(Elsewhere { status, _place: Box::new(place) });
+    }
+
     /// Takes out the threads that feed streams selected by `which`, which examines their status;
     /// dropped, they stop.
     pub(crate) fn taken(&mut self, which: impl Fn(&Arc<FeedStatus>) -> bool) -> Self {
@@ -160,11 +172,16 @@ impl SourceThreads {
             #[cfg(feature = "gstreamer")]
             source_threads: self.source_threads.extract_if(.., |one| which(&one.status)).collect(),
             recordings: self.recordings.extract_if(.., |one| which(&one.status)).collect(),
+            elsewhere: self.elsewhere.extract_if(.., |one| which(&one.status)).collect(),
         }
     }
 
     /// Whether no more frames will come from any source.
     pub(crate) fn all_ended(&self) -> bool {
+        // They may always come again.
+        if !self.elsewhere.is_empty() {
+            return false;
+        }
         self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
         if !self.source_threads.iter().all(|one| one.status.is_over()) {

@@ -25,6 +25,9 @@
 #![forbid(unsafe_code)]
 
 mod acknowledged;
+mod bond_credentials;
+mod bond_feed;
+mod bonds;
 #[cfg(feature = "events")]
 mod channels;
 pub mod control_server;
@@ -52,6 +55,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, StreamCarrier};
 use selvedge_units::Duration;
 
+pub use bond_credentials::BondStartError;
 #[cfg(feature = "events")]
 pub use channels::{ChannelWatch, ChannelsError};
 pub use credentials::{CredentialError, Credentials, PeersWatch};

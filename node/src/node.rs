@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
@@ -21,6 +21,8 @@ use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProduc
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
+use crate::bond_feed::{FarEnds, Feed, Gathered};
+use crate::bonds::{BondedLinks, NodeBonds, Offered};
 use crate::feed::{FeedStatus, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
@@ -34,6 +36,10 @@ use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
+/// The smallest change of a measured rate that a link follows, as a part of the rate.
+const RATE_STEP: u64 = 64;
+/// Events that a node remembers.
+const EVENTS_MAX: usize = 64;
 
 /// A node whose links run. Dropped, it stops, and none of its threads is left.
 pub struct Node {
@@ -54,12 +60,46 @@ pub struct Node {
     pub(crate) state: Arc<Mutex<State>>,
     /// Its file, read again by a reload.
     pub(crate) path: Option<PathBuf>,
-    pub(crate) events: Mutex<VecDeque<NodeEvent>>,
+    pub(crate) events: Arc<Events>,
     pub(crate) stacks: NodeStacks,
+    pub(crate) bonds: NodeBonds,
+    pub(crate) far_ends: FarEnds,
     pub(crate) channels: Option<Box<dyn Channels>>,
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
     _pictures: Pictures,
+}
+
+/// The latest events of a node.
+pub(crate) struct Events {
+    clock: Clock,
+    started: Instant,
+    events: Mutex<VecDeque<NodeEvent>>,
+}
+
+impl Events {
+    fn new(clock: Clock) -> Self {
+        Self { clock, started: clock.now(), events: Mutex::default() }
+    }
+
+    /// Records an event, and logs it.
+    pub(crate) fn note(&self, kind: &str, text: String) {
+        let level = |line: &str| match kind {
+            "refused" => tracing::warn!("{line}"),
+            _ => tracing::info!("{kind}: {line}"),
+        };
+        text.lines().for_each(level);
+        let at_ms = self.clock.now().since(self.started).0 / 1_000_000;
+        let mut events = self.events.lock();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(NodeEvent { at_ms, kind: kind.to_owned(), text });
+    }
+
+    pub(crate) fn all(&self) -> Vec<NodeEvent> {
+        self.events.lock().iter().cloned().collect()
+    }
 }
 
 /// The links and streams of a node.
@@ -81,6 +121,43 @@ impl State {
         let terms = Contract { period, ..stream.terms };
         links[stream.config.link].placed.set_terms(stream.number, &terms);
         stream.terms = terms;
+    }
+}
+
+/// The links of a node for its bonds.
+struct Follows {
+    state: Weak<Mutex<State>>,
+    events: Arc<Events>,
+}
+
+impl BondedLinks for Follows {
+    fn set_rate(&self, link: &str, rate: Bitrate) {
+        let Some(state) = self.state.upgrade() else { return };
+        let links = &mut state.lock().links;
+        let Some(link) = links.iter_mut().find(|one| one.config.name == link) else { return };
+        // Each change makes the link select anew.
+        if rate.0.abs_diff(link.rate.0) > link.rate.0 / RATE_STEP {
+            link.rate = rate;
+            link.placed.set_rate(rate);
+        }
+    }
+
+    fn offered(&self, link: &str) -> Offered {
+        let Some(state) = self.state.upgrade() else { return Offered::default() };
+        let State { links, streams } = &*state.lock();
+        let Some(n) = links.iter().position(|one| one.config.name == link) else {
+            return Offered::default();
+        };
+        let known = |stream: &Stream| {
+            let name = stream.config.spec.name.clone();
+            Some((name, stream.status.info()?, stream.terms.period))
+        };
+        let streams = streams.iter().filter(|stream| stream.config.link == n).filter_map(known);
+        Offered { rate: links[n].placed.report().offered, streams: streams.collect() }
+    }
+
+    fn note(&self, text: String) {
+        self.events.note("path", text);
     }
 }
 
@@ -181,6 +258,8 @@ impl Node {
             })
             .collect();
         let stacks = NodeStacks::start(config, &base, clock)?;
+        let far_ends = FarEnds::start(config, &base, clock)?;
+        let mut bonds = NodeBonds::start(config, &base, clock)?;
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
             config.streams.iter().map(|_| None).collect();
@@ -192,6 +271,7 @@ impl Node {
                 params: params(&config.streams[s], opened[s].info.as_ref(), clock),
                 carried: stacks
                     .carried(s)
+                    .or_else(|| bonds.carrier(link, &config.streams[s]))
                     .or_else(|| opened[s].carrier())
                     .or_else(|| carriers.get(s).cloned()),
                 base: &base,
@@ -222,7 +302,10 @@ impl Node {
                 stream.status.follow(followed);
             }
         }
-        let state = State { links, streams };
+        let state = Arc::new(Mutex::new(State { links, streams }));
+        let events = Arc::new(Events::new(clock));
+        let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events) };
+        bonds.follow(follows).map_err(|error| StartError::Feed(error.into()))?;
         Ok(Self {
             source_threads: Mutex::default(),
             name: config.name.clone(),
@@ -230,9 +313,11 @@ impl Node {
             started,
             delivers: AtomicBool::new(false),
             loaded: Mutex::new(config.clone()),
-            state: Arc::new(Mutex::new(state)),
+            state,
             path,
-            events: Mutex::default(),
+            events,
+            bonds,
+            far_ends,
             #[cfg(feature = "gstreamer")]
             _pictures: pictures,
             stacks,
@@ -274,6 +359,29 @@ impl Node {
                         state.lock().take_period(&of, info);
                     }
                 });
+                if let SourceUri::Bond { bond, stream: named } = &stream.config.source {
+                    let name = named.as_ref().unwrap_or(&stream.config.spec.name);
+                    let Some(StreamEnd::FrameProducer(frame_producer)) = ends.into_iter().next()
+                    else {
+                        continue;
+                    };
+                    let (config, base) = (stream.config.clone(), self.base.clone());
+                    let gathered = Gathered::default();
+                    let of = Arc::clone(&status);
+                    let feed = Feed {
+                        frame_producer,
+                        status,
+                        on_info,
+                        config,
+                        base,
+                        info: None,
+                        gathered,
+                    };
+                    if let Some(place) = self.far_ends.add(bond, name, feed) {
+                        source_threads.keep(of, place);
+                    }
+                    continue;
+                }
                 source_threads.start(Plan { source, reopen, status, ends, on_info })?;
             }
         }
@@ -404,7 +512,9 @@ impl Node {
     /// Whether all receivers of stacks are connected, and all outputs are open.
     #[must_use]
     pub fn stacks_are_up(&self) -> bool {
-        self.stacks.all_connected() && self.streams().iter().all(|s| s.output_problem().is_none())
+        self.stacks.all_connected()
+            && self.bonds.are_up()
+            && self.streams().iter().all(|s| s.output_problem().is_none())
     }
 
     /// Waits until no frame offered before this call waits any more, or `given_up`; false if that took

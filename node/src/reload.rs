@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use selvedge_control_config::difference::{Applied, Difference, Step};
 use selvedge_control_config::edit::{Change, Value, edited};
-use selvedge_control_config::view::{NodeEvent, ReloadError};
+use selvedge_control_config::view::ReloadError;
 use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, parse};
 use selvedge_data_stream::Windows;
 
@@ -17,9 +17,6 @@ use crate::follow::{FollowedStreams, NodeTap};
 use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
 use crate::source::{self, Kept, Opened, contract_of, params, write_sdp};
-
-/// Events that a node remembers.
-const EVENTS_MAX: usize = 64;
 
 /// The parts that a reload has prepared, by the places in the new file.
 struct Ready<'a> {
@@ -74,17 +71,7 @@ impl Node {
 
     /// Records an event of the node, and logs it.
     pub(crate) fn note(&self, kind: &str, text: String) {
-        let level = |line: &str| match kind {
-            "refused" => tracing::warn!("{line}"),
-            _ => tracing::info!("{kind}: {line}"),
-        };
-        text.lines().for_each(level);
-        let at_ms = self.clock.now().since(self.started).0 / 1_000_000;
-        let mut events = self.events.lock();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(NodeEvent { at_ms, kind: kind.to_owned(), text });
+        self.events.note(kind, text);
     }
 
     /// The one path of all reloads.
@@ -222,7 +209,9 @@ impl Node {
         let config = &ready.new.streams[stream];
         let opened = ready.opened[stream].as_ref();
         let info = opened.and_then(|opened| opened.info.as_ref());
+        let link = &ready.new.links[config.link];
         let carried = opened.and_then(Opened::carrier);
+        let carried = carried.or_else(|| self.bonds.carrier(link, config));
         Member { config, params: params(config, info, self.clock), carried, base: &self.base }
     }
 

@@ -48,6 +48,8 @@ pub(crate) enum Medium {
     Recording(feeder::OpenRecording),
     /// The program that runs the node.
     Program,
+    /// A bond.
+    Bond,
 }
 
 /// Why a source can't be opened.
@@ -106,6 +108,7 @@ impl Opened {
         let SourceSpec { stream, base, .. } = spec;
         let (source, info) = match &stream.source {
             SourceUri::Program => (Medium::Program, None),
+            SourceUri::Bond { .. } => (Medium::Bond, None),
             SourceUri::Record { path, encoding, repeat } => {
                 let recording = Feeder::open(&base.join(path), *repeat)?;
                 let info = recorded(&recording, encoding);

@@ -8,8 +8,8 @@ use selvedge_control_config::SourceUri;
 use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, ReceivedSnapshot,
-    ReloadError, StreamSnapshot, StreamState,
+    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, PathSnapshot,
+    ReceivedSnapshot, ReloadError, StreamSnapshot, StreamState,
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
@@ -37,7 +37,10 @@ impl Node {
             name: self.name.clone(),
             uptime_ms: now.since(self.started).0 / 1_000_000,
             streams: streams.collect(),
-            links: reports.iter().map(link_snapshot).collect(),
+            links: reports
+                .iter()
+                .map(|report| link_snapshot(report, self.bonds.paths(&report.name)))
+                .collect(),
         }
     }
 
@@ -49,7 +52,7 @@ impl Node {
         now: Instant,
     ) -> StreamSnapshot {
         let config = &stream.config;
-        let (state, detail) = self.state_of(stream, report, now);
+        let (state, detail) = self.state_of(stream, link, report, now);
         let (totals, recent) = (&report.counts.totals, &report.recent);
         let dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
@@ -123,6 +126,7 @@ impl Node {
     fn state_of(
         &self,
         stream: &Stream,
+        link: &str,
         report: &StreamReport,
         now: Instant,
     ) -> (StreamState, String) {
@@ -132,7 +136,8 @@ impl Node {
             return (state, detail);
         }
         let problem = stream.stack.and_then(|n| self.stacks.problem(n));
-        if let Some(problem) = problem.or_else(|| stream.output_problem()) {
+        let problem = problem.or_else(|| stream.output_problem());
+        if let Some(problem) = problem.or_else(|| self.bonds.problem(link)) {
             return (state, format!("nothing is carried: {problem}"));
         }
         let silence =
@@ -184,7 +189,7 @@ impl NodeView for Node {
     }
 
     fn events(&self) -> Vec<NodeEvent> {
-        self.events.lock().iter().cloned().collect()
+        self.events.all()
     }
 
     fn reload(&self) -> Result<Applied, ReloadError> {
@@ -246,6 +251,9 @@ impl NodeView for Node {
                 if rate.0 == 0 {
                     return Err(KnobError::Range("a rate of 0 would send nothing".to_owned()));
                 }
+                if link.config.bond.is_some() {
+                    return Err(KnobError::Range("the rate of a bond is measured".to_owned()));
+                }
                 link.rate = rate;
                 link.placed.set_rate(rate)
             }
@@ -273,7 +281,7 @@ impl Node {
     }
 }
 
-fn link_snapshot(report: &LinkReport) -> LinkSnapshot {
+fn link_snapshot(report: &LinkReport, paths: Vec<PathSnapshot>) -> LinkSnapshot {
     let late = |share| report.recent.lateness.quantile(share).map(Duration::as_millis_f64);
     LinkSnapshot {
         name: report.name.clone(),
@@ -289,5 +297,6 @@ fn link_snapshot(report: &LinkReport) -> LinkSnapshot {
         late_p99_ms: late(0.99),
         queued_frames: report.streams.iter().map(|s| s.queued as u64).sum(),
         queued_bytes: report.backlog.0,
+        paths,
     }
 }

@@ -58,6 +58,7 @@ fn config(streams: Vec<StreamConfig>) -> NodeConfig {
         name: "test".into(),
         page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![link("first")],
+        bonds: Vec::new(),
         streams,
     }
 }

@@ -6,6 +6,7 @@ import { bytes, milliseconds, percent, plural, rate, rateExact } from "./format.
 import { make } from "./row.js";
 
 /** @typedef {import("./wire.js").LinkSnapshot} LinkSnapshot */
+/** @typedef {import("./wire.js").PathSnapshot} PathSnapshot */
 
 const FULL = 1.5;
 
@@ -38,9 +39,10 @@ class LinkStrip {
       size: 14,
       apply: async (text) => String((await set({ link: name, rate: text })).rate),
     });
-    const knob = make("div", "figure-box rate", make("span", "caption", "Rate"), this.rate.root);
+    this.paths = make("div", "paths");
+    this.knob = make("div", "figure-box rate", make("span", "caption", "Rate"), this.rate.root);
     this.root.append(head, this.meter, this.used.root, this.offered.root, this.queue.root,
-      this.late.root, knob);
+      this.late.root, this.knob, this.paths);
   }
 
   /** @param {LinkSnapshot} link */
@@ -60,7 +62,21 @@ class LinkStrip {
     this.queue.set(plural(link.queued_frames, "frame"), bytes(link.queued_bytes));
     this.late.set(`${milliseconds(link.late_p99_ms)} ms`, `${percent(link.used_share)} % used`);
     this.rate.update(rateExact(link.rate_bps));
+    const paths = link.paths ?? [];
+    // A measured rate is not for anybody to set.
+    this.knob.querySelectorAll("input").forEach((input) => { input.disabled = paths.length > 0; });
+    this.paths.replaceChildren(...paths.map(pathLine));
   }
+}
+
+/** @param {PathSnapshot} path */
+function pathLine(path) {
+  const carries = `${rate(path.sent_bps)} of ${rate(path.rate_bps)}`;
+  const figures = `${percent(path.loss)} % lost, ${milliseconds(path.round_trip_ms)} ms there and back`;
+  const line = make("div", "path", make("b", "", path.name), make("span", "", carries), make("span", "", figures),
+    make("span", "more", path.detail));
+  line.dataset.active = String(path.active);
+  return line;
 }
 
 /** @param {string} caption */

@@ -2,6 +2,18 @@
 // Knows messages, nothing of how they are shown. docs/api.md describes them.
 
 /**
+ * @typedef {object} PathSnapshot
+ * @property {string} name
+ * @property {boolean} active
+ * @property {string} detail
+ * @property {number} rate_bps
+ * @property {number} sent_bps
+ * @property {number} round_trip_ms
+ * @property {number} queueing_ms
+ * @property {number} loss
+ */
+
+/**
  * @typedef {object} LinkSnapshot
  * @property {string} name
  * @property {string} discipline
@@ -12,6 +24,7 @@
  * @property {number|null} late_p99_ms
  * @property {number} queued_frames
  * @property {number} queued_bytes
+ * @property {PathSnapshot[]} [paths] those of its bond, whose rate is measured
  */
 
 /**

@@ -295,8 +295,10 @@ pub(super) fn find_conflict(
         StreamConfig { sdp: Some(_), .. } if stream.spec.to == NONE => {
             ("sdp", "is a name, which SDP files don't tell; write the address, or leave sdp out")
         }
-        StreamConfig { source: SourceUri::Record { .. }, .. } if to.scheme() != "rtp" => {
-            ("source", "does not get RTP, as recordings are; write another source")
+        StreamConfig { source: SourceUri::Record { .. } | SourceUri::Bond { .. }, .. }
+            if to.scheme() != "rtp" =>
+        {
+            ("source", "does not get RTP, as recordings and bonds bring it; write another source")
         }
         _ => return None,
     };
@@ -366,7 +368,7 @@ mod tests {
             (errors("", "test:video", name, stack), "is no end of a stack"),
             (errors("", "test:video", name, sdp), "is a name"),
             (errors("", "test:video", udp, sdp), "leave sdp out"),
-            (errors("", "record:x?encoding=H264", udp, ""), "as recordings are"),
+            (errors("", "record:x?encoding=H264", udp, ""), "as recordings and bonds"),
         ] {
             assert!(found.contains(part), "{found}");
         }

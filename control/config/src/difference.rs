@@ -62,7 +62,12 @@ impl Difference {
         let old_link = |name: &str| old.links.iter().position(|link| link.name == name);
         for link in &new.links {
             let step = match old_link(&link.name) {
-                None => Step::Added,
+                None => {
+                    // Bonds are opened when a node starts.
+                    let key = || format!("link.{}.to", link.name);
+                    found.restart.extend(link.bond.is_some().then(key));
+                    Step::Added
+                }
                 Some(at) => found.of_link(at, &old.links[at], link),
             };
             found.links.push(step);
@@ -193,12 +198,13 @@ macro_rules! changed {
 
 fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
     let (page, was) = (&new.page, &old.page);
-    let [name] = changed!(old, new: NodeConfig but [page links streams], ["name" = name]);
+    let [name] = changed!(old, new: NodeConfig but [page links bonds streams], ["name" = name]);
     let [of_page] = changed!(was, page: PageConfig but [], [
         "listen" = listen, "token" = token, "view_token" = view_token, "tls" = tls,
         "connections_per_address" = connections_per_address
     ]);
-    name.iter().chain(&of_page).map(|key| format!("node.{key}")).collect()
+    let of_node = name.iter().chain(&of_page).map(|key| format!("node.{key}"));
+    of_node.chain((old.bonds != new.bonds).then(|| "bond".to_owned())).collect()
 }
 
 /// The keys that change: in place, and with a restart only.
@@ -209,7 +215,7 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
         "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
         "send" = sending, "device" = device, "stack" = stack, "secret" = secret, "key" = key,
-        "peer" = peer
+        "peer" = peer, "to" = bond
     ]);
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;
@@ -231,7 +237,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
-        ["sdp" = sdp], ["source" = source, "stack" = stack, "thumbnail" = thumbnail]);
+        ["sdp" = sdp], ["source" = source | is_bonded, "stack" = stack, "thumbnail" = thumbnail]);
     let from_media = spec.period_from_media && was.period_from_media;
     let period = !from_media && spec.declared_period() != was.declared_period();
     // Any other field of a spec: a key that is not named here starts the stream anew.

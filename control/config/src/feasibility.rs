@@ -101,7 +101,9 @@ pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
             remedies: case.remedies(),
         })
     };
-    node.links.iter().enumerate().filter_map(of_link).collect()
+    // What a bond carries is known only once it runs.
+    let stated = node.links.iter().enumerate().filter(|(_, link)| link.bond.is_none());
+    stated.filter_map(of_link).collect()
 }
 
 /// The streams about which something is not known before they run.

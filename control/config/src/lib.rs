@@ -6,6 +6,7 @@
 //! with [`ConfigErrors::push_key`] and the [`SourceMap`].
 
 mod address;
+mod bond;
 mod destination;
 pub mod difference;
 pub mod edit;
@@ -41,6 +42,7 @@ use selvedge_data_stream::Spec;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub use address::{AddressError, receiver};
+pub use bond::{BondConfig, BondLink, PathConfig, bonded};
 pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::ConfigFault;
@@ -51,7 +53,9 @@ pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
 pub use secret::redacted;
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
-pub use summary::{LinkSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text};
+pub use summary::{
+    LinkSummary, PathSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text,
+};
 pub use token::{Token, TokenError};
 pub use tree::NODES_MAX;
 pub use url::{Url, UrlError};
@@ -65,6 +69,8 @@ pub struct NodeConfig {
     pub page: PageConfig,
     /// `[link.NAME]`, in the order of the file; at least one.
     pub links: Vec<LinkConfig>,
+    /// `[bond.NAME]`, in the order of the file: the far ends of bonds.
+    pub bonds: Vec<BondConfig>,
     /// `[stream.NAME]`, in the order of the file; at least one.
     pub streams: Vec<StreamConfig>,
 }
@@ -74,8 +80,8 @@ pub struct NodeConfig {
 pub struct LinkConfig {
     /// The table's name.
     pub name: String,
-    /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP
-    /// headers included.
+    /// `rate`, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included. Required,
+    /// except for a bond, whose rate is measured: for that, the rate that it begins with.
     pub rate: Bitrate,
     /// `discipline`, default `dwcs`.
     pub discipline: Discipline,
@@ -121,6 +127,9 @@ pub struct LinkConfig {
     pub key: Option<String>,
     /// `peer`: with `key`, the name of the receiver among its peers; not needed if there is only one.
     pub peer: Option<String>,
+    /// `to` and `[link.NAME.path.NAME]`: the bond that carries its streams to another node. `None`: each stream goes to
+    /// its own receiver.
+    pub bond: Option<BondLink>,
 }
 
 selvedge_units::named! {
@@ -203,6 +212,7 @@ impl LinkConfig {
             secret: None,
             key: None,
             peer: None,
+            bond: None,
         }
     }
 
@@ -231,6 +241,8 @@ pub struct StreamConfig {
     pub stack: Option<Composition>,
     /// `to`, unless it is the numeric RTP address in `spec`: the output that carries its packets there.
     pub output: Option<Destination>,
+    /// Whether its link's bond carries it; `spec.to` is then the far end's address.
+    pub is_bonded: bool,
 }
 
 impl StreamConfig {
@@ -245,6 +257,7 @@ impl StreamConfig {
             thumbnail: true,
             stack: None,
             output: None,
+            is_bonded: false,
         }
     }
 
@@ -253,6 +266,7 @@ impl StreamConfig {
     pub fn receiver(&self) -> String {
         match &self.output {
             Some(output) => output.to_string(),
+            None if self.is_bonded => format!("bond://{}/{}", self.spec.to, self.spec.name),
             None => format!("rtp://{}", self.spec.to),
         }
     }
@@ -323,6 +337,13 @@ pub enum SourceUri {
         encoding: String,
         /// Begin again at the end.
         repeat: bool,
+    },
+    /// `bond:NAME`, or `bond:NAME/STREAM`: a stream that comes over a bond.
+    Bond {
+        /// The table of its far end.
+        bond: String,
+        /// The stream's name at the near end; `None`: the same as here.
+        stream: Option<String>,
     },
     /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
     Launch(String),

@@ -5,12 +5,12 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use super::section::{Reader, Section};
 use selvedge_data_sched::Discipline;
 
-use super::{ConfigFault, LinkConfig, Placement, Sending, stack, tree};
+use super::{ConfigFault, LinkConfig, Placement, Sending, bond, stack, tree};
 
 #[rustfmt::skip]
 pub(super) const KNOWN: &[&str] = &[
     "rate", "discipline", "selection", "burst", "catch_up", "mtu", "queue", "tree", "remap", "placement",
-    "socket", "core", "send", "device", "stack", "secret", "key", "peer",
+    "socket", "core", "send", "device", "stack", "secret", "key", "peer", "to", "path",
 ];
 pub(super) const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 pub(super) const MTU_MIN: Bytes = Bytes(576);
@@ -24,7 +24,12 @@ const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
 /// A link; `None` if it has no valid rate, which has been reported.
 pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
     reader.refuse_unknown(section, KNOWN);
-    let rate = rate(reader, section);
+    let (bond, rate) = match bond::of_link(reader, section) {
+        Some((bond, rate)) => (Some(bond), Some(rate)),
+        // What is wrong with a bond has been reported.
+        None if section.has("to") || section.has("path") => (None, None),
+        None => (None, rate(reader, section)),
+    };
     let named =
         reader.choice(section, "discipline", &Discipline::NAMES).and_then(Discipline::from_name);
     let discipline = named.unwrap_or_default();
@@ -52,7 +57,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let placement = placement.and_then(Placement::from_name);
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
-    let device = device(reader, section);
+    let device = reader.device(section);
     let carrier = stack::read(reader, section);
     let secret = reader.path(section, "secret", "secret = \"uplink.secret\"");
     let key = reader.path(section, "key", "key = \"uplink.key\"");
@@ -70,7 +75,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     }
     if in_kernel {
         refuse_in_kernel(reader, section, nodes.len(), selection);
-    } else {
+    } else if bond.is_none() {
         reader.refuse(section, "device", ConfigFault::NeedsKernel);
     }
 
@@ -90,6 +95,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.sending = sending.unwrap_or_default();
     link.stack = carrier.flatten();
     (link.secret, link.key, link.peer) = (secret, key, peer);
+    link.bond = bond;
     Some(link)
 }
 
@@ -114,16 +120,6 @@ fn refuse_in_kernel<'t>(
     {
         reader.refuse(section, key, ConfigFault::NotInKernel(what));
     }
-}
-
-fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
-    // The kernel's limit, less the byte at the end.
-    const LONGEST: usize = 15;
-    let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
-    let will_do = |name: &str| (1..=LONGEST).contains(&name.len()) && !name.contains(unfit);
-    let example = "device = \"eth0\"";
-    let name = reader.fit(section, ("device", example), will_do, ConfigFault::Device);
-    name.map(str::to_owned)
 }
 
 fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {

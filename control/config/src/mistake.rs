@@ -297,6 +297,52 @@ pub enum ConfigFault {
     /// A link has two ways to prove its identity.
     #[error("a secret and a key; use one of them")]
     SecretAndKey,
+    /// A link is to measure its rate, towards nothing.
+    #[error(
+        "only a bond's rate is measured: write to = \"HOST:PORT\" of its far end beside it, or a rate such as \"6 Mbit/s\""
+    )]
+    AutoWithoutBond,
+    /// A link over a bond has a rate.
+    #[error("the rate of a bond is measured; leave it out here, and limit a path by its own rate")]
+    BondRate,
+    /// A key that does not go with a bond.
+    #[error("the link goes over a bond, since it has to or paths; leave this out")]
+    NotBonded,
+    /// A bond without a secret.
+    #[error(
+        "the packets of a bond are always sealed; write secret = \"FILE\", made by `openssl rand -hex 32`, or key = \"FILE\""
+    )]
+    BondUnsealed,
+    /// A path of the other family than the far end's address.
+    #[error("the address of path {0} is of the other IP family")]
+    BondFamily(String),
+    /// Not an address of a path.
+    #[error("{0} is not an address of this host; write such as \"192.0.2.7\"")]
+    PathAddress(String),
+    /// Not the address of an end of a bond.
+    #[error("{value} is not a numeric address with a port; write such as {example}")]
+    BondAddress {
+        /// The text, quoted.
+        value: String,
+        /// What to write.
+        example: &'static str,
+    },
+    /// Two far ends at one address.
+    #[error("bond {other} listens at {listen} too; write another port")]
+    BondTaken {
+        /// The address.
+        listen: SocketAddr,
+        /// The other bond, quoted.
+        other: String,
+    },
+    /// A stream from a bond whose source would wait.
+    #[error("a bond waits for no stream; leave this out, or write full = \"drop\"")]
+    BondWaits,
+    /// A receiver of a stream that goes over a bond.
+    #[error(
+        "its link goes over a bond to another node, which takes the stream by its name; leave this out"
+    )]
+    ToOfBond,
     /// An SDP file that would announce plain RTP to receivers, although a stack carries the packets.
     #[error(
         "an SDP file is for receivers of plain RTP, and a stack carries this stream; \

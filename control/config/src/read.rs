@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{WhenFull, Windows};
+use selvedge_units::nearest;
 use toml::de::DeTable;
 
 use super::position::Lines;
 use super::quote::cut;
-use super::section::{NamedTables, Reader, Section, path};
+use super::section::{NamedTables, Reader, Section, listed, path};
 use super::tree::Nodes;
 use super::{
-    ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position, SourceMap,
-    SourceUri, StreamConfig, destination, link, page, stack, stream, syntax,
+    BondConfig, ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position,
+    SourceMap, SourceUri, StreamConfig, bond, destination, link, page, quoted, stack, stream,
+    syntax,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -81,7 +83,7 @@ pub(super) fn read_tables<T>(
 
 fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConfig> {
     let root = Section::root(tables);
-    reader.refuse_unknown(&root, &["node", "link", "stream"]);
+    reader.refuse_unknown(&root, &["node", "link", "bond", "stream"]);
     let (name, page) = header(reader, &root);
 
     let tables = reader.named(&root, &LINKS);
@@ -91,6 +93,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     let trees: Vec<Option<Nodes>> =
         links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
+    let bonds = bond::read(reader, &root);
     let tables = reader.named(&root, &STREAMS);
     let streams: Vec<Option<StreamConfig>> = tables
         .iter()
@@ -101,6 +104,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     let links = links.into_iter().collect::<Option<Vec<_>>>()?;
     let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
     for stream in &streams {
+        refuse_unknown_bond(reader, stream, &bonds);
         let link = &links[stream.link];
         if let Some((key, mistake)) = stack::find_conflict(stream, link) {
             let inherits = key == "stack" && link.stack == stream.stack;
@@ -130,7 +134,25 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             }
         }
     }
-    Some(NodeConfig { name, page, links, streams })
+    Some(NodeConfig { name, page, links, bonds, streams })
+}
+
+/// Refuses a source of which there is no far end.
+fn refuse_unknown_bond(reader: &mut Reader<'_>, stream: &StreamConfig, bonds: &[BondConfig]) {
+    let SourceUri::Bond { bond, .. } = &stream.source else { return };
+    if stream.spec.full == WhenFull::Block {
+        let key = path(&path("stream", &stream.spec.name), "full");
+        reader.errors.push_key(&reader.map, &key, ConfigFault::BondWaits);
+    }
+    if bonds.iter().any(|other| other.name == *bond) {
+        return;
+    }
+    let names: Vec<&str> = bonds.iter().map(|bond| &*bond.name).collect();
+    let nearest = nearest(bond, names.iter().copied()).map(cut);
+    let (name, known) = (quoted(bond), listed(&names));
+    let key = path(&path("stream", &stream.spec.name), "source");
+    let mistake = ConfigFault::NoSuch { what: "bond", name, nearest, known };
+    reader.errors.push_key(&reader.map, &key, mistake);
 }
 
 /// `[node]`: its name, and how its page is served.

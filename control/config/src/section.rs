@@ -78,6 +78,11 @@ impl<'t> Section<'t> {
         self.table.is_empty()
     }
 
+    /// Whether the value of a key is this text.
+    pub(super) fn is(&self, key: &str, text: &str) -> bool {
+        self.table.get(key).is_some_and(|value| value.get_ref().as_str() == Some(text))
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -258,6 +263,16 @@ impl<'t> Reader<'t> {
             |path: &str| (1..=4096).contains(&path.len()) && !path.contains(char::is_control);
         let path = self.fit(section, (key, example), will_do, ConfigFault::Path);
         path.map(str::to_owned)
+    }
+
+    /// `device`: the name of a network device, if the key is present.
+    pub(super) fn device(&mut self, section: &Section<'t>) -> Option<String> {
+        // The kernel's limit, less the byte at the end.
+        const LONGEST: usize = 15;
+        let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
+        let will_do = |name: &str| (1..=LONGEST).contains(&name.len()) && !name.contains(unfit);
+        let key = ("device", "device = \"eth0\"");
+        self.fit(section, key, will_do, ConfigFault::Device).map(str::to_owned)
     }
 
     /// `true` or `false`, if the key is present.

@@ -15,7 +15,7 @@ pub enum SourceError {
     /// No kind such as `file:` in front.
     #[error(
         "{0} does not say what kind of source it is; write file: before a path, \
-             or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, launch:"
+             or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, bond:, launch:"
     )]
     NoScheme(String),
     /// An unknown kind.
@@ -75,13 +75,14 @@ pub enum SourceError {
 type Read = fn(text: &str, rest: &str) -> Result<SourceUri, SourceError>;
 
 /// The kinds of source that are read here, one a line; those of [`url::SCHEMES`] are all read alike.
-const KINDS: [(&str, Read); 7] = [
+const KINDS: [(&str, Read); 8] = [
     ("file", file),
     ("test", |_, rest| test(rest)),
     ("rtp", |text, _| rtp(text)),
     ("sdp", sdp),
     ("camera", |_, rest| camera(rest)),
     ("record", record),
+    ("bond", bond),
     ("launch", launch),
 ];
 
@@ -177,6 +178,8 @@ impl fmt::Display for SourceUri {
                 let repeat = if *repeat { "&loop" } else { "" };
                 write!(f, "record:{path}?encoding={encoding}{repeat}")
             }
+            Self::Bond { bond, stream: None } => write!(f, "bond:{bond}"),
+            Self::Bond { bond, stream: Some(stream) } => write!(f, "bond:{bond}/{stream}"),
             Self::Launch(line) => write!(f, "launch:{}", redacted(line)),
             Self::Program => f.write_str("the program"),
         }
@@ -287,6 +290,18 @@ fn sdp(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
     Ok(SourceUri::Sdp { path: rest.to_owned(), from: None })
 }
 
+fn bond(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    let (bond, stream) = match rest.split_once('/') {
+        Some((bond, stream)) => (bond, Some(stream)),
+        None => (rest, None),
+    };
+    let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+    if !is_name(bond) || !stream.is_none_or(is_name) {
+        return Err(SourceError::Empty(quoted(text), "bond:van or bond:van/lecture"));
+    }
+    Ok(SourceUri::Bond { bond: bond.to_owned(), stream: stream.map(str::to_owned) })
+}
+
 fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {
     if line.trim().is_empty() || line.contains('\0') {
         return Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"));
@@ -364,6 +379,8 @@ mod tests {
             "rtmp://cam.example/live/key",
             "udp://239.1.2.3:1234",
             "camera:/dev/video0",
+            "bond:van",
+            "bond:van/lecture",
             "launch:videotestsrc ! x264enc ! h264parse",
         ] {
             let source: SourceUri = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -410,6 +427,7 @@ mod tests {
             ("udp://here:1", "a numeric one"),
             ("camera:video0", "camera:/dev/video0"),
             ("launch: ", "incomplete"),
+            ("bond:van/", "incomplete"),
             ("record:?encoding=H264", "incomplete"),
             ("record:x.rtpdump", "encoding is missing"),
             ("record:x.rtpdump?encoding=H266", "will not do"),

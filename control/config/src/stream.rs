@@ -40,8 +40,18 @@ pub(super) fn read<'t>(
     reader.refuse_unknown(section, KNOWN);
     let source = source(reader, section);
     let source = from(reader, section, source);
-    let to = to(reader, section);
     let link = link(reader, section, links);
+    let bond = link.and_then(|link| sound.get(link)?.as_ref()?.bond.as_ref());
+    let to = match bond {
+        Some(bond) => {
+            reader.refuse(section, "to", ConfigFault::ToOfBond);
+            reader.refuse(section, "sdp", ConfigFault::ToOfBond);
+            Some((bond.to, None))
+        }
+        // What is wrong with the link has been reported, and it may be a bond.
+        None if link.is_some_and(|link| sound[link].is_none()) && !section.has("to") => None,
+        None => to(reader, section),
+    };
     let tree = link.and_then(|link| trees.get(link)?.as_ref());
     let parent = match (reader.entry(section, "parent"), tree) {
         (Some(entry), Some(tree)) => tree.find(reader, &entry),
@@ -66,6 +76,7 @@ pub(super) fn read<'t>(
         thumbnail: thumbnail.unwrap_or(default.thumbnail),
         stack: stack.unwrap_or_else(links_own),
         output,
+        is_bonded: bond.is_some(),
         ..default
     })
 }

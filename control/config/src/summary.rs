@@ -4,7 +4,7 @@ use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 
-use super::{LinkConfig, NodeConfig, StreamConfig, carried};
+use super::{LinkConfig, NodeConfig, PathConfig, StreamConfig, carried};
 
 /// A node in short.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,6 +40,40 @@ pub struct LinkSummary {
     pub tree: Vec<TreeOwner>,
     /// The rate that its streams offer as a fraction of its rate, where that of each is known.
     pub share: Option<f64>,
+    /// Where its bond leads, whose rate is measured; `None`: each stream has its own receiver.
+    pub bond: Option<String>,
+    /// The paths of its bond.
+    pub paths: Vec<PathSummary>,
+}
+
+/// A path of a bond in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PathSummary {
+    /// Its name.
+    pub name: String,
+    /// The device by which it leaves; `None`: as routes say.
+    pub device: Option<String>,
+    /// The address from which it is sent; `None`: any.
+    pub address: Option<String>,
+    /// Where it reaches the far end; `None`: where the link does.
+    pub to: Option<String>,
+    /// What it carries at most; `None`: as measured.
+    pub rate_bps: Option<u64>,
+    /// Whether it carries only what no free path brings in time.
+    pub metered: bool,
+}
+
+impl PathSummary {
+    fn new(path: &PathConfig) -> Self {
+        Self {
+            name: path.name.clone(),
+            device: path.device.clone(),
+            address: path.address.map(|address| address.to_string()),
+            to: path.to.map(|to| to.to_string()),
+            rate_bps: path.rate.map(|rate| rate.0),
+            metered: path.is_metered,
+        }
+    }
 }
 
 /// A node of a link's tree, or a stream that hangs below one.
@@ -110,6 +144,12 @@ impl NodeConfig {
             streams: on_link(index),
             tree: self.owners(index),
             share: None,
+            bond: link.bond.as_ref().map(|bond| bond.to.to_string()),
+            paths: link
+                .bond
+                .iter()
+                .flat_map(|bond| bond.paths.iter().map(PathSummary::new))
+                .collect(),
         });
         let link_name = |stream: &StreamConfig| {
             self.links.get(stream.link).map(|link| link.name.clone()).unwrap_or_default()
@@ -199,6 +239,9 @@ impl Summary {
             return;
         };
         stream.offered_bps = Some(rate.0);
+        if link.bond.is_some() {
+            return;
+        }
         stream.share = Some(rate.0 as f64 / link.rate_bps as f64);
         let on_link = self.streams.iter().filter(|stream| stream.link == link.name);
         link.share = on_link.map(|stream| stream.share).sum();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the tests read files")]
 
+mod bonds;
 mod trees;
 
 use std::collections::BTreeSet;
@@ -139,6 +140,7 @@ fn what_is_left_out_has_its_default() {
                 connections_per_address: 16,
             },
             links: vec![link.clone()],
+            bonds: Vec::new(),
             streams: vec![stream],
         }
     );
@@ -221,6 +223,7 @@ fn every_key_is_read() {
             secret: Some("a.secret".into()),
             key: None,
             peer: None,
+            bond: None,
         }
     );
     let window = |lose, of| Window { lose, of };
@@ -254,6 +257,7 @@ fn every_key_is_read() {
             thumbnail: false,
             stack: None,
             output: None,
+            is_bonded: false,
         }]
     );
     assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));

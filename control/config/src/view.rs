@@ -66,6 +66,32 @@ pub struct LinkSnapshot {
     pub queued_frames: u64,
     /// Bytes waiting.
     pub queued_bytes: u64,
+    /// The paths of its bond; empty without one.
+    #[serde(default)]
+    pub paths: Vec<PathSnapshot>,
+}
+
+/// A path of a bond at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Whether it carries packets.
+    pub active: bool,
+    /// Why it carries none, or probes only; else empty.
+    pub detail: String,
+    /// Its measured rate.
+    pub rate_bps: u64,
+    /// Rate sent over the last quarter of a second, repairs and probes included.
+    pub sent_bps: u64,
+    /// Bytes sent since the start, likewise.
+    pub sent_bytes: u64,
+    /// From a packet to its report, in milliseconds.
+    pub round_trip_ms: f64,
+    /// How long packets wait in its queues, in milliseconds.
+    pub queueing_ms: f64,
+    /// The share of its packets that is lost.
+    pub loss: f64,
 }
 
 selvedge_units::named! {

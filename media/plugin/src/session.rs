@@ -176,6 +176,7 @@ impl Session {
             // It serves no page.
             page: PageConfig::default(),
             links: vec![link],
+            bonds: Vec::new(),
             streams: streams.iter().zip(periods).map(of_pad).collect(),
         };
         let (counts, outputs) = (Arc::clone(&self.settled), self.outputs.clone());

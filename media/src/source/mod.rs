@@ -158,6 +158,9 @@ impl SourceOpener {
                     "a recording is read by the engine's side, not by GStreamer",
                 ));
             }
+            SourceUri::Bond { .. } => {
+                return Err(elsewhere("a bond brings packets, which GStreamer does not read"));
+            }
             SourceUri::Program => {
                 return Err(elsewhere("its frames are the program's, not GStreamer's"));
             }

@@ -256,6 +256,11 @@ impl FrameProducer {
         Arc::clone(self.arrivals.get_or_insert_default())
     }
 
+    /// Leaves out the numbers of frames that never came, so that those behind them refer to the right ones.
+    pub const fn skip(&mut self, frames: u32) {
+        self.seq = self.seq.wrapping_add(frames);
+    }
+
     /// Takes a frame that arrives now, as RTP packets ready to send. Their sequence numbers and source
     /// identifier are replaced by the stream's own, so that these continue without a gap over restarts.
     /// Returns its number, or why it was dropped; a dropped frame leaves a gap in the numbers.

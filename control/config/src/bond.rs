@@ -1,0 +1,198 @@
+//! Bonds: the near end is a link with `to` and `[link.NAME.path.NAME]`, the far end `[bond.NAME]`, whose streams have the
+//! source `bond:NAME`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use selvedge_data_net_bond::OVERHEAD;
+use selvedge_data_net_secure::OVERHEAD as SEALING;
+use selvedge_data_stack::compose::Fit;
+use selvedge_units::{Bitrate, Bytes};
+
+use super::section::{NamedTables, Reader, Section};
+use super::{ConfigFault, LinkConfig, quoted};
+
+/// The most paths of a bond.
+const PATHS_MAX: usize = 16;
+/// The most far ends of a node.
+const BONDS_MAX: usize = 256;
+const EXAMPLE: &str = "to = \"198.51.100.7:7800\"";
+const AUTO: &str = "auto";
+/// The highest rate of a path.
+const PATH_RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
+/// The rate of a link until it is measured.
+const START: Bitrate = Bitrate::from_kbps(500);
+/// Keys of a link that something else than a bond would serve.
+const NOT_BONDED: [&str; 6] = ["stack", "placement", "socket", "core", "send", "device"];
+
+/// The paths by which a link reaches the far end of a bond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondLink {
+    /// `to`: where the far end listens.
+    pub to: SocketAddr,
+    /// `[link.NAME.path.NAME]`, in the order of the file; at least one.
+    pub paths: Vec<PathConfig>,
+}
+
+/// A path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    /// The table's name.
+    pub name: String,
+    /// `device`: the device by which its packets leave. `None`: as routes say.
+    pub device: Option<String>,
+    /// `address`: the address from which they are sent. `None`: any.
+    pub address: Option<IpAddr>,
+    /// `to`: where it reaches the far end, if not at the link's `to`.
+    pub to: Option<SocketAddr>,
+    /// `rate`: what it carries at most. `None`, or `auto`: as measured.
+    pub rate: Option<Bitrate>,
+    /// `cost = "metered"`: it carries only what no free path brings in time.
+    pub is_metered: bool,
+}
+
+/// The far end of a bond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondConfig {
+    /// The table's name.
+    pub name: String,
+    /// `listen`: where paths arrive.
+    pub listen: SocketAddr,
+    /// `secret`: a file with the secret that both ends share.
+    pub secret: Option<String>,
+    /// `key`: a file with this end's static key, instead of a secret.
+    pub key: Option<String>,
+}
+
+const PATHS: NamedTables = NamedTables {
+    key: "path",
+    what: "path",
+    example: "[link.uplink.path.lte] with device = \"wwan0\"",
+    is_required: false,
+    most: PATHS_MAX,
+    of: "bond",
+};
+const BONDS: NamedTables = NamedTables {
+    key: "bond",
+    what: "bond",
+    example: "[bond.van] with listen = \"0.0.0.0:7800\"",
+    is_required: false,
+    most: BONDS_MAX,
+    of: "node",
+};
+
+/// How the packets of a bonded link's streams fit into its datagrams.
+#[must_use]
+pub fn bonded(link: &LinkConfig, to: SocketAddr) -> Fit {
+    let headers = Bytes(if to.is_ipv6() { 48 } else { 28 } + SEALING as u64) + OVERHEAD;
+    Fit { message: Bytes(link.mtu.0.saturating_sub(headers.0)), headers }
+}
+
+/// The bond of a link, and the rate that the link begins with; `None` if the link has none. Reports what does not go
+/// with a bond.
+pub(super) fn of_link<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+) -> Option<(BondLink, Bitrate)> {
+    let is_auto = section.is("rate", AUTO);
+    if !section.has("to") && !section.has("path") {
+        if is_auto {
+            reader.refuse(section, "rate", ConfigFault::AutoWithoutBond);
+        }
+        return None;
+    }
+    if !is_auto {
+        reader.refuse(section, "rate", ConfigFault::BondRate);
+    }
+    for key in NOT_BONDED {
+        reader.refuse(section, key, ConfigFault::NotBonded);
+    }
+    if !section.has("secret") && !section.has("key") {
+        reader.report(section.at, &section.path_of("secret"), ConfigFault::BondUnsealed);
+    }
+    let tables = reader.named(section, &PATHS);
+    let mut paths: Vec<PathConfig> = tables.iter().map(|table| path(reader, table)).collect();
+    if paths.is_empty() {
+        let name = "default".to_owned();
+        let (device, address, to, rate) = (None, None, None, None);
+        paths.push(PathConfig { name, device, address, to, rate, is_metered: false });
+    }
+    let entry = reader.required(section, "to", EXAMPLE)?;
+    let to = address_of(reader, section, "to", EXAMPLE, false)?;
+    let is_other = |path: &&PathConfig| {
+        let leads_to = path.to.unwrap_or(to).is_ipv6();
+        path.address.is_some_and(|from| from.is_ipv6() != leads_to)
+    };
+    if let Some(path) = paths.iter().find(is_other) {
+        reader.report_value(&entry, ConfigFault::BondFamily(quoted(&path.name)));
+    }
+    let start = paths.iter().map(|path| path.rate.unwrap_or(START).min(START).0).sum();
+    Some((BondLink { to, paths }, Bitrate(start)))
+}
+
+fn path<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PathConfig {
+    reader.refuse_unknown(section, &["device", "address", "to", "rate", "cost"]);
+    let rate = if section.is("rate", AUTO) {
+        None
+    } else {
+        reader.quantity(section, "rate", Bitrate::from_kbps(50)..=PATH_RATE_MAX, "6 Mbit/s")
+    };
+    let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
+    let key = ("address", "address = \"192.0.2.7\"");
+    let address = reader.fit(section, key, is_address, ConfigFault::PathAddress);
+    PathConfig {
+        name: section.name.to_owned(),
+        to: address_of(reader, section, "to", EXAMPLE, false),
+        device: reader.device(section),
+        address: address.and_then(|text| text.parse().ok()),
+        rate,
+        is_metered: reader.choice(section, "cost", &["free", "metered"]) == Some("metered"),
+    }
+}
+
+/// The far ends of a file.
+pub(super) fn read<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> Vec<BondConfig> {
+    const LISTEN: &str = "listen = \"0.0.0.0:7800\"";
+    let tables = reader.named(root, &BONDS);
+    let mut bonds: Vec<BondConfig> = Vec::new();
+    for section in &tables {
+        reader.refuse_unknown(section, &["listen", "secret", "key"]);
+        let secret = reader.path(section, "secret", "secret = \"van.secret\"");
+        let key = reader.path(section, "key", "key = \"van.key\"");
+        match (&secret, &key) {
+            (Some(_), _) => reader.refuse(section, "key", ConfigFault::SecretAndKey),
+            (None, None) if !section.has("secret") && !section.has("key") => {
+                reader.report(section.at, &section.path_of("secret"), ConfigFault::BondUnsealed);
+            }
+            _ => {}
+        }
+        if reader.required(section, "listen", LISTEN).is_none() {
+            continue;
+        }
+        let Some(listen) = address_of(reader, section, "listen", LISTEN, true) else { continue };
+        if let Some(other) = bonds.iter().find(|other| other.listen == listen) {
+            let mistake = ConfigFault::BondTaken { listen, other: quoted(&other.name) };
+            reader.report(section.at, &section.path_of("listen"), mistake);
+        }
+        bonds.push(BondConfig { name: section.name.to_owned(), listen, secret, key });
+    }
+    bonds
+}
+
+/// A numeric address with a port; to listen at, any address of the host will do.
+fn address_of<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    key: &'static str,
+    example: &'static str,
+    is_own: bool,
+) -> Option<SocketAddr> {
+    let read = |text: &str| text.parse::<SocketAddr>().ok();
+    let will_do = |text: &str| {
+        read(text).is_some_and(|at| {
+            let ip = at.ip();
+            at.port() != 0 && !ip.is_multicast() && (is_own || !ip.is_unspecified())
+        })
+    };
+    let mistake = |value| ConfigFault::BondAddress { value, example };
+    reader.fit(section, (key, example), will_do, mistake).and_then(read)
+}

@@ -1,0 +1,131 @@
+//! Bonds in node files: both ends, and what does not go with them.
+
+use super::*;
+
+const NEAR: &str = r#"
+    [link.uplink]
+    to = "198.51.100.7:7800"
+    secret = "van.secret"
+    [link.uplink.path.lte]
+    device = "wwan0"
+    cost = "metered"
+    [link.uplink.path.dsl]
+    address = "192.0.2.7"
+    rate = "300 kbit/s"
+    [stream.lecture]
+    source = "test:video"
+    [stream.sound]
+    source = "test:audio"
+"#;
+
+const FAR: &str = r#"
+    [bond.van]
+    listen = "0.0.0.0:7800"
+    key = "van.key"
+    [link.out]
+    rate = "100 Mbit/s"
+    [stream.lecture]
+    source = "bond:van"
+    to = "rtp://127.0.0.1:5004"
+    [stream.other]
+    source = "bond:van/sound"
+    to = "rtp://127.0.0.1:5006"
+"#;
+
+#[test]
+fn both_ends_are_read() {
+    let config = parsed(NEAR).config;
+    let bond = config.links[0].bond.as_ref().expect("the link has one");
+    assert_eq!(bond.to, "198.51.100.7:7800".parse().unwrap());
+    let path = |name: &str| PathConfig {
+        name: name.to_owned(),
+        device: None,
+        address: None,
+        to: None,
+        rate: None,
+        is_metered: false,
+    };
+    let lte = PathConfig { device: Some("wwan0".to_owned()), is_metered: true, ..path("lte") };
+    let rate = Some(Bitrate::from_kbps(300));
+    let dsl = PathConfig { address: "192.0.2.7".parse().ok(), rate, ..path("dsl") };
+    assert_eq!(bond.paths, [lte, dsl]);
+    assert_eq!(config.links[0].rate, Bitrate::from_kbps(800));
+    assert!(config.streams.iter().all(|stream| stream.is_bonded));
+    assert_eq!(config.streams[1].receiver(), "bond://198.51.100.7:7800/sound");
+
+    let one = NEAR.split("[link.uplink.path.lte]").next().unwrap_or_default();
+    let one = format!("{one}rate = \"auto\"\n[stream.s]\nsource = \"test:video\"");
+    assert_eq!(parsed(&one).config.links[0].bond.as_ref().map(|bond| bond.paths.len()), Some(1));
+
+    let config = parsed(FAR).config;
+    let far = BondConfig {
+        name: "van".to_owned(),
+        listen: "0.0.0.0:7800".parse().unwrap(),
+        secret: None,
+        key: Some("van.key".to_owned()),
+    };
+    assert_eq!(config.bonds, [far]);
+    let of = |stream: Option<&str>| SourceUri::Bond {
+        bond: "van".to_owned(),
+        stream: stream.map(str::to_owned),
+    };
+    let sources: Vec<_> = config.streams.into_iter().map(|stream| stream.source).collect();
+    assert_eq!(sources, [of(None), of(Some("sound"))]);
+}
+
+#[test]
+fn what_does_not_go_with_a_bond_is_refused_at_its_line() {
+    for (file, from, to, key, part) in [
+        (NEAR, "to = \"198.51.100.7:7800\"", "", "link.uplink.to", "missing"),
+        (NEAR, "198.51.100.7:7800", "studio:7800", "link.uplink.to", "not a numeric address"),
+        (NEAR, "198.51.100.7:7800", "198.51.100.7:0", "link.uplink.to", "not a numeric address"),
+        (NEAR, "198.51.100.7:7800", "[2001:db8::7]:7800", "link.uplink.to", "other IP family"),
+        (NEAR, "secret = \"van.secret\"", "", "link.uplink.secret", "always sealed"),
+        (NEAR, "secret =", "rate = \"6 Mbit/s\"\nsecret =", "link.uplink.rate", "is measured"),
+        (NEAR, "secret =", "stack = \"ui | net\"\nsecret =", "link.uplink.stack", "leave this out"),
+        (NEAR, "secret =", "placement = \"kernel\"\nsecret =", "link.uplink.placement", "leave"),
+        (NEAR, "\"wwan0\"", "\"a/b\"", "link.uplink.path.lte.device", "device"),
+        (NEAR, "\"metered\"", "\"paid\"", "link.uplink.path.lte.cost", "metered"),
+        (NEAR, "192.0.2.7", "here", "link.uplink.path.dsl.address", "192.0.2.7"),
+        (NEAR, "300 kbit/s", "1 kbit/s", "link.uplink.path.dsl.rate", "50 kbit/s"),
+        (
+            NEAR,
+            "\"test:video\"",
+            "\"test:video\"\nto = \"rtp://127.0.0.1:9\"",
+            "stream.lecture.to",
+            "by its name",
+        ),
+        (
+            NEAR,
+            "\"test:video\"",
+            "\"test:video\"\nsdp = \"a.sdp\"",
+            "stream.lecture.sdp",
+            "by its name",
+        ),
+        (FAR, "listen = \"0.0.0.0:7800\"", "", "bond.van.listen", "missing"),
+        (FAR, "0.0.0.0:7800", "224.0.0.1:7800", "bond.van.listen", "not a numeric address"),
+        (FAR, "key = \"van.key\"", "", "bond.van.secret", "always sealed"),
+        (FAR, "key =", "secret = \"s\"\nkey =", "bond.van.key", "use one"),
+        (
+            FAR,
+            "source = \"bond:van\"",
+            "full = \"block\"\nsource = \"bond:van\"",
+            "stream.lecture.full",
+            "waits for no",
+        ),
+        (FAR, "bond:van\"", "bond:vann\"", "stream.lecture.source", "van"),
+        (
+            FAR,
+            "[link.out]",
+            "[bond.two]\nlisten = \"0.0.0.0:7800\"\nkey = \"k\"\n[link.out]",
+            "bond.two.listen",
+            "another port",
+        ),
+        (FAR, "\"100 Mbit/s\"", "\"auto\"", "link.out.rate", "only a bond's rate"),
+    ] {
+        assert!(file.contains(from), "{from}");
+        let errors = wrong(&file.replacen(from, to, 1)).to_string();
+        let is_it = |line: &str| line.contains(key) && line.contains(part);
+        assert!(errors.lines().any(is_it), "{from} -> {to}:\n{errors}");
+    }
+}

@@ -1,0 +1,63 @@
+//! What both ends of a bond need before they start: their credentials, from files, and why they can't start.
+
+use std::path::PathBuf;
+
+use selvedge_comm_bond::{BondError, Credentials as Sealing};
+use selvedge_comm_stack::endpoint::Options;
+
+use crate::credentials::{CredentialError, Credentials};
+
+/// Why an end of a bond can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BondStartError {
+    /// Its secret or key can't be read.
+    #[error("{at}: {why}")]
+    Credentials {
+        /// The table: `link.uplink` or `bond.van`.
+        at: String,
+        /// The key of the table to blame.
+        key: &'static str,
+        /// The reason.
+        why: CredentialError,
+    },
+    /// It can't start.
+    #[error("{at}: {why}")]
+    Bond {
+        /// The table.
+        at: String,
+        /// The reason.
+        why: BondError,
+    },
+}
+
+impl BondStartError {
+    /// The key of the node file that must be changed.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Credentials { at, key, .. } => format!("{at}.{key}"),
+            Self::Bond { at, .. } if at.starts_with("bond.") => format!("{at}.listen"),
+            Self::Bond { at, .. } => format!("{at}.to"),
+        }
+    }
+}
+
+/// The credentials of an end of a bond, from its files.
+pub(crate) fn sealing(
+    at: &str,
+    secret: Option<PathBuf>,
+    key: Option<PathBuf>,
+    peer: Option<String>,
+) -> Result<(Sealing, Credentials), BondStartError> {
+    let files = Credentials { secret, key, peer };
+    let read = files.read(Options::default()).map_err(|why| BondStartError::Credentials {
+        at: at.to_owned(),
+        key: match (&why, &files.secret) {
+            (CredentialError::NoPeer { .. }, _) => "peer",
+            (_, Some(_)) => "secret",
+            _ => "key",
+        },
+        why,
+    })?;
+    let Options { identity, peers, peer, .. } = read;
+    Ok((Sealing { identity, peers, peer }, files))
+}

@@ -1,0 +1,258 @@
+//! The far ends of a node's bonds, and the streams whose frames come from them.
+//!
+//! A bond gives each stream's packets in order. They are gathered into frames by the tags that the near end's link wrote,
+//! so that no encoding is parsed; whole frames go to the stream's link, the others are given up.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use selvedge_comm_bond::{BondReceiver, Deliver};
+use selvedge_control_config::view::StreamState;
+use selvedge_control_config::{NodeConfig, StreamConfig};
+use selvedge_data_net_bond::StreamId;
+use selvedge_data_stream::Kind;
+use selvedge_data_stream::rtp::{FrameTag, Packet};
+use selvedge_media::sdp::{Described, Session};
+use selvedge_media::{Codec, StreamInfo};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
+use selvedge_units::{Duration, Instant};
+
+use crate::bond_credentials::{BondStartError, sealing};
+use crate::credentials::PeersWatch;
+use crate::feed::{FeedStatus, OnInfo};
+use crate::keeper::{Keeper, Stop};
+use crate::source::write_sdp;
+
+/// How often the lists of peers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Packets of a frame, at most.
+const PACKETS_MAX: usize = u16::MAX as usize;
+
+/// The description of a stream for the far end: its name, its period in nanoseconds, and its session description, each on lines
+/// of its own.
+pub(crate) fn describe(name: &str, info: &StreamInfo, period: Duration) -> String {
+    let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9));
+    let streams = vec![Described::new(info, nowhere)];
+    let session = Session { name: name.to_owned(), streams };
+    let mut text = format!("{name}\n{}\n", period.0);
+    // Writing to a string never fails.
+    let _ = write!(text, "{session}");
+    text
+}
+
+/// Reads it; `None` if it is none, or of an encoding that is not known here.
+fn described(text: &str) -> Option<(&str, StreamInfo)> {
+    let (name, rest) = text.split_once('\n')?;
+    let (period, session) = rest.split_once('\n')?;
+    let period = period.parse().ok().filter(|period| *period > 0).map(Duration)?;
+    let Described { payload_type, encoding, clock_rate, channels, fmtp, .. } =
+        Session::parse(session).ok()?.streams.into_iter().next()?;
+    let codec = Codec::from_encoding(&encoding)?;
+    let (width, height) = (None, None);
+    let info =
+        StreamInfo { codec, payload_type, clock_rate, fmtp, channels, period, width, height };
+    Some((name, info))
+}
+
+/// The far ends of a node, by name.
+#[derive(Default)]
+pub(crate) struct FarEnds {
+    ends: BTreeMap<String, FarEnd>,
+    _keeper: Option<Keeper>,
+}
+
+struct FarEnd {
+    feeds: Arc<Mutex<Feeds>>,
+    _receiver: Arc<BondReceiver>,
+}
+
+/// The streams that come from a bond.
+#[derive(Default)]
+pub(crate) struct Feeds {
+    /// By their names at the near end.
+    streams: BTreeMap<String, Feed>,
+    numbers: BTreeMap<StreamId, String>,
+    /// What is known of each stream, by name.
+    infos: BTreeMap<String, StreamInfo>,
+}
+
+/// One stream.
+pub(crate) struct Feed {
+    pub(crate) frame_producer: FrameProducer,
+    pub(crate) status: Arc<FeedStatus>,
+    pub(crate) on_info: OnInfo,
+    pub(crate) config: StreamConfig,
+    pub(crate) base: PathBuf,
+    /// What its link and its file know.
+    pub(crate) info: Option<StreamInfo>,
+    pub(crate) gathered: Gathered,
+}
+
+/// A stream's place at a bond; dropped, no more frames come.
+pub(crate) struct BondedFeed {
+    feeds: Arc<Mutex<Feeds>>,
+    name: String,
+}
+
+impl FarEnds {
+    /// Listens at the address of each far end.
+    pub(crate) fn start(
+        config: &NodeConfig,
+        base: &Path,
+        clock: Clock,
+    ) -> Result<Self, BondStartError> {
+        let (mut ends, mut watches) = (BTreeMap::new(), Vec::new());
+        for bond in &config.bonds {
+            let at = format!("bond.{}", bond.name);
+            let place = |path: &Option<String>| path.as_ref().map(|path| base.join(path));
+            let (credentials, files) = sealing(&at, place(&bond.secret), place(&bond.key), None)?;
+            let feeds = Arc::new(Mutex::new(Feeds::default()));
+            let deliver = Delivers(Arc::clone(&feeds));
+            let receiver = BondReceiver::bind(bond.listen, &credentials, clock, deliver)
+                .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
+            let receiver = Arc::new(receiver);
+            if bond.key.is_some() {
+                watches.push((files.watch(), Arc::clone(&receiver)));
+            }
+            ends.insert(bond.name.clone(), FarEnd { feeds, _receiver: receiver });
+        }
+        let watch = move |stop: &Stop| follow_peers(&mut watches, clock, stop);
+        let is_keyed = config.bonds.iter().any(|bond| bond.key.is_some());
+        let keeper = is_keyed.then(|| Keeper::start("bond peers".to_owned(), watch)).transpose();
+        let keeper = keeper
+            .map_err(|why| BondStartError::Bond { at: "bond".to_owned(), why: why.into() })?;
+        Ok(Self { ends, _keeper: keeper })
+    }
+
+    /// Lets the frames of a stream come from a bond, by the stream's name at the near end.
+    pub(crate) fn add(&self, bond: &str, name: &str, feed: Feed) -> Option<BondedFeed> {
+        let feeds = Arc::clone(&self.ends.get(bond)?.feeds);
+        feeds.lock().streams.insert(name.to_owned(), feed);
+        Some(BondedFeed { feeds, name: name.to_owned() })
+    }
+}
+
+/// Makes far ends allow the keys that their lists contain at present.
+fn follow_peers(watches: &mut [(PeersWatch, Arc<BondReceiver>)], clock: Clock, stop: &Stop) {
+    while !stop.is_requested() {
+        for (watch, receiver) in &mut *watches {
+            if let Some(peers) = watch.poll(clock.now()) {
+                receiver.allow(&peers);
+            }
+        }
+        stop.pause(LOOK_EVERY);
+    }
+}
+
+impl Drop for BondedFeed {
+    fn drop(&mut self) {
+        let feed = self.feeds.lock().streams.remove(&self.name);
+        // Not under the lock, which the bond's thread takes for each packet.
+        drop(feed);
+    }
+}
+
+/// What a bond brings goes to its streams.
+struct Delivers(Arc<Mutex<Feeds>>);
+
+impl Deliver for Delivers {
+    fn handle_start(&mut self) {
+        let feeds = &mut *self.0.lock();
+        feeds.numbers.clear();
+        feeds.streams.values_mut().for_each(|feed| feed.gathered = Gathered::default());
+    }
+
+    fn handle_description(&mut self, stream: StreamId, text: &str) {
+        let Some((name, info)) = described(text) else { return };
+        let feeds = &mut *self.0.lock();
+        feeds.numbers.insert(stream, name.to_owned());
+        feeds.infos.insert(name.to_owned(), info);
+    }
+
+    fn handle_packet(&mut self, _: Instant, stream: StreamId, packet: &[u8]) {
+        let feeds = &mut *self.0.lock();
+        let Some(name) = feeds.numbers.get(&stream) else { return };
+        let (Some(feed), Some(info)) = (feeds.streams.get_mut(name), feeds.infos.get(name)) else {
+            return;
+        };
+        if feed.info.as_ref() != Some(info) && !feed.take_info(info) {
+            return;
+        }
+        if let Some(frame) = feed.gathered.handle_packet(packet) {
+            feed.frame_producer.skip(frame.missing);
+            let packets: Vec<&[u8]> = feed.gathered.packets.iter().map(Vec::as_slice).collect();
+            // A refused frame is counted by the inlet, and by the link as a gap.
+            let _ = feed.frame_producer.enqueue(frame.metadata, &packets);
+        }
+    }
+}
+
+impl Feed {
+    /// Takes a description that is new; false if the stream has become something else.
+    fn take_info(&mut self, info: &StreamInfo) -> bool {
+        if let Some(was) = &self.info
+            && (was.codec != info.codec || was.clock_rate != info.clock_rate)
+        {
+            let detail = format!("was {}, came back as {}", was.encoding(), info.encoding());
+            self.status.set(StreamState::Failed, detail);
+            return false;
+        }
+        if let Err(failure) = write_sdp(&self.config, Some(info), &self.base) {
+            tracing::warn!(%failure, "no session description");
+        }
+        self.info = Some(info.clone());
+        self.status.set_info(Some(info.clone()));
+        self.status.set(StreamState::Running, "");
+        (self.on_info)(info);
+        true
+    }
+}
+
+/// A frame whose packets have all come.
+pub(crate) struct Whole {
+    metadata: FrameMetadata,
+    /// Frames between the one before and this, of which no packets came or not all.
+    missing: u32,
+}
+
+/// The packets of a frame of which the last is still to come.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    packets: Vec<Vec<u8>>,
+    /// The frame, and the number of its next packet.
+    frame: Option<(u32, u16)>,
+    /// The last frame that was whole.
+    last: Option<u32>,
+}
+
+impl Gathered {
+    /// Takes a stream's next packet; the frame if it is now whole.
+    fn handle_packet(&mut self, bytes: &[u8]) -> Option<Whole> {
+        let packet = Packet::parse(bytes).ok()?;
+        let tag = packet.tag?;
+        let sequence = packet.header.sequence;
+        if tag.first {
+            self.packets.clear();
+        } else if self.frame != Some((tag.seq, sequence)) || self.packets.len() >= PACKETS_MAX {
+            self.frame = None;
+            return None;
+        }
+        self.packets.push(bytes.to_vec());
+        self.frame = Some((tag.seq, sequence.wrapping_add(1)));
+        if !tag.last {
+            return None;
+        }
+        self.frame = None;
+        let FrameTag { seq, kind, referenced, refs, .. } = tag;
+        let missing = self.last.map_or(0, |last| seq.wrapping_sub(last).wrapping_sub(1));
+        self.last = Some(seq);
+        let (closes, timestamp) = (kind == Kind::Intra, packet.header.timestamp);
+        let metadata = FrameMetadata { kind, referenced, closes, refs: Some(refs), timestamp };
+        Some(Whole { metadata, missing })
+    }
+}

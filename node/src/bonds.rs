@@ -1,0 +1,273 @@
+//! The near ends of a node's bonds: links that send over several paths to another node. They are opened when the node
+//! starts.
+//!
+//! The link's engine passes a packet on when it may leave; here it goes to the bond, with its deadline. The bond's
+//! measured rate becomes the link's, so that the link selects among frames by what the paths carry. Each stream is
+//! described to the far end by its session description.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use parking_lot::Mutex;
+use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
+use selvedge_control_config::view::PathSnapshot;
+use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
+use selvedge_data_net_bond::{Cost, PathParams, PathState, RateParams, StreamId};
+use selvedge_data_stack::compose::Fit;
+use selvedge_data_stream::rtp;
+use selvedge_media::StreamInfo;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+use crate::bond_credentials::{BondStartError, sealing};
+use crate::bond_feed::describe;
+use crate::keeper::{Keeper, Stop};
+
+/// How often the links' rates follow those of their bonds.
+const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+/// How often the rest is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A bond whose paths carry nothing has this rate.
+const LEAST: Bitrate = Bitrate::from_kbps(50);
+
+/// The links that have bonds, by name.
+pub(crate) trait BondedLinks: Send {
+    /// Sets the rate of a link.
+    fn set_rate(&self, link: &str, rate: Bitrate);
+    /// What the streams of a link offer.
+    fn offered(&self, link: &str) -> Offered;
+    /// Records an event of a path.
+    fn note(&self, text: String);
+}
+
+/// What the streams of a link offer.
+#[derive(Default)]
+pub(crate) struct Offered {
+    pub(crate) rate: Bitrate,
+    /// Names, media and periods of those whose media are known.
+    pub(crate) streams: Vec<(String, StreamInfo, Duration)>,
+}
+
+/// The near ends, by the names of their links.
+#[derive(Default)]
+pub(crate) struct NodeBonds {
+    near: BTreeMap<String, Arc<NearEnd>>,
+    keeper: Option<Keeper>,
+}
+
+/// The near end of one bond.
+#[derive(Debug)]
+struct NearEnd {
+    sender: BondSender,
+    clock: Clock,
+    next: AtomicU16,
+    /// The streams, by name.
+    streams: Mutex<BTreeMap<String, StreamId>>,
+    /// What can be seen of its paths.
+    seen: Mutex<Vec<PathSnapshot>>,
+}
+
+/// The carrier of a stream over a bond.
+#[derive(Debug)]
+struct BondedStream {
+    near: Arc<NearEnd>,
+    stream: StreamId,
+}
+
+impl Carrier for BondedStream {
+    fn carry(&self, packet: &[u8]) -> bool {
+        let tag = rtp::Packet::parse(packet).ok().and_then(|packet| packet.tag);
+        let left = tag.map_or(0, |tag| tag.left_ms.max(0).unsigned_abs());
+        let deadline = self.near.clock.now() + Duration::from_millis(left.into());
+        self.near.sender.send(self.stream, deadline, packet)
+    }
+
+    fn take_extra(&self) -> Bytes {
+        self.near.sender.take_owed()
+    }
+}
+
+impl NodeBonds {
+    /// Opens the near end of each link that has one, and begins to connect.
+    pub(crate) fn start(
+        config: &NodeConfig,
+        base: &Path,
+        clock: Clock,
+    ) -> Result<Self, BondStartError> {
+        let mut bonds = Self::default();
+        for link in &config.links {
+            let Some(bond) = &link.bond else { continue };
+            let at = format!("link.{}", link.name);
+            let place = |path: &Option<String>| path.as_ref().map(|path| base.join(path));
+            let peer = link.peer.clone();
+            let (credentials, _) = sealing(&at, place(&link.secret), place(&link.key), peer)?;
+            let BondLink { to, paths } = bond;
+            let paths = paths.iter().map(|path| path_options(path, *to)).collect();
+            let options = SenderOptions { credentials, paths };
+            let sender = BondSender::start(options, clock)
+                .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
+            let near = NearEnd {
+                sender,
+                clock,
+                next: AtomicU16::new(0),
+                streams: Mutex::default(),
+                seen: Mutex::default(),
+            };
+            bonds.near.insert(link.name.clone(), Arc::new(near));
+        }
+        Ok(bonds)
+    }
+
+    /// Makes the links follow their bonds from now on.
+    pub(crate) fn follow(&mut self, links: impl BondedLinks + 'static) -> std::io::Result<()> {
+        if self.near.is_empty() {
+            return Ok(());
+        }
+        let near = self.near.clone();
+        let work = move |stop: &Stop| follow(&near, &links, stop);
+        self.keeper = Some(Keeper::start("bonds".to_owned(), work)?);
+        Ok(())
+    }
+
+    /// The carrier of a stream, if its link has a bond.
+    pub(crate) fn carrier(
+        &self,
+        link: &LinkConfig,
+        stream: &StreamConfig,
+    ) -> Option<StreamCarrier> {
+        let near = Arc::clone(self.near.get(&link.name)?);
+        let name = stream.spec.name.clone();
+        let number = StreamId(near.next.fetch_add(1, Ordering::Relaxed));
+        let number = *near.streams.lock().entry(name).or_insert(number);
+        let Fit { message, headers } = bonded(link, stream.spec.to);
+        let by = Arc::new(BondedStream { near, stream: number });
+        Some(StreamCarrier { by, overhead: headers, packet_max: message })
+    }
+
+    /// What can be seen of the paths of a link.
+    pub(crate) fn paths(&self, link: &str) -> Vec<PathSnapshot> {
+        self.near.get(link).map(|near| near.seen.lock().clone()).unwrap_or_default()
+    }
+
+    /// Why a link's bond carries nothing, if it does not.
+    pub(crate) fn problem(&self, link: &str) -> Option<String> {
+        let paths = self.near.get(link)?.sender.view();
+        if paths.iter().any(|path| path.problem.is_none()) {
+            return None;
+        }
+        let why =
+            |path: &PathView| path.problem.as_ref().map(|why| format!("{}: {why}", path.name));
+        Some(paths.iter().filter_map(why).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Whether each bond has a path that carries packets.
+    pub(crate) fn are_up(&self) -> bool {
+        self.near.keys().all(|link| self.problem(link).is_none())
+    }
+}
+
+fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
+    let mut rate = RateParams::default();
+    if let Some(stated) = path.rate {
+        (rate.start, rate.most) = (rate.start.min(stated), stated);
+    }
+    let cost = if path.is_metered { Cost::Metered } else { Cost::Free };
+    PathOptions {
+        name: path.name.clone(),
+        device: path.device.clone(),
+        address: path.address,
+        to: path.to.unwrap_or(to),
+        params: PathParams { cost, rate },
+    }
+}
+
+/// Keeps rates, demands, descriptions and views up to date until requested to stop.
+fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop: &Stop) {
+    let mut look_at = Instant::ZERO;
+    let mut before: BTreeMap<&str, (Instant, Vec<PathView>)> = BTreeMap::new();
+    while !stop.is_requested() {
+        for (name, near) in near {
+            links.set_rate(name, near.sender.rate().max(LEAST));
+            let now = near.clock.now();
+            if now >= look_at {
+                near.offers(links.offered(name));
+                let views = near.sender.view();
+                let last = before.get(&**name);
+                note_changes(links, name, last, &views);
+                near.show(now, last, &views);
+                before.insert(name, (now, views));
+            }
+        }
+        if let Some(near) = near.values().next()
+            && near.clock.now() >= look_at
+        {
+            look_at = near.clock.now() + LOOK_EVERY;
+        }
+        stop.pause(FOLLOW_EVERY);
+    }
+}
+
+fn is_up(path: &PathView) -> bool {
+    path.status.is_some_and(|status| status.state == PathState::Active)
+}
+
+/// Notes which paths began or ceased to carry packets.
+fn note_changes(
+    links: &impl BondedLinks,
+    link: &str,
+    before: Option<&(Instant, Vec<PathView>)>,
+    views: &[PathView],
+) {
+    let was_up = |n: usize| before.is_some_and(|(_, before)| before.get(n).is_some_and(is_up));
+    for (_, path) in views.iter().enumerate().filter(|(n, path)| was_up(*n) != is_up(path)) {
+        let what = match (is_up(path), &path.problem) {
+            (true, _) => "carries packets".to_owned(),
+            (false, Some(why)) => format!("{why}; it gets probes only"),
+            (false, None) => "delivers nothing; it gets probes only".to_owned(),
+        };
+        links.note(format!("{link}.{}: {what}", path.name));
+    }
+}
+
+impl NearEnd {
+    /// Describes the streams whose media are known, and states what they would send.
+    fn offers(&self, offered: Offered) {
+        self.sender.set_demand(offered.rate);
+        let numbers = self.streams.lock();
+        for (name, info, period) in offered.streams {
+            if let Some(number) = numbers.get(&name) {
+                self.sender.describe(*number, &describe(&name, &info, period));
+            }
+        }
+    }
+
+    /// Updates what can be seen.
+    fn show(&self, now: Instant, before: Option<&(Instant, Vec<PathView>)>, views: &[PathView]) {
+        let snapshots = views.iter().enumerate().map(|(n, path)| {
+            let Some(status) = path.status else {
+                let detail = path.problem.clone().unwrap_or_default();
+                return PathSnapshot { name: path.name.clone(), detail, ..PathSnapshot::default() };
+            };
+            let sent = before.and_then(|(at, before)| {
+                let sent = status.sent - before.get(n)?.status?.sent;
+                (now > *at).then(|| sent / now.since(*at))
+            });
+            PathSnapshot {
+                name: path.name.clone(),
+                active: is_up(path),
+                detail: path.problem.clone().unwrap_or_default(),
+                rate_bps: status.rate.0,
+                sent_bps: sent.unwrap_or_default().0,
+                sent_bytes: status.sent.0,
+                round_trip_ms: status.round_trip.as_millis_f64(),
+                queueing_ms: status.queueing.as_millis_f64(),
+                loss: f64::from(status.loss.billionths()) / 1e9,
+            }
+        });
+        *self.seen.lock() = snapshots.collect();
+    }
+}
