@@ -11,6 +11,8 @@ use crate::flight::{Flight, Held, Seen};
 const SILENT: Duration = Duration::from_millis(300);
 /// So often a path that delivers nothing is tried.
 const PROBES: Duration = Duration::from_millis(100);
+/// After so long without packets its rate has to be found anew.
+const STALE: Duration = Duration::from_secs(10);
 /// What a late wake-up missed is sent afterwards, up to this.
 const CATCH_UP: Duration = Duration::from_millis(5);
 /// From the loss of a packet to its report: what the far end waits for those that were overtaken.
@@ -158,7 +160,16 @@ impl Path {
             self.probe_at = if is_due { now + PROBES } else { self.probe_at };
             return is_due;
         }
-        is_wanted && self.is_starting() && self.waiting.is_empty() && self.free_at <= now
+        is_wanted && self.unknown_at() <= now && self.waiting.is_empty() && self.free_at <= now
+    }
+
+    /// From when on its rate has to be found.
+    fn unknown_at(&self) -> Instant {
+        if self.is_starting() { Instant::ZERO } else { self.heard + STALE }
+    }
+
+    pub(crate) const fn rate(&self) -> Bitrate {
+        self.estimator.rate()
     }
 
     fn is_starting(&self) -> bool {
@@ -224,10 +235,11 @@ impl Path {
     }
 
     pub(crate) fn poll_timeout(&self, is_wanted: bool) -> Option<Instant> {
-        let is_probed = is_wanted && self.is_active() && self.is_starting();
-        let is_to_send = !self.waiting.is_empty() || is_probed;
-        let send = is_to_send.then_some(self.free_at);
-        let probe = (!self.is_active()).then_some(self.probe_at);
+        let send = (!self.waiting.is_empty()).then_some(self.free_at);
+        let probe = match self.is_active() {
+            true => is_wanted.then(|| self.unknown_at().max(self.free_at)),
+            false => Some(self.probe_at),
+        };
         let rate = self.estimator.poll_timeout().filter(|_| self.is_active());
         [send, probe, rate, self.silent_at()].into_iter().flatten().min()
     }

@@ -12,7 +12,7 @@ use crate::datagram::{
 };
 use crate::descriptions::Descriptions;
 use crate::flight::Held;
-use crate::path::{Path, PathParams, PathStatus};
+use crate::path::{Cost, Path, PathParams, PathStatus};
 
 /// What may delay a packet beside what is measured.
 const MARGIN: Duration = Duration::from_millis(3);
@@ -111,8 +111,18 @@ impl Sender {
         self.demand = demand;
     }
 
-    fn wants_more(&self) -> bool {
-        self.rate().0 < self.demand.0 / 4 * 5
+    /// Whether the rate of a path is worth finding: all paths together carry less than a quarter above what would be
+    /// sent; or, where it costs nothing, they would without the fastest, which may fail.
+    fn wants(&self) -> impl Fn(PathId, &Path) -> bool + use<> {
+        let active = self.paths.iter().filter(|(_, path)| path.is_active());
+        let rates: Vec<_> = active.map(|(id, path)| (path.rate().0, *id)).collect();
+        let all: u64 = rates.iter().map(|(rate, _)| rate).sum();
+        let fastest = rates.into_iter().max();
+        let needed = self.demand.0 / 4 * 5;
+        move |id, path| {
+            let helps = fastest.is_some_and(|(rate, of)| of != id && all - rate < needed);
+            all < needed || path.params.cost == Cost::Free && helps
+        }
     }
 
     /// Bytes of repairs since this was asked last. They are for the link to pay.
@@ -203,7 +213,9 @@ impl Sender {
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut held = Vec::new();
         for path in self.paths.values_mut() {
-            path.estimator.handle_timeout(now);
+            if path.is_active() {
+                path.estimator.handle_timeout(now);
+            }
             self.expired += path.expire(now);
             if path.silent_at().is_some_and(|at| at <= now) {
                 held.extend(path.fall_silent(now));
@@ -239,8 +251,11 @@ impl Sender {
 
     /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
-        let is_wanted = self.wants_more();
-        let due = |(id, path): (&PathId, &mut Path)| path.poll_probe(now, is_wanted).then_some(*id);
+        let wants = self.wants();
+        let due = |(id, path): (&PathId, &mut Path)| {
+            let is_wanted = wants(*id, path);
+            path.poll_probe(now, is_wanted).then_some(*id)
+        };
         let id = self.paths.iter_mut().find_map(due)?;
         let newest = self.paths.values().find_map(|path| path.newest().cloned());
         let size = newest.as_ref().map_or(PADDED + self.below, |held| held.size);
@@ -256,8 +271,9 @@ impl Sender {
     /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] should be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let is_wanted = self.wants_more();
-        let paths = self.paths.values().filter_map(|path| path.poll_timeout(is_wanted)).min();
+        let wants = self.wants();
+        let paths =
+            self.paths.iter().filter_map(|(id, path)| path.poll_timeout(wants(*id, path))).min();
         let is_any_active = self.paths.values().any(Path::is_active);
         let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);
         [paths, describes].into_iter().flatten().min()

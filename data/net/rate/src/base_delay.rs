@@ -31,17 +31,29 @@ impl Delay {
 }
 
 /// The least delay of the present five seconds and of those before.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct BaseDelay {
+    half: Duration,
     began: Instant,
     present: Option<Delay>,
     before: Option<Delay>,
 }
 
+impl Default for BaseDelay {
+    fn default() -> Self {
+        Self::over(HALF)
+    }
+}
+
 impl BaseDelay {
+    /// The least of so much time, and of as much before it.
+    pub(crate) const fn over(half: Duration) -> Self {
+        Self { half, began: Instant::ZERO, present: None, before: None }
+    }
+
     /// Takes a delay. Where the queue of another flow never drains (`keeps`), the least delay is kept for a minute.
     pub fn handle_delay(&mut self, now: Instant, delay: Delay, keeps: bool) {
-        if now.since(self.began) >= if keeps { HALF * 12 } else { HALF } {
+        if now.since(self.began) >= if keeps { self.half * 12 } else { self.half } {
             (self.before, self.present, self.began) = (self.present, None, now);
         }
         self.present = Some(self.present.map_or(delay, |least| least.min(delay)));
@@ -50,8 +62,11 @@ impl BaseDelay {
     /// By how much a delay exceeds the least one.
     #[must_use]
     pub fn queueing(&self, delay: Delay) -> Duration {
-        let least = [self.present, self.before].into_iter().flatten().min();
-        delay.since(least.unwrap_or(delay))
+        delay.since(self.least().unwrap_or(delay))
+    }
+
+    pub(crate) fn least(&self) -> Option<Delay> {
+        [self.present, self.before].into_iter().flatten().min()
     }
 }
 

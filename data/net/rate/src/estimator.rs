@@ -7,11 +7,18 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
+use crate::usage::Usage;
 use crate::window::Window;
 
 /// The queueing delay that the estimator keeps, and the one below which a queue does not count as one.
 const TARGET: Duration = Duration::from_millis(14);
 const LOW: Duration = Duration::from_millis(7);
+/// The least delay of late is of so much time, and of as much before.
+const LATE: Duration = Duration::from_millis(25);
+/// A path whose delays vary less is steady: each report is believed.
+const STEADY: Duration = Duration::from_millis(6);
+/// So much longer than its pacing a pause is one.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Below this a queue counts as gone.
 const GONE: Duration = Duration::from_millis(2);
 /// In which what is more than the target is drained.
@@ -71,13 +78,19 @@ pub enum State {
 pub struct Estimator {
     params: RateParams,
     unreported: Unreported,
-    arrivals: VecDeque<(Instant, Bytes)>,
+    /// When packets arrived, how large they were, and whether they were sent after a pause.
+    arrivals: VecDeque<(Instant, Bytes, bool)>,
+    sent_at: Instant,
     base: BaseDelay,
     round_trips: BaseDelay,
     round_trip: Duration,
     /// The mean round trip while another flow fills the buffers.
     smooth: Duration,
     queueing: Duration,
+    /// The least delay of late, and by how much others exceed it in the mean: the path's variation.
+    late: BaseDelay,
+    variation: Duration,
+    usage: Usage,
     state: State,
     rate: Bitrate,
     capacity: Bitrate,
@@ -112,6 +125,8 @@ struct Reported {
     marked: u64,
     lost: u64,
     least: Option<Delay>,
+    /// The sum of all delays above the least of late.
+    above: Duration,
     newest: Instant,
 }
 
@@ -124,11 +139,15 @@ impl Estimator {
             params,
             unreported: Unreported::default(),
             arrivals: VecDeque::new(),
+            sent_at: now,
             base: BaseDelay::default(),
             round_trips: BaseDelay::default(),
             round_trip: Duration::from_millis(100),
             smooth: Duration::ZERO,
             queueing: Duration::ZERO,
+            late: BaseDelay::over(LATE),
+            variation: Duration::ZERO,
+            usage: Usage::new(now),
             state: State::Starting,
             rate,
             capacity: rate,
@@ -188,12 +207,17 @@ impl Estimator {
             // Nothing was under way, so nothing could be heard. What was known is forgotten with time.
             if now.since(self.heard) > SILENT * 10 {
                 self.state = State::Starting;
-                self.set_rate(now, Bitrate(self.rate.0 / 2));
+                self.set_rate(now, Bitrate(self.rate.0 / 2).max(self.params.start));
             }
             self.heard = now;
         }
-        self.unreported.handle_sent(number, Sent { at: now, size })?;
+        // A packet may wait for its turn, and wake-ups may be late.
+        let is_paused = now.since(self.sent_at) > size / self.rate * 2 + PAUSE;
+        self.unreported.handle_sent(number, Sent { at: now, size, is_paused })?;
+        self.sent_at = now;
         self.sent += size;
+        self.usage.handle_time(now, self.rate, self.round_trip.max(SPAN));
+        self.usage.handle_sent(size);
         Ok(())
     }
 
@@ -219,20 +243,27 @@ impl Estimator {
             seen.packets += 1;
             seen.marked += u64::from(arrival.is_marked);
             seen.arrived += sent.size;
+            self.late.handle_delay(arrival.at, delay, false);
             seen.least = Some(seen.least.map_or(delay, |least| least.min(delay)));
+            seen.above += self.late.queueing(delay);
             seen.newest = seen.newest.max(sent.at);
-            self.arrivals.push_back((arrival.at, sent.size));
+            self.arrivals.push_back((arrival.at, sent.size, sent.is_paused));
         }
-        let Some(least) = self.reported.least else { return };
+        let (Some(reported), Some(least)) = (self.reported.least, self.late.least()) else {
+            return;
+        };
         self.heard = now;
+        let above = self.reported.above / self.reported.packets.max(1);
+        self.variation = (self.variation * 15 + above) / 16;
         let keeps = self.state == State::Competing;
         self.base.handle_delay(now, least, keeps);
-        self.queueing = self.base.queueing(least);
+        let is_varying = self.variation > STEADY;
+        self.queueing = self.base.queueing(if is_varying { least } else { reported });
         let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
         let without_queues = now.since(self.reported.newest) - self.round_trips.queueing(took);
         self.round_trip = without_queues + self.queueing;
-        if self.queueing <= GONE {
+        if self.queueing <= self.shown(GONE) {
             self.gone = now;
         }
         self.react(now);
@@ -262,21 +293,31 @@ impl Estimator {
         self.highest[0] = self.highest[0].max(self.rate);
     }
 
-    /// The rate at which packets arrive: of the latest, as many as are needed to measure one.
+    /// The rate at which packets arrive: of the latest, as many as are needed to measure one, and of those that were
+    /// sent without a pause between them, if they suffice.
     fn arrival_rate(&mut self) -> Option<Bitrate> {
-        let newest = self.arrivals.iter().map(|(at, _)| *at).max()?;
+        let newest = self.arrivals.iter().map(|(at, ..)| *at).max()?;
         while self.arrivals.len() > ARRIVALS
-            && let Some((first, _)) = self.arrivals.front()
+            && let Some((first, ..)) = self.arrivals.front()
             && (newest.since(*first) > SPAN || self.arrivals.len() > ARRIVALS_MAX)
         {
             self.arrivals.pop_front();
         }
-        let (first, size) = *self.arrivals.iter().min_by_key(|(at, _)| *at)?;
-        let all: Bytes = self.arrivals.iter().map(|(_, size)| *size).sum();
+        let run = self.arrivals.iter().rposition(|(.., is_paused)| *is_paused).unwrap_or(0);
+        let suffices = self.usage.is_low() && self.arrivals.len() - run >= ARRIVALS / 4;
+        let begin = if suffices { run } else { 0 };
+        let run = || self.arrivals.iter().skip(begin);
+        let (first, size, _) = *run().min_by_key(|(at, ..)| *at)?;
+        let all: Bytes = run().map(|(_, size, _)| *size).sum();
         let rate = (all - size) / newest.since(first);
         // A far end that makes up times makes no rate that was not tried.
         (self.arrivals.len() >= ARRIVALS / 4 && rate.0 > 0)
             .then(|| rate.min(self.highest[0].max(self.highest[1]).max(self.capacity)))
+    }
+
+    /// A queueing delay, as it may show on a path of this variation.
+    fn shown(&self, queueing: Duration) -> Duration {
+        queueing + (self.variation.max(STEADY) - STEADY) / 4
     }
 
     fn react(&mut self, now: Instant) {
@@ -292,7 +333,7 @@ impl Estimator {
         }
         let is_congested = marked * 2 > packets || is_lossy;
         match self.state {
-            State::Starting if self.queueing > TARGET || is_congested => {
+            State::Starting if self.queueing > self.shown(TARGET) || is_congested => {
                 self.state = State::Steady;
                 self.keep_queue(now, arrives);
             }
@@ -302,16 +343,16 @@ impl Estimator {
                     self.set_rate(now, Bitrate(self.rate.0 * 2));
                 }
             }
-            State::Draining if self.queueing > TARGET * 3 => {
+            State::Draining if self.queueing > self.shown(TARGET * 3) => {
                 // It grows meanwhile: the path carries less.
                 (self.state, self.gone) = (State::Steady, now);
                 self.keep_queue(now, arrives);
             }
-            State::Draining if now >= self.until && self.queueing > LOW => {
+            State::Draining if now >= self.until && self.queueing > self.shown(LOW) => {
                 self.join(now, self.capacity);
                 self.compete(now, arrives);
             }
-            State::Draining if self.queueing <= GONE || now >= self.until => {
+            State::Draining if self.queueing <= self.shown(GONE) || now >= self.until => {
                 self.state = State::Steady;
                 (self.gone, self.was_queued) = (now, true);
                 self.set_rate(now, self.capacity);
@@ -334,7 +375,7 @@ impl Estimator {
         if self.is_joined(now) {
             return self.compete(now, arrives);
         }
-        if self.queueing <= LOW {
+        if self.queueing <= self.shown(LOW) {
             if std::mem::take(&mut self.was_queued) {
                 self.set_rate(now, Bitrate(self.rate.0 / 100 * (100 + GROWTH[0])));
                 self.begin_round(now);
@@ -351,6 +392,10 @@ impl Estimator {
             }
             return;
         }
+        if self.usage.is_low() && self.queueing <= self.shown(JOINED) {
+            // So little was sent that it makes no queue.
+            return;
+        }
         (self.growth, self.was_queued) = (0, true);
         self.capacity = arrives;
         if now.since(self.gone) > REFRESH {
@@ -358,7 +403,8 @@ impl Estimator {
             self.until = now + self.queueing * 6 + self.round_trip * 2 + SPAN * 2;
             return self.set_rate(now, Bitrate(arrives.0 / 4 * 3));
         }
-        let [target, seen] = [TARGET.0, self.queueing.0.min((TARGET + DRAIN / 2).0)];
+        let target = self.shown(TARGET);
+        let [target, seen] = [target.0, self.queueing.0.min((target + DRAIN / 2).0)];
         let share = DRAIN.0 + target - seen;
         self.set_rate(
             now,
@@ -370,7 +416,7 @@ impl Estimator {
     /// Whether the queue stays although there is room for it to drain: it is another flow's then.
     fn is_joined(&mut self, now: Instant) -> bool {
         match self.stays {
-            _ if self.queueing <= JOINED => self.stays = None,
+            _ if self.queueing <= self.shown(JOINED) => self.stays = None,
             Some((since, _, rate)) if now.since(since) > STAYS => {
                 self.join(now, rate);
                 return true;
@@ -393,7 +439,7 @@ impl Estimator {
         self.window.handle_arrived(self.reported.arrived);
         self.capacity = arrives;
         let looks = now >= self.until;
-        if looks && self.queueing <= LOW {
+        if looks && self.queueing <= self.shown(LOW) {
             self.state = State::Steady;
             self.gone = now;
             self.set_rate(now, arrives);

@@ -19,6 +19,7 @@ mod base_delay;
 mod estimator;
 mod report;
 mod sent;
+mod usage;
 mod window;
 
 pub use arrivals::Arrivals;

@@ -13,6 +13,8 @@ pub const UNDER_WAY_MAX: usize = 8_192;
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) size: Bytes,
+    /// Whether the sender paused before it.
+    pub(crate) is_paused: bool,
 }
 
 /// Packets' numbers follow each other.
