@@ -169,47 +169,77 @@ impl Deliver for Delivers {
 
     fn handle_description(&mut self, stream: StreamId, text: &str) {
         let Some((name, info)) = described(text) else { return };
-        let feeds = &mut *self.0.lock();
+        let mut feeds = self.0.lock();
         feeds.numbers.insert(stream, name.to_owned());
+        let news = feeds.streams.get_mut(name).and_then(|feed| feed.take_info(&info));
         feeds.infos.insert(name.to_owned(), info);
+        drop(feeds);
+        news.into_iter().for_each(News::publish);
     }
 
     fn handle_packet(&mut self, _: Instant, stream: StreamId, packet: &[u8]) {
-        let feeds = &mut *self.0.lock();
+        let mut locked = self.0.lock();
+        let feeds = &mut *locked;
         let Some(name) = feeds.numbers.get(&stream) else { return };
         let (Some(feed), Some(info)) = (feeds.streams.get_mut(name), feeds.infos.get(name)) else {
             return;
         };
-        if feed.info.as_ref() != Some(info) && !feed.take_info(info) {
-            return;
+        let news = feed.take_info(info);
+        feed.handle_packet(packet);
+        drop(locked);
+        news.into_iter().for_each(News::publish);
+    }
+}
+
+/// A description that the stream's link and file have yet to get.
+struct News {
+    info: StreamInfo,
+    on_info: OnInfo,
+    config: StreamConfig,
+    base: PathBuf,
+}
+
+impl News {
+    /// Not under the lock of the feeds: the link's state has a lock of its own, under which streams are added here.
+    fn publish(self) {
+        if let Err(failure) = write_sdp(&self.config, Some(&self.info), &self.base) {
+            tracing::warn!(%failure, "no session description");
         }
-        if let Some(frame) = feed.gathered.handle_packet(packet) {
-            feed.frame_producer.skip(frame.missing);
-            let packets: Vec<&[u8]> = feed.gathered.packets.iter().map(Vec::as_slice).collect();
-            // A refused frame is counted by the inlet, and by the link as a gap.
-            let _ = feed.frame_producer.enqueue(frame.metadata, &packets);
-        }
+        (self.on_info)(&self.info);
     }
 }
 
 impl Feed {
-    /// Takes a description that is new; false if the stream has become something else.
-    fn take_info(&mut self, info: &StreamInfo) -> bool {
+    /// Takes a description; what is new of it, unless the stream has become something else.
+    fn take_info(&mut self, info: &StreamInfo) -> Option<News> {
+        if self.info.as_ref() == Some(info) {
+            return None;
+        }
         if let Some(was) = &self.info
             && (was.codec != info.codec || was.clock_rate != info.clock_rate)
         {
             let detail = format!("was {}, came back as {}", was.encoding(), info.encoding());
             self.status.set(StreamState::Failed, detail);
-            return false;
-        }
-        if let Err(failure) = write_sdp(&self.config, Some(info), &self.base) {
-            tracing::warn!(%failure, "no session description");
+            return None;
         }
         self.info = Some(info.clone());
         self.status.set_info(Some(info.clone()));
         self.status.set(StreamState::Running, "");
-        (self.on_info)(info);
-        true
+        let on_info = Arc::clone(&self.on_info);
+        let (config, base) = (self.config.clone(), self.base.clone());
+        Some(News { info: info.clone(), on_info, config, base })
+    }
+
+    fn handle_packet(&mut self, packet: &[u8]) {
+        if self.status.get().0 != StreamState::Running {
+            return;
+        }
+        if let Some(frame) = self.gathered.handle_packet(packet) {
+            self.frame_producer.skip(frame.missing);
+            let packets: Vec<&[u8]> = self.gathered.packets.iter().map(Vec::as_slice).collect();
+            // A refused frame is counted by the inlet, and by the link as a gap.
+            let _ = self.frame_producer.enqueue(frame.metadata, &packets);
+        }
     }
 }
 

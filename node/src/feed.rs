@@ -89,7 +89,7 @@ pub(crate) struct Plan {
 }
 
 /// Receives the description of a stream's medium.
-pub(crate) type OnInfo = Box<dyn Fn(&StreamInfo) + Send>;
+pub(crate) type OnInfo = Arc<dyn Fn(&StreamInfo) + Send + Sync>;
 
 /// The threads of a node's sources; dropped, they stop, all at once.
 #[derive(Default)]

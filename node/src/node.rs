@@ -23,7 +23,7 @@ use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::bond_feed::{FarEnds, Feed, Gathered};
 use crate::bonds::{BondedLinks, NodeBonds, Offered};
-use crate::feed::{FeedStatus, Plan, SourceThreads};
+use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
@@ -354,7 +354,7 @@ impl Node {
                 }
                 let status = Arc::clone(&stream.status);
                 let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
-                let on_info = Box::new(move |info: &StreamInfo| {
+                let on_info: OnInfo = Arc::new(move |info: &StreamInfo| {
                     if let Some(state) = state.upgrade() {
                         state.lock().take_period(&of, info);
                     }

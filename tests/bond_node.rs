@@ -1,0 +1,135 @@
+//! Streams of a node that go over a bond of two paths to another node, from the outside: what a player gets of the far
+//! node, while a path dies and comes back, and while the far node is killed and started again.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use support::wire::Wire;
+use support::{
+    CORRIDOR, Folder, Running, clip, file_source, free_port, http, play, played, selvedge,
+    some_frames, until,
+};
+
+/// A path through which nothing comes while it is dead.
+fn mortal(far: SocketAddr) -> (Wire, Arc<AtomicBool>) {
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let dead = Arc::clone(&is_dead);
+    let wire = Wire::to(far, move |datagram, to_receiver, send| {
+        if !dead.load(Ordering::SeqCst) {
+            send(to_receiver, datagram);
+        }
+    });
+    (wire, is_dead)
+}
+
+fn secret(folder: &Folder, name: &str, digit: &str) {
+    std::fs::write(folder.join(name), digit.repeat(64)).expect("the folder is ours");
+}
+
+fn run(folder: &Folder, name: &str, text: String) -> (Running, String) {
+    let path = folder.write(name, text);
+    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+    let page = node.page();
+    (node, page)
+}
+
+fn far_node(folder: &Folder, listen: SocketAddr, to: SocketAddr) -> (Running, String) {
+    let text = format!(
+        "[node]\nlisten = \"127.0.0.1:0\"\n[bond.van]\nlisten = \"{listen}\"\nsecret = \"secret\"\n\
+         [link.out]\nrate = \"100 Mbit/s\"\n\
+         [stream.lecture]\nsource = \"bond:van\"\nto = \"rtp://{to}\"\nsdp = \"far.sdp\"\ndelay = \"20 s\"\n"
+    );
+    run(folder, "far.toml", text)
+}
+
+fn near_node(folder: &Folder, paths: [SocketAddr; 2], secret: &str) -> (Running, String) {
+    let source = file_source(&clip(CORRIDOR), true);
+    let text = format!(
+        "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{}\"\nsecret = \"{secret}\"\n\
+         [link.uplink.path.one]\n[link.uplink.path.two]\nto = \"{}\"\n\
+         [stream.lecture]\nsource = \"{source}\"\ndelay = \"5 s\"\n",
+        paths[0], paths[1]
+    );
+    run(folder, "near.toml", text)
+}
+
+fn path(page: &str, name: &str) -> Value {
+    let node = http::node(page);
+    let paths = node["links"][0]["paths"].as_array().cloned().unwrap_or_default();
+    paths.into_iter().find(|path| path["name"] == name).unwrap_or_default()
+}
+
+fn is_active(page: &str, name: &str) -> bool {
+    path(page, name)["active"] == true
+}
+
+#[test]
+fn a_path_that_dies_costs_nothing_that_the_other_brings_in_time() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    let (far, far_page) = far_node(&folder, far_at, receiver);
+    let (wire, is_dead) = mortal(far_at);
+    let (near, page) = near_node(&folder, [wire.at, far_at], "secret");
+    until("both paths", || is_active(&page, "one") && is_active(&page, "two"));
+    let sdp = folder.join("far.sdp");
+    until("the description", || sdp.exists());
+    let play = play(&[sdp.to_str().expect("plain")], receiver);
+    some_frames(&page);
+    is_dead.store(true, Ordering::SeqCst);
+    until("it is noticed", || !is_active(&page, "one"));
+    let dead = path(&page, "one");
+    assert!(dead["detail"].as_str().is_some_and(|why| !why.is_empty()), "{dead}");
+    assert!(is_active(&page, "two"));
+    let top = selvedge(["top", &page, "--once"]).stdout;
+    assert!(top.contains("one") && top.contains("probed") && top.contains("carries"), "{top}");
+    some_frames(&page);
+    is_dead.store(false, Ordering::SeqCst);
+    until("it is back", || is_active(&page, "one"));
+    some_frames(&page);
+    let stream = played(play);
+    for name in ["lost", "duplicates", "reordered", "malformed", "restarts", "incomplete"] {
+        assert_eq!(stream[name], 0, "{name}: {stream}");
+    }
+    // The player began in the middle of a group.
+    assert_eq!(stream["complete"], stream["frames"], "{stream}");
+    assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 60), "{stream}");
+    let (_, events) = http::request(&page, "GET", "/api/v1/events", "");
+    assert!(events.contains("uplink.one: "), "{events}");
+    drop((near, far, far_page));
+}
+
+#[test]
+fn a_far_node_that_is_killed_is_found_again() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    let (near, page) = near_node(&folder, [far_at, far_at], "secret");
+    let detail = || http::stream(&page, "lecture")["detail"].to_string();
+    until("nobody is there", || detail().contains("does not answer"));
+    for _ in 0..2 {
+        let (far, far_page) = far_node(&folder, far_at, receiver);
+        some_frames(&far_page);
+        until("the near node knows", || !detail().contains("nothing is carried"));
+        support::kill("KILL", far.id());
+        drop(far);
+        until("it is gone", || detail().contains("nothing is carried"));
+    }
+    drop(near);
+}
+
+#[test]
+fn another_secret_brings_no_frame() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    secret(&folder, "other", "b");
+    let (far, far_page) = far_node(&folder, far_at, receiver);
+    let (near, page) = near_node(&folder, [far_at, far_at], "other");
+    until("it says so", || {
+        http::stream(&page, "lecture")["detail"].to_string().contains("the same secret")
+    });
+    assert_eq!(http::stream(&far_page, "lecture")["frames"], 0);
+    drop((near, far));
+}
