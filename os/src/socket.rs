@@ -31,6 +31,14 @@ pub enum SocketError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// No such device, or it can't be used.
+    #[error("device \"{device}\" can't be used: {source}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The thread could not be started.
     #[error("cannot start the receiver's thread: {0}")]
     Thread(#[source] io::Error),
@@ -102,7 +110,7 @@ pub fn open_path(
     };
     let socket = open(v6)?;
     if let Some(device) = device {
-        let refused = |source| SocketError::Option { option: "the device of a path", source };
+        let refused = |source| SocketError::Device { device: device.to_owned(), source };
         let index = name_to_index(&socket, device).map_err(|e| refused(e.into()))?;
         let (level, option) = match v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),

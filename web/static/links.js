@@ -73,8 +73,8 @@ class LinkStrip {
 function pathLine(path) {
   const carries = `${rate(path.sent_bps)} of ${rate(path.rate_bps)}`;
   const figures = `${percent(path.loss)} % lost, ${milliseconds(path.round_trip_ms)} ms there and back`;
-  const line = make("div", "path", make("b", "", path.name), make("span", "", carries), make("span", "", figures),
-    make("span", "more", path.detail));
+  const known = path.rate_bps > 0 ? [make("span", "", carries), make("span", "", figures)] : [];
+  const line = make("div", "bond-path", make("b", "", path.name), ...known, make("span", "", path.detail));
   line.dataset.active = String(path.active);
   return line;
 }
