@@ -23,6 +23,16 @@ impl Delay {
         Duration(u64::try_from((self.0 - other.0).max(0)).unwrap_or(u64::MAX))
     }
 
+    /// It, moved towards `other` by so many thousandths of the difference.
+    pub(crate) const fn moved(self, other: Self, thousandths: u64) -> Self {
+        Self(self.0 + (other.0 - self.0) * thousandths as i128 / 1_000)
+    }
+
+    /// By how much it is off the middle between two others.
+    pub(crate) const fn off_middle(self, [one, other]: [Self; 2]) -> Duration {
+        Duration(((one.0 + other.0) / 2 - self.0).unsigned_abs() as u64)
+    }
+
     /// The longest of late: another that is longer is taken at once, a shorter one by an eighth of the difference.
     #[must_use]
     pub fn longest(self, other: Self) -> Self {
@@ -31,29 +41,17 @@ impl Delay {
 }
 
 /// The least delay of the present five seconds and of those before.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BaseDelay {
-    half: Duration,
     began: Instant,
     present: Option<Delay>,
     before: Option<Delay>,
 }
 
-impl Default for BaseDelay {
-    fn default() -> Self {
-        Self::over(HALF)
-    }
-}
-
 impl BaseDelay {
-    /// The least of so much time, and of as much before it.
-    pub(crate) const fn over(half: Duration) -> Self {
-        Self { half, began: Instant::ZERO, present: None, before: None }
-    }
-
     /// Takes a delay. Where the queue of another flow never drains (`keeps`), the least delay is kept for a minute.
     pub fn handle_delay(&mut self, now: Instant, delay: Delay, keeps: bool) {
-        if now.since(self.began) >= if keeps { self.half * 12 } else { self.half } {
+        if now.since(self.began) >= if keeps { HALF * 12 } else { HALF } {
             (self.before, self.present, self.began) = (self.present, None, now);
         }
         self.present = Some(self.present.map_or(delay, |least| least.min(delay)));
@@ -62,11 +60,8 @@ impl BaseDelay {
     /// By how much a delay exceeds the least one.
     #[must_use]
     pub fn queueing(&self, delay: Delay) -> Duration {
-        delay.since(self.least().unwrap_or(delay))
-    }
-
-    pub(crate) fn least(&self) -> Option<Delay> {
-        [self.present, self.before].into_iter().flatten().min()
+        let least = [self.present, self.before].into_iter().flatten().min();
+        delay.since(least.unwrap_or(delay))
     }
 }
 

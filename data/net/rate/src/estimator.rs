@@ -8,15 +8,12 @@ use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
 use crate::usage::Usage;
+use crate::variation::Variation;
 use crate::window::Window;
 
 /// The queueing delay that the estimator keeps, and the one below which a queue does not count as one.
 const TARGET: Duration = Duration::from_millis(14);
 const LOW: Duration = Duration::from_millis(7);
-/// The least delay of late is of so much time, and of as much before.
-const LATE: Duration = Duration::from_millis(25);
-/// A path whose delays vary less is steady: each report is believed.
-const STEADY: Duration = Duration::from_millis(6);
 /// So much longer than its pacing a pause is one.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Below this a queue counts as gone.
@@ -87,9 +84,7 @@ pub struct Estimator {
     /// The mean round trip while another flow fills the buffers.
     smooth: Duration,
     queueing: Duration,
-    /// The least delay of late, and by how much others exceed it in the mean: the path's variation.
-    late: BaseDelay,
-    variation: Duration,
+    variation: Variation,
     usage: Usage,
     state: State,
     rate: Bitrate,
@@ -125,8 +120,6 @@ struct Reported {
     marked: u64,
     lost: u64,
     least: Option<Delay>,
-    /// The sum of all delays above the least of late.
-    above: Duration,
     newest: Instant,
 }
 
@@ -145,8 +138,7 @@ impl Estimator {
             round_trip: Duration::from_millis(100),
             smooth: Duration::ZERO,
             queueing: Duration::ZERO,
-            late: BaseDelay::over(LATE),
-            variation: Duration::ZERO,
+            variation: Variation::default(),
             usage: Usage::new(now),
             state: State::Starting,
             rate,
@@ -243,22 +235,22 @@ impl Estimator {
             seen.packets += 1;
             seen.marked += u64::from(arrival.is_marked);
             seen.arrived += sent.size;
-            self.late.handle_delay(arrival.at, delay, false);
             seen.least = Some(seen.least.map_or(delay, |least| least.min(delay)));
-            seen.above += self.late.queueing(delay);
             seen.newest = seen.newest.max(sent.at);
+            self.variation.handle_delay(sent.at, delay, sent.is_paused);
             self.arrivals.push_back((arrival.at, sent.size, sent.is_paused));
         }
-        let (Some(reported), Some(least)) = (self.reported.least, self.late.least()) else {
+        let (Some(least), Some(mean)) = (self.reported.least, self.variation.mean()) else {
             return;
         };
+        if self.variation.handle_time(now.since(self.heard)) {
+            self.base = BaseDelay::default();
+        }
         self.heard = now;
-        let above = self.reported.above / self.reported.packets.max(1);
-        self.variation = (self.variation * 15 + above) / 16;
         let keeps = self.state == State::Competing;
-        self.base.handle_delay(now, least, keeps);
-        let is_varying = self.variation > STEADY;
-        self.queueing = self.base.queueing(if is_varying { least } else { reported });
+        let delay = if self.variation.is_varying() { mean } else { least };
+        self.base.handle_delay(now, delay, keeps);
+        self.queueing = self.base.queueing(delay);
         let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
         let without_queues = now.since(self.reported.newest) - self.round_trips.queueing(took);
@@ -317,7 +309,7 @@ impl Estimator {
 
     /// A queueing delay, as it may show on a path of this variation.
     fn shown(&self, queueing: Duration) -> Duration {
-        queueing + (self.variation.max(STEADY) - STEADY) / 4
+        queueing + self.variation.without_queue()
     }
 
     fn react(&mut self, now: Instant) {
@@ -348,12 +340,21 @@ impl Estimator {
                 (self.state, self.gone) = (State::Steady, now);
                 self.keep_queue(now, arrives);
             }
-            State::Draining if now >= self.until && self.queueing > self.shown(LOW) => {
+            State::Draining
+                if now >= self.until
+                    && self.queueing > self.shown(LOW)
+                    && !(self.variation.is_varying() && self.queueing <= self.shown(JOINED)) =>
+            {
                 self.join(now, self.capacity);
                 self.compete(now, arrives);
             }
             State::Draining if self.queueing <= self.shown(GONE) || now >= self.until => {
                 self.state = State::Steady;
+                if self.queueing > self.shown(LOW) {
+                    // What the pause did not drain was no queue: packets wait for each other here.
+                    self.base = BaseDelay::default();
+                    self.queueing = Duration::ZERO;
+                }
                 (self.gone, self.was_queued) = (now, true);
                 self.set_rate(now, self.capacity);
                 self.begin_round(now);

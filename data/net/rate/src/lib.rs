@@ -20,6 +20,7 @@ mod estimator;
 mod report;
 mod sent;
 mod usage;
+mod variation;
 mod window;
 
 pub use arrivals::Arrivals;

@@ -1,8 +1,10 @@
 //! Several paths between two ends in the simulator, for the experiments on bonds.
 
-use selvedge_data_net_line::{DelayModel, Jitter, Limit, LineModel, Outages, QueueModel, Rate};
+use selvedge_data_net_line::{
+    DelayModel, Jitter, Limit, LineModel, LossModel, Outages, QueueModel, Rate,
+};
 use selvedge_sim::{HostId, Network};
-use selvedge_units::{Bitrate, Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration, Share};
 
 use crate::experiment::RunError;
 
@@ -48,4 +50,18 @@ pub(super) fn network(roads: &[Road], seed: u64) -> Result<(Network, Vec<[HostId
         hosts.push(ends);
     }
     Ok((network, hosts))
+}
+
+/// Of 1 % of the packets, in bursts of four.
+pub(super) fn bursts() -> LossModel {
+    LossModel::GilbertElliott {
+        worsens: percent("0.5 %"),
+        recovers: percent("25 %"),
+        good: percent("0 %"),
+        bad: percent("50 %"),
+    }
+}
+
+fn percent(text: &str) -> Share {
+    text.parse().expect("it is a share")
 }

@@ -1,13 +1,16 @@
 //! `up-rate`: how near the measured rate of a path is to the truth, in the simulator: after a cold start, after steps,
 //! how long its own queue is, and what it leaves to a flow of CUBIC, or gets beside it.
 
-use selvedge_data_net_line::{DelayModel, Jitter, Limit, LineModel, QueueModel, Rate, Trace};
+use selvedge_data_net_line::{
+    DelayModel, Jitter, Limit, LineModel, LossModel, QueueModel, Rate, Trace,
+};
 use selvedge_data_net_rate::RateParams;
 use selvedge_sim::{
     Connection, Control, EndpointId, Limits, Load, MeasuredSender, Network, Simulation, TcpParams,
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use super::bonds::bursts;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
@@ -39,6 +42,9 @@ struct Path {
     then: Option<Bitrate>,
     beside_cubic: bool,
     params: RateParams,
+    jitter: Jitter,
+    reorders: bool,
+    loss: LossModel,
     seed: u64,
 }
 
@@ -46,7 +52,8 @@ impl Path {
     fn new(rate: Bitrate, round_trip: u64, buffer: Duration, seed: u64) -> Self {
         let (then, beside_cubic, params) = (None, false, RateParams::default());
         let round_trip = Duration::from_millis(round_trip);
-        Self { rate, round_trip, buffer, then, beside_cubic, params, seed }
+        let (jitter, reorders, loss) = (Jitter::Uniform(JITTER), false, LossModel::None);
+        Self { rate, round_trip, buffer, then, beside_cubic, params, jitter, reorders, loss, seed }
     }
 
     fn model(&self) -> Result<LineModel, RunError> {
@@ -66,10 +73,11 @@ impl Path {
         };
         let delay = DelayModel {
             delay: self.round_trip / 2 + JITTER,
-            jitter: Jitter::Uniform(JITTER),
-            reorders: false,
+            jitter: self.jitter.clone(),
+            reorders: self.reorders,
         };
-        Ok(LineModel { rate: Some(rate), queue, delay, ..LineModel::default() })
+        let loss = self.loss;
+        Ok(LineModel { rate: Some(rate), queue, delay, loss, ..LineModel::default() })
     }
 
     fn simulation(&self) -> Result<(Simulation, EndpointId), RunError> {
@@ -142,9 +150,11 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     let seeds = params.amount(100, 2);
     let seeds = || (0..seeds).map(|n| params.seed.wrapping_add(n));
     let mut outcome = Outcome::default();
+
     alone(&mut outcome, watch, params, &seeds)?;
     steps(&mut outcome, watch, &seeds)?;
     shared(&mut outcome, watch, params, &seeds)?;
+    radio(&mut outcome, watch, &seeds)?;
     outcome.note("The paths, the flow of CUBIC and the packets are simulated; the estimator and its reports are the product's.");
     Ok(outcome)
 }
@@ -249,6 +259,44 @@ fn shared<S: Iterator<Item = u64>>(
         format!("{:.2} to {:.2}", shared.worst[0], shared.worst[1]),
     );
     outcome.tables.push(shared.table);
+    Ok(())
+}
+
+fn radio<S: Iterator<Item = u64>>(
+    outcome: &mut Outcome,
+    watch: &dyn ProgressWatch,
+    seeds: &dyn Fn() -> S,
+) -> Result<(), RunError> {
+    let mut cold = Measured::new("LTE-like: 5 s after a cold start", "estimate of the truth");
+    let mut used = Measured::new("LTE-like: a minute", "used of the path");
+    let mut queue = Measured::new("LTE-like: its own queue", "95th percentile, ms");
+    for mbps in [1, 3, 10] {
+        for (reorders, order) in [(false, "in order"), (true, "overtaking")] {
+            let name = format!("{mbps} Mbit/s, 30 to 90 ms, {order}");
+            watch.go_on(&name)?;
+            let path = |seed| {
+                let mut path = Path::new(Bitrate::from_mbps(mbps), 114, BUFFERS[1], seed);
+                path.jitter = Jitter::Uniform(Duration::from_millis(30));
+                (path.reorders, path.loss) = (reorders, bursts());
+                path
+            };
+            let paths: Vec<_> = seeds().map(path).collect();
+            let after = |path: &Path| path.estimated(Duration::from_secs(5));
+            cold.row(name.clone(), paths.iter().map(after).collect::<Result<_, _>>()?, 2);
+            let minutes = paths.iter().map(Path::used).collect::<Result<Vec<_>, _>>()?;
+            used.row(name.clone(), minutes.iter().map(|[used, _]| *used).collect(), 3);
+            queue.row(name, minutes.iter().map(|[_, queue]| *queue).collect(), 1);
+        }
+    }
+    outcome.claim(
+        "where delays vary by 60 ms without a queue, 80 % is used, at the median of each path's seeds",
+        used.medians[0] >= 0.8,
+        format!(
+            "at least {:.3}; of single seeds {:.3}; a queue of at most {:.1} ms",
+            used.medians[0], used.worst[0], queue.worst[1]
+        ),
+    );
+    outcome.tables.extend([cold.table, used.table, queue.table]);
     Ok(())
 }
 
