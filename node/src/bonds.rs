@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
+use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{Cost, PathParams, PathState, RateParams, StreamId};
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
@@ -36,8 +37,8 @@ const LEAST: Bitrate = Bitrate::from_kbps(50);
 
 /// The links that have bonds, by name.
 pub(crate) trait BondedLinks: Send {
-    /// Sets the rate of a link.
-    fn set_rate(&self, link: &str, rate: Bitrate);
+    /// Sets what is known of the path behind a link.
+    fn set_path(&self, link: &str, path: PathEstimate);
     /// What the streams of a link offer.
     fn offered(&self, link: &str) -> Offered;
     /// Records an event of a path.
@@ -48,6 +49,8 @@ pub(crate) trait BondedLinks: Send {
 #[derive(Default)]
 pub(crate) struct Offered {
     pub(crate) rate: Bitrate,
+    /// The shortest time that a frame has.
+    pub(crate) shortest: Option<Duration>,
     /// Names, media and periods of those whose media are known.
     pub(crate) streams: Vec<(String, StreamInfo, Duration)>,
 }
@@ -191,7 +194,8 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop:
     let mut before: BTreeMap<&str, (Instant, Vec<PathView>)> = BTreeMap::new();
     while !stop.is_requested() {
         for (name, near) in near {
-            links.set_rate(name, near.sender.rate().max(LEAST));
+            let path = near.sender.estimate();
+            links.set_path(name, PathEstimate { rate: path.rate.max(LEAST), ..path });
             let now = near.clock.now();
             if now >= look_at {
                 near.offers(links.offered(name));
@@ -237,6 +241,7 @@ impl NearEnd {
     /// Describes the streams whose media are known, and states what they would send.
     fn offers(&self, offered: Offered) {
         self.sender.set_demand(offered.rate);
+        self.sender.set_shortest_delay(offered.shortest.unwrap_or(Duration(u64::MAX)));
         let numbers = self.streams.lock();
         for (name, info, period) in offered.streams {
             if let Some(number) = numbers.get(&name) {

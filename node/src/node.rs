@@ -12,6 +12,7 @@ use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
 use selvedge_control_config::{
     LinkConfig, NodeConfig, Parsed, Placement, SourceUri, StreamConfig, parse,
 };
+use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::{Contract, Counts};
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
@@ -36,8 +37,6 @@ use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
-/// The smallest change of a measured rate that a link follows, as a part of the rate.
-const RATE_STEP: u64 = 64;
 /// Events that a node remembers.
 const EVENTS_MAX: usize = 64;
 
@@ -131,14 +130,14 @@ struct Follows {
 }
 
 impl BondedLinks for Follows {
-    fn set_rate(&self, link: &str, rate: Bitrate) {
+    fn set_path(&self, link: &str, path: PathEstimate) {
         let Some(state) = self.state.upgrade() else { return };
         let links = &mut state.lock().links;
         let Some(link) = links.iter_mut().find(|one| one.config.name == link) else { return };
         // Each change makes the link select anew.
-        if rate.0.abs_diff(link.rate.0) > link.rate.0 / RATE_STEP {
-            link.rate = rate;
-            link.placed.set_rate(rate);
+        if !link.path.is_some_and(|before| path.is_near(&before)) {
+            (link.rate, link.path) = (path.rate, Some(path));
+            link.placed.set_path(path);
         }
     }
 
@@ -152,8 +151,12 @@ impl BondedLinks for Follows {
             let name = stream.config.spec.name.clone();
             Some((name, stream.status.info()?, stream.terms.period))
         };
-        let streams = streams.iter().filter(|stream| stream.config.link == n).filter_map(known);
-        Offered { rate: links[n].placed.report().offered, streams: streams.collect() }
+        let own = || streams.iter().filter(|stream| stream.config.link == n);
+        Offered {
+            rate: links[n].placed.report().offered,
+            shortest: own().filter_map(|stream| stream.terms.delay).min(),
+            streams: own().filter_map(known).collect(),
+        }
     }
 
     fn note(&self, text: String) {
@@ -167,6 +170,8 @@ pub(crate) struct NodeLink {
     pub(crate) config: LinkConfig,
     /// Its present rate.
     pub(crate) rate: Bitrate,
+    /// What is known of the path behind it, where that is measured.
+    pub(crate) path: Option<PathEstimate>,
     pub(crate) placed: Box<dyn PlacedLink>,
     pub(crate) followed: FollowedStreams,
 }
@@ -285,7 +290,7 @@ impl Node {
             let (at_work, of_streams) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
             let (config, rate) = (link.clone(), link.rate);
-            links.push(NodeLink { config, rate, placed: at_work, followed: of_link });
+            links.push(NodeLink { config, rate, path: None, placed: at_work, followed: of_link });
             for (number, (&stream, end)) in streams.iter().zip(of_streams).enumerate() {
                 ends[stream] = Some((number, end));
             }

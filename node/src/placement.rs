@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
+use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
@@ -40,6 +41,10 @@ pub(crate) trait PlacedLink: Send + Sync {
     fn report(&self) -> LinkReport;
     /// Changes the link's rate; false if that is not possible.
     fn set_rate(&self, rate: Bitrate) -> bool;
+    /// Changes what is known of the path behind the link; false if that is not possible.
+    fn set_path(&self, path: PathEstimate) -> bool {
+        self.set_rate(path.rate)
+    }
     /// Changes windows, priority, weight, period and delay of a stream; false if that is not possible.
     /// Configurations that a reload accepts require only possible changes.
     fn set_terms(&self, stream: usize, terms: &Contract) -> bool;

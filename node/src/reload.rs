@@ -179,7 +179,7 @@ impl Node {
             let (placed, ends) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
             let (config, rate) = (link.clone(), link.rate);
-            ready.links[n] = Some(NodeLink { config, rate, placed, followed });
+            ready.links[n] = Some(NodeLink { config, rate, path: None, placed, followed });
             for (number, (stream, end)) in streams.into_iter().zip(ends).enumerate() {
                 ready.ends[stream] = Some((number, end));
             }
@@ -347,6 +347,7 @@ impl NodeLink {
     /// The same running link, with these keys from the new file.
     fn changed(mut self, new: &LinkConfig, keys: &[&str]) -> Self {
         if !keys.is_empty() {
+            self.path = None;
             // A value that was set at run time stays, unless the file changes this very key.
             self.rate = if keys.contains(&"rate") { new.rate } else { self.rate };
             let now = LinkConfig { rate: self.rate, ..new.clone() };

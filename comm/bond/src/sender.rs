@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_comm_stack::wire::random;
+use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{PathId, PathParams, PathState, PathStatus, Sender, StreamId};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_os::clock::{Clock, timespec};
@@ -163,10 +164,16 @@ impl BondSender {
         self.shared.near.lock().bond.set_demand(demand);
     }
 
-    /// The rate at which packets should come.
+    /// Sets the shortest time that a frame has: a path that needs more than half of it gets probes only, unless each
+    /// does.
+    pub fn set_shortest_delay(&self, delay: Duration) {
+        self.shared.near.lock().bond.set_reserve_most(delay / 2);
+    }
+
+    /// What is known of the paths as one.
     #[must_use]
-    pub fn rate(&self) -> Bitrate {
-        self.shared.near.lock().bond.rate()
+    pub fn estimate(&self) -> PathEstimate {
+        self.shared.near.lock().bond.estimate()
     }
 
     /// The bytes of repairs since this was called last, for the link to pay.

@@ -6,7 +6,7 @@ use selvedge_data_sched::{Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Ledger, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::{Link, LinkParams, RateDerived};
+use super::{Link, LinkParams, PathEstimate, RateDerived};
 
 impl Link {
     /// The parameters that it was made with; the rate is the current one.
@@ -121,8 +121,22 @@ impl Link {
         self.queues.get(stream.0 as usize)?.as_ref().map(|q| &q.contract)
     }
 
+    /// What is known of the path behind it.
+    #[must_use]
+    pub const fn path(&self) -> PathEstimate {
+        PathEstimate { rate: self.params.rate, expected: self.expected, reserve: self.reserve }
+    }
+
     /// Changes the rate; frames that no longer fit are given up at once.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
+        self.set_path(now, PathEstimate { rate, expected: rate, ..self.path() });
+    }
+
+    /// Changes what is known of the path behind the link; frames that no longer fit are given up at once. The reserve
+    /// is of frames that arrive from now on.
+    pub fn set_path(&mut self, now: Instant, path: PathEstimate) {
+        let PathEstimate { rate, expected, reserve } = path;
+        (self.expected, self.reserve) = (expected.max(rate), reserve);
         self.count_capacity(now);
         self.could_send = self.could_send();
         self.waited = Duration::ZERO;

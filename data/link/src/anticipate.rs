@@ -26,7 +26,7 @@ impl Link {
     pub(super) fn anticipate(&mut self, now: Instant, stream: StreamIndex, fits_by: Instant) {
         let Some(queue) = &self.queues[stream.0 as usize] else { return };
         let Some(delay) = queue.contract.delay else { return };
-        if fits_by.since(now) * 4 > delay && self.is_to_end(queue, self.params.rate * delay) {
+        if fits_by.since(now) * 4 > delay && self.is_to_end(queue, self.expected * delay) {
             let Some(queue) = self.queue_mut(stream) else { return };
             let freed = drop_one(queue, queue.frames.len() - 1, DropReason::Sacrificed);
             self.backlog = self.backlog - freed;
@@ -63,7 +63,7 @@ impl Link {
             queue.group.mean_size().saturating_mul(second.0) / queue.contract.period.0.max(1)
         };
         let all = self.queues.iter().flatten().map(rate).sum::<u64>();
-        2 * rate(queue) > 3 * all.saturating_sub((self.params.rate * second).0)
+        2 * rate(queue) > 3 * all.saturating_sub((self.expected * second).0)
     }
 
     /// Whether no other stream that may lose frames is of lower priority, or loses less worth with
@@ -83,7 +83,7 @@ impl Link {
     fn waiting_at(&self, after: Duration) -> Balance {
         let come = |queue: &StreamQueue| Balance::from(queue.bytes_within(after).0);
         let all = self.queues.iter().flatten().map(come).sum::<Balance>();
-        all + Balance::from(self.backlog.0) - Balance::from((self.params.rate * after).0)
+        all + Balance::from(self.backlog.0) - Balance::from((self.expected * after).0)
     }
 }
 

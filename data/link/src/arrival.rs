@@ -4,7 +4,7 @@
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Head, StreamIndex};
 use selvedge_data_stream::{DropReason, Fate, Frame, Kind, Ledger, References};
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::queue::{Pending, StreamQueue};
 use super::settled::settle;
@@ -24,6 +24,8 @@ struct ArrivalSummary {
     kept: Bytes,
     /// The earliest deadline of the frames to be sent, if there are any.
     earliest: Option<Instant>,
+    /// How long before its deadline a frame has to leave.
+    reserve: Duration,
     /// The deadline of the last waiting frame.
     last: Instant,
     /// Until then one of the frames may wait behind one with a later deadline.
@@ -67,7 +69,7 @@ impl Link {
             return next();
         };
         let (params, backlog) = (&self.params, self.backlog);
-        let mut taken = ArrivalSummary::into(queue);
+        let mut taken = ArrivalSummary::into(queue, self.reserve);
         let odd = loop {
             let Some(frame) = next() else { break None };
             if frame.seq != queue.next_seq || queue.frames.len() >= WAITING_MAX {
@@ -130,7 +132,7 @@ impl Link {
         let (Some(queue), Some(ledger)) = (&mut self.queues[at], &mut self.ledgers[at]) else {
             return;
         };
-        let mut taken = ArrivalSummary::into(queue);
+        let mut taken = ArrivalSummary::into(queue, self.reserve);
         taken.put(queue, ledger, frame, Some(DropReason::Full), self.params.selection);
         self.restore_feasibility(now, stream, &taken);
     }
@@ -191,13 +193,14 @@ impl Link {
 }
 
 impl ArrivalSummary {
-    fn into(queue: &StreamQueue) -> Self {
+    fn into(queue: &StreamQueue, reserve: Duration) -> Self {
         Self {
             first: queue.frames.is_empty(),
             head: None,
             offered: Bytes(0),
             kept: Bytes(0),
             earliest: None,
+            reserve,
             last: queue.frames.back().map_or(Instant::ZERO, |last| last.deadline),
             inverted_until: Instant::ZERO,
         }
@@ -215,7 +218,7 @@ impl ArrivalSummary {
     ) {
         queue.next_seq = frame.seq.wrapping_add(1);
         let group = queue.group.push(frame.kind, frame.size);
-        let deadline = queue.deadline_of(frame);
+        let (deadline, reserve) = queue.deadline_of(frame, self.reserve);
         queue.keep(frame.seq);
         let hopeless = || selection && queue.lacks_reference(frame);
         let dropped = lost.or_else(|| hopeless().then_some(DropReason::ReferenceLost));
@@ -235,7 +238,15 @@ impl ArrivalSummary {
         self.last = deadline;
         ledger.offered(frame);
         let frame = *frame;
-        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, dropped });
+        queue.frames.push_back(Pending {
+            frame,
+            deadline,
+            reserve,
+            left,
+            packets_sent: 0,
+            group,
+            dropped,
+        });
     }
 }
 

@@ -50,6 +50,7 @@ impl Link {
             return None;
         }
         self.grant = Some(grant);
+        let deadline = self.due_at_the_far_end(&head).unwrap_or(deadline);
         Some(Transmit { stream, frame: head.frame, packet: head.packets_sent, deadline })
     }
 
@@ -88,7 +89,9 @@ impl Link {
     #[must_use]
     pub fn frame_of_run(&self, n: usize) -> Option<(Frame, Instant)> {
         let queue = self.queues[self.next?.0 as usize].as_ref()?;
-        queue.frames.get(n).map(|waiting| (waiting.frame, waiting.deadline))
+        queue.frames.get(n).map(|waiting| {
+            (waiting.frame, self.due_at_the_far_end(waiting).unwrap_or(waiting.deadline))
+        })
     }
 
     /// The first frames of a [`run`](Self::run) have been sent whole in one call; they took `size`

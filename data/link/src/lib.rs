@@ -36,9 +36,9 @@ pub use burst::Run;
 pub use lateness::Paced;
 pub use pace::Pacer;
 use params::{Delays, RateDerived};
-pub use params::{LinkParams, default_catch_up};
+pub use params::{LinkParams, PathEstimate, default_catch_up};
 use prefetch::FetchAhead;
-use queue::StreamQueue;
+use queue::{Pending, StreamQueue};
 pub use rate_meter::RateMeter;
 use select::{Capacity, Selection, drop_dependents, drop_one};
 use settled::{SettledQueue, settle};
@@ -82,6 +82,9 @@ pub struct Settled {
 #[derive(Clone, Debug)]
 pub struct Link {
     params: LinkParams,
+    /// By which rate frames are selected.
+    expected: Bitrate,
+    reserve: Duration,
     scheduler: Scheduler,
     pacer: Pacer,
     queues: Vec<Option<StreamQueue>>,
@@ -118,6 +121,8 @@ impl Link {
         let derived = RateDerived::new(&pacer, params.mtu);
         let mut link = Self {
             params,
+            expected: params.rate,
+            reserve: Duration::ZERO,
             scheduler: Scheduler::new(params.discipline),
             pacer,
             queues: Vec::new(),
@@ -212,9 +217,9 @@ impl Link {
             return;
         }
         let offered = self.offered.long_mean(now);
-        let excess = Bitrate(offered.0.saturating_sub(self.params.rate.0));
+        let excess = Bitrate(offered.0.saturating_sub(self.expected.0));
         let capacity = Capacity {
-            rate: self.params.rate,
+            rate: self.expected,
             from: now.max(self.free_at()),
             guard: self.derived.guard,
             excess,
@@ -306,10 +311,11 @@ impl Link {
             let frames = if self.params.bursts() { FETCHED } else { 1 };
             self.ahead.prefetch_chosen(stream, frames, &self.queues, &self.ledgers);
             let selection = self.params.selection;
-            let queue = self.queues[stream.0 as usize].as_mut()?;
+            let queue = self.queues[stream.0 as usize].as_ref()?;
             let head = *queue.frames.front()?;
             let drop_late = queue.contract.late == Late::Drop;
-            if selection && drop_late && now + self.pacer.time(head.left) > head.deadline {
+            if selection && drop_late && now + self.soonest(head.left) > head.deadline {
+                let queue = self.queues[stream.0 as usize].as_mut()?;
                 let freed = drop_one(queue, 0, DropReason::TooLate);
                 self.backlog = self.backlog - freed;
                 self.drop_dependents(stream, head.frame.seq);
@@ -322,9 +328,24 @@ impl Link {
                 stream,
                 frame: head.frame,
                 packet: head.packets_sent,
-                deadline: self.scheduler.head_deadline(stream).unwrap_or(head.deadline),
+                deadline: self
+                    .due_at_the_far_end(&head)
+                    .or_else(|| self.scheduler.head_deadline(stream))
+                    .unwrap_or(head.deadline),
             });
         }
+    }
+
+    /// How long this takes to send at the rate that is expected.
+    #[inline]
+    fn soonest(&self, size: Bytes) -> Duration {
+        if self.expected > self.params.rate { size / self.expected } else { self.pacer.time(size) }
+    }
+
+    /// The deadline without the reserve, if there is one.
+    #[inline]
+    fn due_at_the_far_end(&self, waiting: &Pending) -> Option<Instant> {
+        (waiting.reserve > Duration::ZERO).then(|| waiting.deadline + waiting.reserve)
     }
 
     /// Drops a head that has expired, unless its stream sends late frames.

@@ -28,6 +28,27 @@ pub struct LinkParams {
     pub queue: Option<Bytes>,
 }
 
+/// What is known of the path behind a link whose rate is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathEstimate {
+    /// The rate at which to send.
+    pub rate: Bitrate,
+    /// The rate to expect soon, at least `rate`: frames that it carries in time are kept.
+    pub expected: Bitrate,
+    /// How long before its deadline a frame that states one has to leave.
+    pub reserve: Duration,
+}
+
+impl PathEstimate {
+    /// Whether the difference is worth no other selection: a 64th of a rate, or a millisecond.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        let rates = [(self.rate, other.rate), (self.expected, other.expected)];
+        rates.iter().all(|(one, other)| one.0.abs_diff(other.0) <= other.0 / 64)
+            && self.reserve.0.abs_diff(other.reserve.0) <= Duration::from_millis(1).0
+    }
+}
+
 impl LinkParams {
     /// Whether more than one packet may go at once.
     pub(crate) fn bursts(&self) -> bool {

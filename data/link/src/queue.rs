@@ -8,13 +8,16 @@ use std::ops::Range;
 use selvedge_data_memory::fetch::prefetch_lines;
 use selvedge_data_sched::Head;
 use selvedge_data_stream::{Contract, DropReason, Frame, Kind};
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
 /// A frame that waits, or is being sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) frame: Frame,
+    /// When it has to have left.
     pub(super) deadline: Instant,
+    /// How much later it is due at the far end.
+    pub(super) reserve: Duration,
     /// Bytes and packets still to send.
     pub(super) left: Bytes,
     pub(super) packets_sent: u16,
@@ -114,15 +117,16 @@ impl StreamQueue {
     }
 
     /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or
-    /// `max(previous deadline, arrival) + period`.
-    pub(super) fn deadline_of(&mut self, frame: &Frame) -> Instant {
+    /// `max(previous deadline, arrival) + period`. One that is stated is earlier by the reserve, which is returned too.
+    pub(super) fn deadline_of(&mut self, frame: &Frame, reserve: Duration) -> (Instant, Duration) {
         let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
-        let deadline = own.unwrap_or_else(|| {
+        let reserve = own.map_or(Duration::ZERO, |own| reserve.min(own.since(frame.arrival)));
+        let deadline = own.map(|own| own - reserve).unwrap_or_else(|| {
             let after = self.last_deadline.unwrap_or_default().max(frame.arrival);
             after + self.contract.period
         });
         self.last_deadline = Some(deadline);
-        deadline
+        (deadline, reserve)
     }
 
     /// The first waiting frame, in the scheduler's form.

@@ -4,6 +4,7 @@ mod drive;
 
 use drive::{Noise, Script, drive, needed, offline, params, sound, video};
 use selvedge_data_link::bound::decodable_bound;
+use selvedge_data_link::{Link, PathEstimate};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Fate, Kind, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -155,6 +156,49 @@ fn a_rate_turned_down_takes_effect_at_once_and_up_again() {
     assert_eq!(lost(0..9), 0);
     assert!(lost(10..20) > 100);
     assert_eq!(lost(23..30), 0);
+}
+
+/// A link of 1 Mbit/s whose path is known so, and an intra picture of 200 kB that is due in a second.
+fn with_intra(path: PathEstimate) -> (Link, Vec<DropReason>) {
+    let mut link = Link::new(params(Discipline::Dwcs, true, Bitrate::from_mbps(1)));
+    let contract = contract(40, "1/5");
+    let stream = link.add_stream(contract);
+    link.set_path(Instant::ZERO, path);
+    let mut frame = video(contract, 1, 1, [1, 1, 1], &mut Noise(1)).frames.remove(0);
+    (frame.size, frame.packets, frame.arrival) = (Bytes(200_000), 160, Instant::ZERO);
+    link.handle_frame(Instant::ZERO, stream, frame);
+    let sent = link.poll_transmit(Instant::ZERO);
+    let due = sent.map(|transmit| transmit.deadline);
+    assert!(due.is_none_or(|due| due == Instant::ZERO + Duration::from_secs(1)), "{due:?}");
+    let dropped =
+        std::iter::from_fn(|| link.poll_settled()).filter_map(|settled| match settled.fate {
+            Fate::Dropped(why) => Some(why),
+            Fate::Sent { .. } => None,
+        });
+    let dropped = dropped.collect();
+    (link, dropped)
+}
+
+#[test]
+fn what_a_path_is_expected_to_carry_is_kept_and_what_it_needs_is_reserved() {
+    let [rate, four] = [1, 4].map(Bitrate::from_mbps);
+    let path = |expected, reserve| PathEstimate {
+        rate,
+        expected,
+        reserve: Duration::from_millis(reserve),
+    };
+    assert_eq!(with_intra(path(rate, 0)).1, [DropReason::GroupSkipped]);
+    let (link, dropped) = with_intra(path(four, 0));
+    assert_eq!((dropped, link.path()), (vec![], path(four, 0)));
+    assert_eq!(with_intra(path(four, 500)).1, []);
+    assert_eq!(with_intra(path(four, 700)).1, [DropReason::GroupSkipped]);
+    // A rate that is known is expected.
+    let (mut link, _) = with_intra(path(four, 500));
+    link.set_rate(Instant::ZERO, rate);
+    assert_eq!(
+        link.poll_settled().map(|settled| settled.fate),
+        Some(Fate::Dropped(DropReason::GroupSkipped))
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
 use selvedge_control_config::LinkConfig;
+use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
@@ -35,6 +36,10 @@ impl PlacedLink for Inline {
 
     fn set_rate(&self, rate: Bitrate) -> bool {
         self.engine.set_rate(rate)
+    }
+
+    fn set_path(&self, path: PathEstimate) -> bool {
+        self.engine.set_path(path)
     }
 
     fn set_terms(&self, stream: usize, terms: &Contract) -> bool {

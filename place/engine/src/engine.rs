@@ -22,7 +22,7 @@ use std::{io, thread};
 
 use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
-use selvedge_data_link::Link;
+use selvedge_data_link::{Link, PathEstimate};
 use selvedge_data_stream::{Contract, Fate, Frame, Spec, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -69,6 +69,7 @@ enum Command<O> {
     Windows(usize, Windows),
     Priority(usize, i32),
     Rate(Bitrate),
+    Path(PathEstimate),
     Terms(usize, Box<Contract>),
     Bounds(Option<Bytes>, Option<Bytes>),
     Attach(Box<NewStream<O>>, Sender<usize>),
@@ -264,6 +265,11 @@ impl<O: FrameConsumer + 'static> Engine<O> {
     /// Changes the link's rate; false if the engine has stopped.
     pub fn set_rate(&self, rate: Bitrate) -> bool {
         self.send_command(Command::Rate(rate))
+    }
+
+    /// Changes what is known of the path behind the link; false if the engine has stopped.
+    pub fn set_path(&self, path: PathEstimate) -> bool {
+        self.send_command(Command::Path(path))
     }
 
     /// Changes windows, priority, weight, period and delay of a stream to those of a contract; false if

@@ -110,22 +110,29 @@ impl BondedSender {
         self.bond.paths()
     }
 
+    /// Makes the link of the streams follow what is known of the paths.
+    fn follow(&mut self, now: Instant) {
+        let BondedLoad::Streams(sender) = &mut self.load else { return };
+        let shortest = sender.shortest_delay().unwrap_or(Duration(u64::MAX));
+        self.bond.set_reserve_most(shortest / 2);
+        self.bond.set_demand(sender.offered(now));
+        sender.set_path(now, self.bond.estimate());
+    }
+
     /// Gives the bond the next packet of the load, if one may leave now.
     fn take_packet(&mut self, now: Instant) -> bool {
-        let (rate, owed) = (self.bond.rate(), self.bond.take_owed());
+        self.follow(now);
+        let owed = self.bond.take_owed();
         match &mut self.load {
             BondedLoad::Streams(sender) => {
-                // Each change of the rate makes the link select anew.
-                let before = sender.rate();
-                let is_near = before.0.abs_diff(rate.0) <= before.0 / 64;
-                sender.set_rate(now, if is_near { before } else { rate }, owed);
-                self.bond.set_demand(sender.offered(now));
+                sender.owe(owed);
                 let Some(packet) = sender.poll_transmit(now) else { return false };
                 let Payload::Bytes(bytes) = packet.payload.payload else { return false };
                 let stream = StreamId(packet.flow as u16);
                 self.bond.handle_packet(now, stream, sender.deadline(), bytes);
             }
             BondedLoad::Flood(flood) => {
+                let rate = self.bond.rate();
                 flood.next += owed / rate;
                 if flood.next > now {
                     return false;
@@ -150,6 +157,7 @@ impl Endpoint for BondedSender {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.bond.handle_timeout(now);
+        self.follow(now);
         if let BondedLoad::Streams(sender) = &mut self.load {
             sender.handle_timeout(now);
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use selvedge_data_link::Link;
+use selvedge_data_link::{Link, PathEstimate};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_net_line::Packet;
 use selvedge_data_sched::StreamIndex;
@@ -195,18 +195,22 @@ impl Sender {
             Some(Kill { at, back, link, state, totals, breaches, silent: None, again: None });
     }
 
-    /// Sends at another rate from now on, and pays for bytes that were sent beside packets.
-    pub(super) fn set_rate(&mut self, now: Instant, rate: Bitrate, owed: Bytes) {
-        if rate != self.link.params().rate {
-            self.link.set_rate(now, rate);
+    /// Sends over a path of which this is known from now on.
+    pub(super) fn set_path(&mut self, now: Instant, path: PathEstimate) {
+        if !path.is_near(&self.link.path()) {
+            self.link.set_path(now, path);
             self.settle(now);
         }
+    }
+
+    /// The link pays for bytes that were sent beside packets.
+    pub(super) fn owe(&mut self, owed: Bytes) {
         self.owed += owed;
     }
 
-    /// The link's rate.
-    pub(super) const fn rate(&self) -> Bitrate {
-        self.link.params().rate
+    /// The shortest time that a frame has.
+    pub(super) fn shortest_delay(&self) -> Option<Duration> {
+        self.streams.iter().filter_map(|stream| stream.about.contract.delay).min()
     }
 
     /// What its streams offered of late.

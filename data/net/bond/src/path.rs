@@ -121,9 +121,11 @@ impl Path {
         matches!(self.state, PathState::Active)
     }
 
-    /// When a packet of this size would be sent whole, behind those that wait.
-    pub(crate) fn sent_by(&self, now: Instant, size: Bytes) -> Instant {
-        self.free_at.max(now) + (self.waiting_bytes + size) / self.estimator.rate().max(Bitrate(1))
+    /// When a packet of this size would be sent, behind those that wait: its beginning and its end.
+    pub(crate) fn sent_by(&self, now: Instant, size: Bytes) -> [Instant; 2] {
+        let rate = self.estimator.rate().max(Bitrate(1));
+        let begin = self.free_at.max(now) + self.waiting_bytes / rate;
+        [begin, begin + size / rate]
     }
 
     /// By how much its delay exceeds that of the shortest path, given by `least`.
@@ -134,6 +136,15 @@ impl Path {
     /// The mean time that its losses cost a packet: each is sent again after a round trip.
     pub(crate) fn repair_time(&self) -> Duration {
         Duration((self.estimator.round_trip() + REPORTED).0.saturating_mul(self.loss) / ALL)
+    }
+
+    /// From a packet that is lost to its repair, where packets are lost at all.
+    pub(crate) fn time_of_repair(&self) -> Duration {
+        if self.loss * 100 < ALL {
+            Duration::ZERO
+        } else {
+            self.estimator.round_trip() + REPORTED * 2
+        }
     }
 
     pub(crate) fn enqueue(&mut self, held: Held) {
@@ -154,10 +165,13 @@ impl Path {
 
     /// Whether a probe is due: now and then where nothing is delivered, and where the rate is still to be found and
     /// there is too little to send.
-    pub(crate) fn poll_probe(&mut self, now: Instant, is_wanted: bool) -> bool {
-        if !self.is_active() {
+    pub(crate) fn poll_probe(&mut self, now: Instant, is_wanted: bool, is_used: bool) -> bool {
+        if !is_used {
             let is_due = self.probe_at <= now;
-            self.probe_at = if is_due { now + PROBES } else { self.probe_at };
+            if is_due {
+                // Of so few packets what was is forgotten sooner.
+                (self.probe_at, self.loss) = (now + PROBES, self.loss - self.loss / 32);
+            }
             return is_due;
         }
         is_wanted && self.unknown_at() <= now && self.waiting.is_empty() && self.free_at <= now
@@ -234,9 +248,9 @@ impl Path {
         dropped
     }
 
-    pub(crate) fn poll_timeout(&self, is_wanted: bool) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self, is_wanted: bool, is_used: bool) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
-        let probe = match self.is_active() {
+        let probe = match is_used {
             true => is_wanted.then(|| self.unknown_at().max(self.free_at)),
             false => Some(self.probe_at),
         };

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_data_net_rate::BaseDelay;
+use selvedge_data_link::PathEstimate;
+use selvedge_data_net_rate::{BaseDelay, Estimator};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::datagram::{
@@ -44,6 +45,8 @@ pub struct Sender {
     expired: u64,
     /// What would be sent if there were room.
     demand: Bitrate,
+    /// No path is used that needs more than this.
+    reserve_most: Duration,
 }
 
 impl Sender {
@@ -59,6 +62,7 @@ impl Sender {
             owed: Bytes(0),
             expired: 0,
             demand: Bitrate(0),
+            reserve_most: Duration(u64::MAX),
         }
     }
 
@@ -97,8 +101,19 @@ impl Sender {
     /// least at which they are tried.
     #[must_use]
     pub fn rate(&self) -> Bitrate {
-        let active = self.paths.values().filter(|path| path.is_active());
-        let all = active.map(|path| path.estimator.rate().0).sum::<u64>();
+        self.sum_of(Estimator::rate)
+    }
+
+    /// What the link before the bond should know: the rate, what it may become soon, and how long before its deadline
+    /// a packet should come here, so that each path in use brings it in time, after a repair where packets are lost.
+    #[must_use]
+    pub fn estimate(&self) -> PathEstimate {
+        let reserve = self.used().map(|path| self.needs(path)).max().unwrap_or_default();
+        PathEstimate { rate: self.rate(), expected: self.sum_of(Estimator::expected), reserve }
+    }
+
+    fn sum_of(&self, rate: impl Fn(&Estimator) -> Bitrate) -> Bitrate {
+        let all = self.used().map(|path| rate(&path.estimator).0).sum::<u64>();
         if all > 0 {
             return Bitrate(all);
         }
@@ -109,6 +124,29 @@ impl Sender {
     /// above it, probes fill the paths.
     pub const fn set_demand(&mut self, demand: Bitrate) {
         self.demand = demand;
+    }
+
+    /// Sets what a path may need at most, by its excess delay and the repair of its losses: a part of the shortest time
+    /// that frames have.
+    pub const fn set_reserve_most(&mut self, most: Duration) {
+        self.reserve_most = most;
+    }
+
+    /// The paths that deliver, and need no more time than there is; all that deliver where none of these is.
+    fn used(&self) -> impl Iterator<Item = &Path> {
+        self.used_ids().filter_map(|id| self.paths.get(&id))
+    }
+
+    fn used_ids(&self) -> impl Iterator<Item = PathId> {
+        let is_good = |path: &Path| path.is_active() && self.needs(path) <= self.reserve_most;
+        let is_any_good = self.paths.values().any(is_good);
+        let is_used = move |path: &Path| if is_any_good { is_good(path) } else { path.is_active() };
+        self.paths.iter().filter(move |(_, path)| is_used(path)).map(|(id, _)| *id)
+    }
+
+    fn needs(&self, path: &Path) -> Duration {
+        let excess = path.excess(|delay| self.base.queueing(delay));
+        excess + MARGIN + path.time_of_repair()
     }
 
     /// Whether the rate of a path is worth finding: all paths together carry less than a quarter above what would be
@@ -154,18 +192,18 @@ impl Sender {
     /// Gives a packet to the path that brings it in time at the least cost, and of those to the one that is free
     /// first; if none does, to the one that brings it first.
     fn place(&mut self, now: Instant, held: Held) -> bool {
-        let is_any_active = self.paths.values().any(Path::is_active);
+        let used: Vec<PathId> = self.used_ids().collect();
         let base = &self.base;
         let mut best = None;
         for (id, path) in &self.paths {
-            if is_any_active && !path.is_active() {
+            if !used.is_empty() && !used.contains(id) {
                 continue;
             }
             let excess = path.excess(|delay| base.queueing(delay));
-            let sent = path.sent_by(now, held.size);
+            let [begins, sent] = path.sent_by(now, held.size);
             let arrives = sent + excess;
             let is_late = arrives + MARGIN > held.deadline;
-            let rank = if is_late { arrives } else { sent + path.repair_time() };
+            let rank = if is_late { arrives } else { begins + path.repair_time() };
             let key = (
                 is_late,
                 if is_late { Default::default() } else { path.params.cost },
@@ -252,9 +290,10 @@ impl Sender {
     /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
+        let used: Vec<PathId> = self.used_ids().collect();
         let due = |(id, path): (&PathId, &mut Path)| {
             let is_wanted = wants(*id, path);
-            path.poll_probe(now, is_wanted).then_some(*id)
+            path.poll_probe(now, is_wanted, used.contains(id)).then_some(*id)
         };
         let id = self.paths.iter_mut().find_map(due)?;
         let newest = self.paths.values().find_map(|path| path.newest().cloned());
@@ -272,8 +311,10 @@ impl Sender {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wants = self.wants();
-        let paths =
-            self.paths.iter().filter_map(|(id, path)| path.poll_timeout(wants(*id, path))).min();
+        let used: Vec<PathId> = self.used_ids().collect();
+        let due =
+            |(id, path): (&PathId, &Path)| path.poll_timeout(wants(*id, path), used.contains(id));
+        let paths = self.paths.iter().filter_map(due).min();
         let is_any_active = self.paths.values().any(Path::is_active);
         let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);
         [paths, describes].into_iter().flatten().min()
@@ -289,5 +330,24 @@ fn head(path: PathId, number: u64, now: Instant, held: Option<&Held>) -> Head {
         sequence: held.map_or(0, |held| held.sequence),
         sent: sent_at(now),
         left: held.map_or(Duration::ZERO, |held| held.deadline.since(now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::PathParams;
+
+    #[test]
+    fn at_first_four_times_the_rate_is_expected_of_each_path() {
+        let mut sender = Sender::new(Bytes(28));
+        let none = sender.estimate();
+        assert_eq!((none.rate, none.expected), (Bitrate(0), Bitrate(0)));
+        for id in 0..2 {
+            sender.add_path(Instant::ZERO, PathId(id), PathParams::default());
+        }
+        let path = sender.estimate();
+        let [rate, expected] = [1, 4].map(Bitrate::from_mbps);
+        assert_eq!(path, PathEstimate { rate, expected, reserve: MARGIN });
     }
 }

@@ -34,6 +34,8 @@ const ARRIVALS: usize = 40;
 const ARRIVALS_MAX: usize = 1_024;
 /// After so long without a report the rate is halved, again and again.
 const SILENT: Duration = Duration::from_secs(1);
+/// While it doubles the rate is expected to come to so many times itself within about a second.
+const EXPECTED: u64 = 4;
 /// By how many hundredths the rate grows, from round to round without a queue.
 const GROWTH: [u64; 6] = [2, 10, 30, 60, 100, 100];
 
@@ -164,6 +166,13 @@ impl Estimator {
     #[must_use]
     pub const fn rate(&self) -> Bitrate {
         self.rate
+    }
+
+    /// What the path may carry soon: more than is sent as long as no queue was ever seen.
+    #[must_use]
+    pub fn expected(&self) -> Bitrate {
+        let times = if self.state == State::Starting { EXPECTED } else { 1 };
+        Bitrate(self.rate.0 * times).min(self.params.most)
     }
 
     /// What the path carries of this sender, as far as that was seen.
@@ -361,8 +370,9 @@ impl Estimator {
             }
             State::Draining => {}
             State::Steady if is_congested => {
-                self.capacity = arrives;
-                self.set_rate(now, Bitrate(arrives.0 / 100 * 85));
+                let Some(carried) = self.carried(arrives) else { return };
+                self.capacity = carried;
+                self.set_rate(now, Bitrate(carried.0 / 100 * 85));
                 self.begin_round(now);
                 self.growth = 0;
             }
@@ -386,7 +396,8 @@ impl Estimator {
                 // What does not arrive waits already, though the delay does not show it yet.
                 let [all, gone] = self.recent;
                 let came = self.rate.0 / all.max(1) * (all - gone);
-                let is_carried = arrives.0 / 95 >= came / 100;
+                let part = if self.variation.is_varying() { 75 } else { 95 };
+                let is_carried = arrives.0 / part >= came / 100;
                 self.growth = if is_carried { (self.growth + 1).min(GROWTH.len() - 1) } else { 0 };
                 let more = GROWTH[self.growth];
                 self.set_rate(now, Bitrate(self.rate.0 / 100 * (100 + more)));
@@ -397,6 +408,7 @@ impl Estimator {
             // So little was sent that it makes no queue.
             return;
         }
+        let Some(arrives) = self.carried(arrives) else { return };
         (self.growth, self.was_queued) = (0, true);
         self.capacity = arrives;
         if now.since(self.gone) > REFRESH {
@@ -412,6 +424,16 @@ impl Estimator {
             Bitrate((u128::from(arrives.0) * u128::from(share) / u128::from(DRAIN.0)) as u64),
         );
         self.begin_round(now);
+    }
+
+    /// What the path carried: what arrives, unless so little was sent that this shows nothing. Then it is the rate, which
+    /// falls once a round trip at most.
+    fn carried(&self, arrives: Bitrate) -> Option<Bitrate> {
+        if self.usage.is_low() {
+            let is_reported = self.unreported.first() > self.round;
+            return is_reported.then(|| arrives.max(self.rate));
+        }
+        Some(arrives)
     }
 
     /// Whether the queue stays although there is room for it to drain: it is another flow's then.

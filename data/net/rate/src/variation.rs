@@ -11,7 +11,7 @@ const CEASES: Duration = Duration::from_millis(2);
 const KNOWN: Duration = Duration::from_secs(60);
 /// The mean delay is of so much time, and of at least so many packets.
 const MEAN: Duration = Duration::from_millis(100);
-const MEAN_PACKETS: u64 = 16;
+const MEAN_PACKETS: u64 = 4;
 /// No delay counts as further off.
 const MOST: Duration = Duration::from_secs(1);
 

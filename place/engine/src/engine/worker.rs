@@ -123,6 +123,7 @@ impl<P: Poller> Worker<P> {
                     index.inspect(|&index| self.link.set_priority(index, priority));
                 }
                 Command::Rate(rate) => self.link.set_rate(now, rate),
+                Command::Path(path) => self.link.set_path(now, path),
                 Command::Terms(n, terms) => {
                     let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
                     index.inspect(|&index| self.link.set_terms(index, &terms));
