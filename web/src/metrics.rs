@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use selvedge_control_config::view::{
-    LinkSnapshot, NodeSnapshot, QUEUEING_BOUNDS, StreamSnapshot, StreamState,
+    LinkSnapshot, NodeSnapshot, PathSnapshot, QUEUEING_BOUNDS, StreamSnapshot, StreamState,
 };
 use selvedge_data_stream::{DropReason, Kind};
 
@@ -20,8 +20,14 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
     page.family("selvedge_node_uptime_seconds", "Time since the node started.");
     page.sample(&[], node.uptime_ms as f64 / 1e3);
     process(&mut page);
-    page.table("selvedge_link_", LINK_FAMILIES, &node.links, |link| [("link", &link.name)]);
-    page.table("selvedge_stream_", STREAM_FAMILIES, &node.streams, stream_labels);
+    let links = node.links.iter().map(|link| ([("link", &*link.name)], link));
+    page.table("selvedge_link_", LINK_FAMILIES, links);
+    let paths = node.links.iter().flat_map(|link| {
+        link.paths.iter().map(|path| ([("link", &*link.name), ("path", &path.name)], path))
+    });
+    page.table("selvedge_path_", PATH_FAMILIES, paths);
+    let streams = node.streams.iter().map(|stream| (stream_labels(stream), stream));
+    page.table("selvedge_stream_", STREAM_FAMILIES, streams);
     queueing(&mut page, &node.streams);
     parts(&mut page, &node.streams);
     page.text
@@ -49,7 +55,7 @@ fn process(page: &mut Page) {
     }
 }
 
-/// A metric of links or streams: the suffix of its name, its help text, and its value, absent where it
+/// A metric of links, paths or streams: the suffix of its name, its help text, and its value, absent where it
 /// is not known.
 type Family<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 
@@ -72,6 +78,18 @@ const LINK_FAMILIES: &[Family<LinkSnapshot>] = &[
         |l| seconds(l.late_p99_ms)),
     ("queued_frames", "Frames waiting.", |l| count(l.queued_frames)),
     ("queued_bytes", "Bytes waiting.", |l| count(l.queued_bytes)),
+];
+
+#[rustfmt::skip]
+const PATH_FAMILIES: &[Family<PathSnapshot>] = &[
+    ("active", "1 while the path carries packets, 0 while it gets probes only.", |p| Some(f64::from(u8::from(p.active)))),
+    ("rate_bytes_per_second", "Measured rate.", |p| bytes(p.rate_bps)),
+    ("sent_bytes_per_second", "Rate sent over the last quarter of a second, repairs and probes included.",
+        |p| bytes(p.sent_bps)),
+    ("sent_bytes_total", "Bytes sent, repairs and probes included.", |p| count(p.sent_bytes)),
+    ("round_trip_seconds", "From a packet to its report.", |p| seconds(Some(p.round_trip_ms))),
+    ("queueing_seconds", "How long packets wait in the path's queues.", |p| seconds(Some(p.queueing_ms))),
+    ("loss_ratio", "The share of its packets that is lost, 0 to 1.", |p| Some(p.loss)),
 ];
 
 #[rustfmt::skip]
@@ -178,26 +196,26 @@ struct Page {
 }
 
 impl Page {
-    /// Families of things that have these labels; rates once more in bits.
-    fn table<T, const N: usize>(
+    /// Families of things that have these labels; rates of links and streams once more in bits.
+    fn table<'a, T: 'a, const N: usize>(
         &mut self,
         of: &str,
         families: &[Family<T>],
-        things: &[T],
-        labels: impl Fn(&T) -> [(&'static str, &str); N],
+        things: impl Iterator<Item = ([(&'static str, &'a str); N], &'a T)> + Clone,
     ) {
         for (name, help, value) in families {
             let name = format!("{of}{name}");
             let mut write = |name: &str, help: &str, times: f64| {
                 self.family(name, help);
-                for thing in things {
+                for (labels, thing) in things.clone() {
                     if let Some(value) = value(thing) {
-                        self.sample(&labels(thing), value * times);
+                        self.sample(&labels, value * times);
                     }
                 }
             };
             write(&name, help, 1.0);
-            if let Some(rate) = name.strip_suffix("bytes_per_second") {
+            let rate = name.strip_suffix("bytes_per_second").filter(|_| !of.ends_with("path_"));
+            if let Some(rate) = rate {
                 let help = format!("Deprecated: {name} in bits.");
                 write(&format!("{rate}bits_per_second"), &help, 8.0);
             }

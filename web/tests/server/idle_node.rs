@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PictureForm, Pictures, QueueingCounts,
-    StreamPicture, StreamSnapshot, StreamState,
+    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot, PictureForm, Pictures,
+    QueueingCounts, StreamPicture, StreamSnapshot, StreamState,
 };
 use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
@@ -60,6 +60,14 @@ impl IdleNode {
             missed_departures: 3,
             used_share: Some(0.985),
             late_p99_ms: Some(0.7),
+            paths: vec![PathSnapshot {
+                name: "lte".into(),
+                active: true,
+                rate_bps: 2_000_000,
+                round_trip_ms: 80.0,
+                loss: 0.03,
+                ..PathSnapshot::default()
+            }],
             ..LinkSnapshot::default()
         };
         let node = NodeSnapshot {

@@ -120,6 +120,12 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(of_link("selvedge_link_used_ratio"), Some(0.985));
     assert_eq!(of_link("selvedge_link_lateness_p99_seconds"), Some(0.000_7));
     assert_eq!(of_link("selvedge_link_lateness_median_seconds"), None);
+    let of_path = |family| value(family, &[("link", "uplink"), ("path", "lte")]);
+    assert_eq!(of_path("selvedge_path_active"), Some(1.0));
+    assert_eq!(of_path("selvedge_path_rate_bytes_per_second"), Some(250_000.0));
+    assert_eq!(of_path("selvedge_path_round_trip_seconds"), Some(0.08));
+    assert_eq!(of_path("selvedge_path_loss_ratio"), Some(0.03));
+    assert!(!families.contains_key("selvedge_path_rate_bits_per_second"));
     assert_eq!(value("selvedge_node_info", &node), Some(1.0));
     let resident = value("process_resident_memory_bytes", &[]).expect("Linux tells it");
     assert!((1e6..1e11).contains(&resident), "{resident}");
