@@ -1,41 +1,68 @@
-//! Several paths between two ends in the simulator, for the experiments on bonds.
+//! Several paths between two ends in the simulator, for the experiments on bonds: the product's bond, and our own
+//! models of striping by turns and by weights.
 
+use std::collections::BTreeMap;
+
+use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_net_bond::PathParams;
 use selvedge_data_net_line::{
-    DelayModel, Jitter, Limit, LineModel, LossModel, Outages, QueueModel, Rate,
+    DelayModel, Jitter, Limit, LineModel, LossModel, Outages, Packet, QueueModel, Rate,
 };
-use selvedge_sim::{HostId, Network};
-use selvedge_units::{Bitrate, Bytes, Duration, Share};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::rtp;
+use selvedge_sim::media::{BondedLoad, BondedSender, MediaStream, Receiver, Sender};
+use selvedge_sim::{
+    Datagram, Endpoint, Flow, FlowId, HostId, Limits, Network, Payload, Results, Simulation,
+};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
+use super::up_media::{Media, PAYLOAD, PERIOD, contract};
 use crate::experiment::RunError;
 
+/// IPv4 and UDP.
+const BELOW: Bytes = Bytes(28);
 /// What the queue before each path holds.
 const QUEUE: Duration = Duration::from_millis(250);
 
-/// A path in one direction; the way back has the same delay and outages, and is never full.
+/// A path in one direction; the way back has the same delay and loss, and is never full.
 #[derive(Clone, Debug)]
 pub(super) struct Road {
     pub(super) rate: Bitrate,
     pub(super) delay: Duration,
     /// Packets are this much earlier or later, in order.
     pub(super) jitter: Duration,
+    pub(super) loss: LossModel,
     pub(super) outages: Option<Outages>,
 }
 
 impl Road {
     pub(super) fn new(rate: Bitrate, delay: u64) -> Self {
         let (delay, jitter) = (Duration::from_millis(delay), Duration::from_millis(2));
-        Self { rate, delay: delay + jitter, jitter, outages: None }
+        Self { rate, delay: delay + jitter, jitter, loss: LossModel::None, outages: None }
+    }
+
+    /// The share of the packets that is lost in the long run.
+    pub(super) fn lost(&self) -> f64 {
+        let share = |share: Share| f64::from(share.billionths()) / 1e9;
+        match self.loss {
+            LossModel::None => 0.0,
+            LossModel::Bernoulli(lost) => share(lost),
+            LossModel::GilbertElliott { worsens, recovers, good, bad } => {
+                let is_bad = share(worsens) / (share(worsens) + share(recovers));
+                share(bad) * is_bad + share(good) * (1.0 - is_bad)
+            }
+        }
     }
 
     fn models(&self) -> [LineModel; 2] {
-        let bytes = (self.rate * QUEUE).max(Bytes(6_000));
+        let bytes = (self.rate * QUEUE).max(Bytes(4 * PAYLOAD));
         let queue = QueueModel::DropTail { limit: Limit { packets: u32::MAX, bytes } };
         let jitter = Jitter::Uniform(self.jitter);
         let delay = DelayModel { delay: self.delay, jitter, reorders: false };
-        let outages = self.outages;
-        let back = LineModel { delay: delay.clone(), outages, ..LineModel::default() };
+        let (loss, outages) = (self.loss, self.outages);
+        let back = LineModel { delay: delay.clone(), loss, outages, ..LineModel::default() };
         let rate = Some(Rate::Constant(self.rate));
-        [LineModel { rate, queue, delay, outages, ..LineModel::default() }, back]
+        [LineModel { rate, queue, delay, loss, outages, ..LineModel::default() }, back]
     }
 }
 
@@ -62,6 +89,167 @@ pub(super) fn bursts() -> LossModel {
     }
 }
 
-fn percent(text: &str) -> Share {
+pub(super) fn percent(text: &str) -> Share {
     text.parse().expect("it is a share")
+}
+
+/// How packets are spread over the paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// By the product, which knows nothing of the paths beforehand.
+    Bond,
+    /// Model: in turns, at the sum of the true rates.
+    Turns,
+    /// Model: in proportion to the true rates, at their sum.
+    Weights,
+}
+
+/// The share of both streams' frames that their receivers find decodable on time.
+pub(super) fn decodable(
+    media: Media,
+    frames: u32,
+    roads: &[Road],
+    spread: Spread,
+    seed: u64,
+) -> Result<f64, RunError> {
+    let (mut network, hosts) = network(roads, seed)?;
+    let all = Bitrate(roads.iter().map(|road| road.rate.0).sum());
+    let rate = if spread == Spread::Bond { PathParams::default().rate.start } else { all };
+    let overhead =
+        if spread == Spread::Bond { BELOW + selvedge_data_net_bond::OVERHEAD } else { BELOW };
+    let headers = overhead + Bytes(rtp::packet_len(0) as u64);
+    let (mtu, discipline) = (headers + Bytes(PAYLOAD), Discipline::Dwcs);
+    let params = LinkParams {
+        discipline,
+        selection: true,
+        rate,
+        burst: mtu,
+        catch_up: None,
+        mtu,
+        queue: None,
+    };
+    let mut sender = Sender::new(Link::new(params), overhead);
+    let mut flows = Vec::new();
+    for (number, (list, begin)) in media.lists().into_iter().enumerate() {
+        let name = format!("stream {number}");
+        let flow = network.flow(&name, hosts[0][0], hosts[0][1])?;
+        let (packets, period, contract) = (Vec::new(), PERIOD, contract());
+        sender.add_stream(MediaStream {
+            name,
+            flow,
+            port: 0,
+            list,
+            packets,
+            period,
+            contract,
+            begin,
+            frames,
+        });
+        flows.push(flow);
+    }
+    if spread == Spread::Bond {
+        let paths: Vec<_> = hosts.iter().map(|ends| (*ends, PathParams::default())).collect();
+        let load = BondedLoad::Streams(Box::new(sender));
+        BondedSender::attach(&mut network, "bond", &paths, load, &flows)?;
+    } else {
+        attach_striped(&mut network, &hosts, roads, spread, sender, &flows)?;
+    }
+    let mut simulation = Simulation::new(network, Limits::default())?;
+    let lasts = PERIOD * u64::from(frames) + Duration::from_secs(6);
+    simulation.run(Instant::ZERO + lasts, &mut |_| {})?;
+    Ok(share(&simulation.results(), &flows, frames))
+}
+
+fn share(results: &Results, flows: &[FlowId], frames: u32) -> f64 {
+    let counts = flows.iter().filter_map(|flow| results.flows[flow.0 as usize].frames.as_ref());
+    let decodable: u64 = counts.map(|counts| counts.received.decodable).sum();
+    decodable as f64 / (f64::from(frames) * flows.len() as f64)
+}
+
+/// A model of a sender that stripes packets by fixed shares.
+struct Striped {
+    sender: Sender,
+    /// The flow of each path, its share, and what it has had too little.
+    paths: Vec<(FlowId, u64, u64)>,
+}
+
+fn attach_striped(
+    network: &mut Network,
+    hosts: &[[HostId; 2]],
+    roads: &[Road],
+    spread: Spread,
+    sender: Sender,
+    streams: &[FlowId],
+) -> Result<(), RunError> {
+    let mut paths = Vec::new();
+    for (number, (ends, road)) in hosts.iter().zip(roads).enumerate() {
+        let flow = network.flow(&format!("packets {number}"), ends[0], ends[1])?;
+        let share = if spread == Spread::Turns { 1 } else { road.rate.0 / 1_000 };
+        paths.push((flow, share, 0));
+    }
+    let flows: Vec<_> = paths.iter().map(|(flow, ..)| *flow).collect();
+    let receivers = streams.iter().map(|flow| (flow.0 as u32, Receiver::new(*flow))).collect();
+    network.attach(Box::new(Merged(receivers)), &flows)?;
+    network.attach(Box::new(Striped { sender, paths }), &[])?;
+    Ok(())
+}
+
+impl Endpoint for Striped {
+    fn handle_packet(&mut self, _: Instant, _: Packet<Datagram>) {}
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.sender.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
+        let packet = self.sender.poll_transmit(now)?;
+        let all: u64 = self.paths.iter().map(|(_, share, _)| share).sum();
+        for (_, share, lacks) in &mut self.paths {
+            *lacks += *share;
+        }
+        let (flow, _, lacks) = self.paths.iter_mut().max_by_key(|(.., lacks)| *lacks)?;
+        *lacks = lacks.saturating_sub(all);
+        Some(Packet { flow: flow.0, ..packet })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
+    }
+
+    fn report(&self, flows: &mut [Flow]) {
+        self.sender.report(flows);
+    }
+}
+
+/// Its far end: each stream's receiver, by the packets' source.
+struct Merged(BTreeMap<u32, Receiver>);
+
+impl Endpoint for Merged {
+    fn handle_packet(&mut self, now: Instant, packet: Packet<Datagram>) {
+        let Payload::Bytes(bytes) = &packet.payload.payload else { return };
+        let source = rtp::Packet::parse(bytes).map(|packet| packet.header.ssrc);
+        if let Some(receiver) = source.ok().and_then(|source| self.0.get_mut(&source)) {
+            receiver.handle_packet(now, packet);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for receiver in self.0.values_mut() {
+            if receiver.poll_timeout().is_some_and(|due| due <= now) {
+                receiver.handle_timeout(now);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, _: Instant) -> Option<Packet<Datagram>> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.0.values().filter_map(Receiver::poll_timeout).min()
+    }
+
+    fn report(&self, flows: &mut [Flow]) {
+        self.0.values().for_each(|receiver| receiver.report(flows));
+    }
 }

@@ -44,6 +44,7 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
+pub(crate) mod up_bond;
 pub(crate) mod up_media;
 pub(crate) mod up_media_real;
 pub(crate) mod up_rate;

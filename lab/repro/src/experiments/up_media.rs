@@ -69,7 +69,7 @@ const LISTS: [(Encoding, &str); 69] = lists!(
 );
 /// The link, in hundredths of what the streams need.
 const SHARES: [u64; 3] = [96, 79, 53];
-const PERIOD: Duration = Duration::from_millis(40);
+pub(super) const PERIOD: Duration = Duration::from_millis(40);
 pub(super) const DELAY: Duration = Duration::from_secs(1);
 /// How much later the second stream begins.
 const SHIFT: Duration = Duration::from_millis(3_100);
@@ -94,10 +94,15 @@ impl Media {
 
     /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
     pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
+        self.lists().map(|(list, begin)| stream(&list, begin, frames))
+    }
+
+    /// The lists of both, and when each begins.
+    pub(super) fn lists(self) -> [(FrameList, Instant); 2] {
         let text = LISTS.iter().find(|list| list.0 == self.encoding).map_or("", |list| list.1);
         let list = FrameList::parse(text).expect("each cell has a list, and each list can be read");
         [(0, Instant::ZERO), (250, Instant::ZERO + SHIFT)]
-            .map(|(first, begin)| stream(&list.clone().beginning_at(first), begin, frames))
+            .map(|(first, begin)| (list.clone().beginning_at(first), begin))
     }
 
     /// The link's rate for these streams.
@@ -109,6 +114,11 @@ impl Media {
 
     /// What can be decodable at most.
     pub(super) fn bound(self, streams: &[Vec<Frame>]) -> f64 {
+        Self::bound_at(streams, self.rate(streams), Bytes(1500))
+    }
+
+    /// The same over a link of another rate and burst.
+    pub(super) fn bound_at(streams: &[Vec<Frame>], rate: Bitrate, burst: Bytes) -> f64 {
         let offline = |frame: &Frame| OfflineFrame {
             arrival: frame.arrival,
             deadline: frame.arrival + DELAY,
@@ -117,7 +127,7 @@ impl Media {
         };
         let known: Vec<Vec<OfflineFrame>> =
             streams.iter().map(|stream| stream.iter().map(offline).collect()).collect();
-        decodable_bound(&known, self.rate(streams), Bytes(1500)).share()
+        decodable_bound(&known, rate, burst).share()
     }
 
     /// So much of the bound is wanted.

@@ -1,0 +1,216 @@
+//! `up-bond`: two streams over two paths of which neither is enough, in the simulator: frames decodable on time by the
+//! product's bond, beside the best of its paths alone, beside models of striping, and beside the offline bound.
+
+use selvedge_data_net_line::LossModel;
+use selvedge_units::{Bitrate, Bytes, Duration};
+
+use super::bonds::{Road, Spread, bursts, decodable, percent};
+use super::up_media::Media;
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::outcome::{Cell, Outcome, Table};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "up-bond",
+    title: "Decodable frames over several paths",
+    paper: "Selvedge",
+    section: "ARCHITECTURE.md, several paths",
+    kind: Kind::Virtual,
+    claim: "0.87 of the offline bound where nothing is lost, 0.8 elsewhere, and nowhere more than 0.5 points below the \
+            best path alone",
+    run,
+};
+
+const MEDIA: (u64, u64, u64) = (3, 50, 2);
+/// Of each stream: a minute.
+const FRAMES: u32 = 1_500;
+
+/// Two paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Equal,
+    Unequal,
+    Skewed,
+    /// 60 ms, give or take 30, and loss in bursts.
+    Lte,
+    /// A good one, and one that loses a third and is late.
+    Bad,
+}
+
+const FORMS: [(Form, &str); 5] = [
+    (Form::Equal, "equal"),
+    (Form::Unequal, "5 to 1"),
+    (Form::Skewed, "140 ms of skew"),
+    (Form::Lte, "LTE-like"),
+    (Form::Bad, "a good one and a bad one"),
+];
+
+/// The paths' rates together, in hundredths of what the streams need.
+const SHARES: [u64; 3] = [125, 75, 53];
+
+impl Form {
+    /// Paths that carry so much together. A bad path comes on top.
+    fn roads(self, rate: Bitrate) -> Vec<Road> {
+        let part = |of_six: u64| Bitrate(rate.0 / 6 * of_six);
+        match self {
+            Self::Equal => vec![Road::new(part(3), 20), Road::new(part(3), 20)],
+            Self::Unequal => vec![Road::new(part(5), 20), Road::new(part(1), 20)],
+            Self::Skewed => vec![Road::new(part(3), 20), Road::new(part(3), 160)],
+            Self::Lte => [3, 3]
+                .map(|of_six| Road {
+                    jitter: Duration::from_millis(30),
+                    loss: bursts(),
+                    ..Road::new(part(of_six), 60)
+                })
+                .to_vec(),
+            Self::Bad => {
+                let loss = LossModel::Bernoulli(percent("33 %"));
+                vec![Road::new(rate, 20), Road { loss, ..Road::new(part(1), 300) }]
+            }
+        }
+    }
+}
+
+struct Shares {
+    bond: Vec<f64>,
+    best: Vec<f64>,
+    turns: f64,
+    weights: f64,
+    bound: f64,
+}
+
+fn measure(form: Form, hundredths: u64, seeds: &[u64]) -> Result<Shares, RunError> {
+    let (mbps, group, b) = MEDIA;
+    let media = Media::new(mbps, group, b, hundredths);
+    let streams = media.streams(FRAMES as usize);
+    let roads = form.roads(media.rate(&streams));
+    let over = |roads: &[Road], spread| {
+        let each = |seed: &u64| decodable(media, FRAMES, roads, spread, *seed);
+        seeds.iter().map(each).collect::<Result<Vec<f64>, _>>()
+    };
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+    let alone: Vec<Vec<f64>> = roads
+        .iter()
+        .map(|road| over(std::slice::from_ref(road), Spread::Bond))
+        .collect::<Result<_, _>>()?;
+    let best = alone.into_iter().max_by(|one, other| mean(one).total_cmp(&mean(other)));
+    Ok(Shares {
+        bond: over(&roads, Spread::Bond)?,
+        best: best.unwrap_or_default(),
+        turns: mean(&over(&roads, Spread::Turns)?),
+        weights: mean(&over(&roads, Spread::Weights)?),
+        bound: bound(&streams, &roads),
+    })
+}
+
+/// What can be decodable at most over all paths, as if they were one that carries what each of them does not lose.
+fn bound(streams: &[Vec<selvedge_data_stream::Frame>; 2], roads: &[Road]) -> f64 {
+    let all: f64 = roads.iter().map(|road| road.rate.0 as f64 * (1.0 - road.lost())).sum();
+    Media::bound_at(streams, Bitrate(all as u64), Bytes(1_500))
+}
+
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
+    let seeds: Vec<u64> = (0..params.amount(100, 2)).map(|n| params.seed.wrapping_add(n)).collect();
+    let columns = [
+        "paths",
+        "of the need, %",
+        "bond",
+        "least",
+        "best path",
+        "turns (model)",
+        "weights (model)",
+        "bound",
+        "of the bound",
+    ];
+    let mut table = Table::new("Frames decodable on time, as shares of all", &columns);
+    let mut least_of = Least::default();
+    for (form, name) in params.amount(&FORMS[..], &[FORMS[0], FORMS[3], FORMS[4]]) {
+        for hundredths in params.amount(&SHARES[..], &SHARES[1..2]) {
+            watch.go_on(&format!("{name}, {hundredths} %"))?;
+            let Shares { bond, best, turns, weights, bound } = measure(*form, *hundredths, &seeds)?;
+            let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+            let least = bond.iter().copied().fold(f64::INFINITY, f64::min);
+            let [bond, best] = [mean(&bond), mean(&best)];
+            least_of.count(*form, bond / bound, bond - best);
+            let figures = [bond, least, best, turns, weights, bound, bond / bound];
+            let figures = figures.map(|figure| Cell::rounded(figure, 3));
+            table.row(
+                [Cell::from((*name).to_owned()), Cell::Count(*hundredths)]
+                    .into_iter()
+                    .chain(figures),
+            );
+        }
+    }
+    Ok(outcome_of(table, &least_of))
+}
+
+/// The least of all cells.
+struct Least {
+    /// Shares of the bound, where no path loses packets and where one does.
+    of_bound: [f64; 2],
+    /// By how much the bond is above the best path.
+    above: f64,
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Self { of_bound: [f64::INFINITY; 2], above: f64::INFINITY }
+    }
+}
+
+impl Least {
+    fn count(&mut self, form: Form, of_bound: f64, above: f64) {
+        let least = &mut self.of_bound[usize::from(matches!(form, Form::Lte | Form::Bad))];
+        *least = least.min(of_bound);
+        self.above = self.above.min(above);
+    }
+}
+
+fn outcome_of(table: Table, least: &Least) -> Outcome {
+    let mut outcome = Outcome { tables: vec![table], ..Outcome::default() };
+    outcome.claim(
+        "where no path loses packets, the bond reaches 0.87 of the offline bound of all paths as one",
+        least.of_bound[0] >= 0.87,
+        format!("at least {:.3}", least.of_bound[0]),
+    );
+    outcome.claim(
+        "where one does, it reaches 0.8",
+        least.of_bound[1] >= 0.8,
+        format!("at least {:.3}", least.of_bound[1]),
+    );
+    outcome.claim(
+        "it is nowhere more than 0.5 points below the best path alone",
+        least.above >= -0.005,
+        format!("at least {:.1} points above", least.above * 100.0),
+    );
+    outcome.note("The paths are simulated, and striping by turns and by weights are models, which know the true rates; the bond is the product's, and knows nothing of the paths beforehand.");
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_claim_fails_on_figures_that_break_it() {
+        let passed = |form, of_bound, above| {
+            let mut least = Least::default();
+            least.count(form, of_bound, above);
+            let claims = outcome_of(Table::new("", &[]), &least).claims;
+            claims.iter().map(|claim| claim.passed).collect::<Vec<_>>()
+        };
+        assert_eq!(passed(Form::Equal, 0.88, -0.004), [true, true, true]);
+        assert_eq!(passed(Form::Equal, 0.86, 0.0), [false, true, true]);
+        assert_eq!(passed(Form::Lte, 0.79, 0.0), [true, false, true]);
+        assert_eq!(passed(Form::Bad, 0.81, -0.006), [true, true, false]);
+    }
+
+    /// Packets that take turns over unequal paths break the claims.
+    #[test]
+    fn a_sender_that_takes_turns_is_far_from_the_bound() {
+        let media = Media::new(MEDIA.0, MEDIA.1, MEDIA.2, 75);
+        let streams = media.streams(FRAMES as usize);
+        let roads = Form::Unequal.roads(media.rate(&streams));
+        let turns = decodable(media, FRAMES, &roads, Spread::Turns, 1).unwrap();
+        assert!(turns / bound(&streams, &roads) < 0.5);
+    }
+}
