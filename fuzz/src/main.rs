@@ -4,6 +4,7 @@
 #![no_main]
 
 mod admit;
+mod bond;
 mod choices;
 mod code;
 mod event;
@@ -42,6 +43,7 @@ type Target = fn(&[u8]);
 /// The names of the targets, each with a folder of its own in seeds/.
 const TARGETS: &[(&str, Target)] = &[
     ("admit", admit::fuzz),
+    ("bond", bond::fuzz),
     ("code", |bytes| code::fuzz(text(bytes))),
     ("echo", |bytes| secure::run(bytes, Kind::Echo)),
     ("event", event::fuzz),
