@@ -78,7 +78,7 @@ pub(crate) enum SimCommand {
     /// Run random networks with kills, cuts, clock jumps and hostile packets, and look for broken promises
     #[command(
         after_help = "Exit status: 1 if a promise is broken; the smallest network found that breaks it \
-                            is printed.\n\nExample:\n  selvedge sim fuzz --seeds 100"
+                            is printed.\n\nExample:\n  selvedge sim fuzz --seeds 20"
     )]
     Fuzz(FuzzArgs),
 }
