@@ -108,7 +108,7 @@ impl Sender {
     /// a packet should come here, so that each path in use brings it in time, after a repair where packets are lost.
     #[must_use]
     pub fn estimate(&self) -> PathEstimate {
-        let reserve = self.used().map(|path| self.needs(path)).max().unwrap_or_default();
+        let reserve = self.used().map(|path| needs(path, &self.base)).max().unwrap_or_default();
         PathEstimate { rate: self.rate(), expected: self.sum_of(Estimator::expected), reserve }
     }
 
@@ -134,19 +134,15 @@ impl Sender {
 
     /// The paths that deliver, and need no more time than there is; all that deliver where none of these is.
     fn used(&self) -> impl Iterator<Item = &Path> {
-        self.used_ids().filter_map(|id| self.paths.get(&id))
+        let is_used = self.is_used();
+        self.paths.values().filter(move |path| is_used(path))
     }
 
-    fn used_ids(&self) -> impl Iterator<Item = PathId> {
-        let is_good = |path: &Path| path.is_active() && self.needs(path) <= self.reserve_most;
-        let is_any_good = self.paths.values().any(is_good);
-        let is_used = move |path: &Path| if is_any_good { is_good(path) } else { path.is_active() };
-        self.paths.iter().filter(move |(_, path)| is_used(path)).map(|(id, _)| *id)
-    }
-
-    fn needs(&self, path: &Path) -> Duration {
-        let excess = path.excess(|delay| self.base.queueing(delay));
-        excess + MARGIN + path.time_of_repair()
+    fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
+        let (base, most) = (self.base.clone(), self.reserve_most);
+        let is_good = move |path: &Path| path.is_active() && needs(path, &base) <= most;
+        let is_any_good = self.paths.values().any(&is_good);
+        move |path| if is_any_good { is_good(path) } else { path.is_active() }
     }
 
     /// Whether the rate of a path is worth finding: all paths together carry less than a quarter above what would be
@@ -192,11 +188,12 @@ impl Sender {
     /// Gives a packet to the path that brings it in time at the least cost, and of those to the one that is free
     /// first; if none does, to the one that brings it first.
     fn place(&mut self, now: Instant, held: Held) -> bool {
-        let used: Vec<PathId> = self.used_ids().collect();
+        let is_used = self.is_used();
+        let is_any_used = self.paths.values().any(&is_used);
         let base = &self.base;
         let mut best = None;
         for (id, path) in &self.paths {
-            if !used.is_empty() && !used.contains(id) {
+            if is_any_used && !is_used(path) {
                 continue;
             }
             let excess = path.excess(|delay| base.queueing(delay));
@@ -290,10 +287,10 @@ impl Sender {
     /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
-        let used: Vec<PathId> = self.used_ids().collect();
+        let is_used = self.is_used();
         let due = |(id, path): (&PathId, &mut Path)| {
-            let is_wanted = wants(*id, path);
-            path.poll_probe(now, is_wanted, used.contains(id)).then_some(*id)
+            let (is_wanted, is_used) = (wants(*id, path), is_used(path));
+            path.poll_probe(now, is_wanted, is_used).then_some(*id)
         };
         let id = self.paths.iter_mut().find_map(due)?;
         let newest = self.paths.values().find_map(|path| path.newest().cloned());
@@ -311,14 +308,18 @@ impl Sender {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wants = self.wants();
-        let used: Vec<PathId> = self.used_ids().collect();
-        let due =
-            |(id, path): (&PathId, &Path)| path.poll_timeout(wants(*id, path), used.contains(id));
+        let is_used = self.is_used();
+        let due = |(id, path): (&PathId, &Path)| path.poll_timeout(wants(*id, path), is_used(path));
         let paths = self.paths.iter().filter_map(due).min();
         let is_any_active = self.paths.values().any(Path::is_active);
         let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);
         [paths, describes].into_iter().flatten().min()
     }
+}
+
+/// How long before its deadline a packet should come here, so that this path brings it in time.
+fn needs(path: &Path, base: &BaseDelay) -> Duration {
+    path.excess(|delay| base.queueing(delay)) + MARGIN + path.time_of_repair()
 }
 
 /// The head of a datagram with this packet, or with none.

@@ -7,6 +7,7 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use super::bonds::{Road, Spread, bursts, decodable, percent};
 use super::up_media::Media;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -87,7 +88,6 @@ fn measure(form: Form, hundredths: u64, seeds: &[u64]) -> Result<Shares, RunErro
         let each = |seed: &u64| decodable(media, FRAMES, roads, spread, *seed);
         seeds.iter().map(each).collect::<Result<Vec<f64>, _>>()
     };
-    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
     let alone: Vec<Vec<f64>> = roads
         .iter()
         .map(|road| over(std::slice::from_ref(road), Spread::Bond))
@@ -100,6 +100,10 @@ fn measure(form: Form, hundredths: u64, seeds: &[u64]) -> Result<Shares, RunErro
         weights: mean(&over(&roads, Spread::Weights)?),
         bound: bound(&streams, &roads),
     })
+}
+
+fn mean(all: &[f64]) -> f64 {
+    all.iter().sum::<f64>() / all.len() as f64
 }
 
 /// What can be decodable at most over all paths, as if they were one that carries what each of them does not lose.
@@ -127,8 +131,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         for hundredths in params.amount(&SHARES[..], &SHARES[1..2]) {
             watch.go_on(&format!("{name}, {hundredths} %"))?;
             let Shares { bond, best, turns, weights, bound } = measure(*form, *hundredths, &seeds)?;
-            let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
-            let least = bond.iter().copied().fold(f64::INFINITY, f64::min);
+            let [least, ..] = spread(bond.iter().copied());
             let [bond, best] = [mean(&bond), mean(&best)];
             least_of.count(*form, bond / bound, bond - best);
             let figures = [bond, least, best, turns, weights, bound, bond / bound];

@@ -146,11 +146,40 @@ impl Measured {
     }
 }
 
+/// What is measured of a sender that has its path alone.
+struct Alone {
+    cold: Measured,
+    used: Measured,
+    queue: Measured,
+}
+
+impl Alone {
+    /// On paths of this kind; `after` is how long after a cold start the estimate is read.
+    fn new(kind: &str, after: &str) -> Self {
+        let title = |what: &str| format!("{kind}: {what}");
+        let cold = title(&format!("{after} after a cold start"));
+        Self {
+            cold: Measured::new(&cold, "estimate of the truth"),
+            used: Measured::new(&title("a minute"), "used of the path"),
+            queue: Measured::new(&title("its own queue"), "95th percentile, ms"),
+        }
+    }
+
+    /// A row of each table: the same path under all seeds.
+    fn row(&mut self, name: &str, paths: &[Path], after: Duration) -> Result<(), RunError> {
+        let estimates = paths.iter().map(|path| path.estimated(after));
+        self.cold.row(name.to_owned(), estimates.collect::<Result<_, _>>()?, 2);
+        let minutes = paths.iter().map(Path::used).collect::<Result<Vec<_>, _>>()?;
+        self.used.row(name.to_owned(), minutes.iter().map(|[used, _]| *used).collect(), 3);
+        self.queue.row(name.to_owned(), minutes.iter().map(|[_, queue]| *queue).collect(), 1);
+        Ok(())
+    }
+}
+
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let seeds = params.amount(100, 2);
     let seeds = || (0..seeds).map(|n| params.seed.wrapping_add(n));
     let mut outcome = Outcome::default();
-
     alone(&mut outcome, watch, params, &seeds)?;
     steps(&mut outcome, watch, &seeds)?;
     shared(&mut outcome, watch, params, &seeds)?;
@@ -165,9 +194,7 @@ fn alone<S: Iterator<Item = u64>>(
     params: &Params,
     seeds: &dyn Fn() -> S,
 ) -> Result<(), RunError> {
-    let mut cold = Measured::new("Alone: 3 s after a cold start", "estimate of the truth");
-    let mut used = Measured::new("Alone: a minute", "used of the path");
-    let mut queue = Measured::new("Alone: its own queue", "95th percentile, ms");
+    let mut own = Alone::new("Alone", "3 s");
     for mbps in params.amount(&[1, 3, 10, 30][..], &[3, 30]) {
         for round_trip in [20, 80, 200] {
             for buffer in BUFFERS {
@@ -176,14 +203,11 @@ fn alone<S: Iterator<Item = u64>>(
                 let paths: Vec<_> = seeds()
                     .map(|seed| Path::new(Bitrate::from_mbps(*mbps), round_trip, buffer, seed))
                     .collect();
-                let after = |path: &Path| path.estimated(Duration::from_secs(3));
-                cold.row(name.clone(), paths.iter().map(after).collect::<Result<_, _>>()?, 2);
-                let minutes = paths.iter().map(Path::used).collect::<Result<Vec<_>, _>>()?;
-                used.row(name.clone(), minutes.iter().map(|[used, _]| *used).collect(), 3);
-                queue.row(name, minutes.iter().map(|[_, queue]| *queue).collect(), 1);
+                own.row(&name, &paths, Duration::from_secs(3))?;
             }
         }
     }
+    let Alone { cold, used, queue } = own;
     outcome.claim(
         "3 s after a cold start the estimate is 0.9 to 1.1 of the truth",
         cold.worst[0] >= 0.9 && cold.worst[1] <= 1.1,
@@ -267,9 +291,7 @@ fn radio<S: Iterator<Item = u64>>(
     watch: &dyn ProgressWatch,
     seeds: &dyn Fn() -> S,
 ) -> Result<(), RunError> {
-    let mut cold = Measured::new("LTE-like: 5 s after a cold start", "estimate of the truth");
-    let mut used = Measured::new("LTE-like: a minute", "used of the path");
-    let mut queue = Measured::new("LTE-like: its own queue", "95th percentile, ms");
+    let mut own = Alone::new("LTE-like", "5 s");
     for mbps in [1, 3, 10] {
         for (reorders, order) in [(false, "in order"), (true, "overtaking")] {
             let name = format!("{mbps} Mbit/s, 30 to 90 ms, {order}");
@@ -281,13 +303,10 @@ fn radio<S: Iterator<Item = u64>>(
                 path
             };
             let paths: Vec<_> = seeds().map(path).collect();
-            let after = |path: &Path| path.estimated(Duration::from_secs(5));
-            cold.row(name.clone(), paths.iter().map(after).collect::<Result<_, _>>()?, 2);
-            let minutes = paths.iter().map(Path::used).collect::<Result<Vec<_>, _>>()?;
-            used.row(name.clone(), minutes.iter().map(|[used, _]| *used).collect(), 3);
-            queue.row(name, minutes.iter().map(|[_, queue]| *queue).collect(), 1);
+            own.row(&name, &paths, Duration::from_secs(5))?;
         }
     }
+    let Alone { cold, used, queue } = own;
     outcome.claim(
         "where delays vary by 60 ms without a queue, 80 % is used, at the median of each path's seeds",
         used.medians[0] >= 0.8,
