@@ -120,6 +120,41 @@ fn a_far_node_that_is_killed_is_found_again() {
     drop(near);
 }
 
+/// A node that sends noise, encoded so, over one path of 600 kbit/s.
+fn noise(folder: &Folder, encoder: &str, far: SocketAddr) -> (Running, String) {
+    let text = format!(
+        "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{far}\"\nsecret = \"secret\"\n\
+         [link.uplink.path.one]\nrate = \"600 kbit/s\"\n\
+         [stream.lecture]\nsource = \"launch:videotestsrc is-live=true pattern=snow ! \
+         video/x-raw,format=I420,width=160,height=120,framerate=25/1 ! {encoder}\"\ndelay = \"1 s\"\n"
+    );
+    run(folder, "noise.toml", text)
+}
+
+#[test]
+fn an_encoder_follows_the_rate_of_its_path_and_another_does_not() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    let (far, far_page) = far_node(&folder, far_at, receiver);
+    let seen = |page: &str| {
+        let stream = http::stream(page, "lecture");
+        (stream["encoder_bps"].as_u64(), stream["decodable_share"].as_f64())
+    };
+    let encoder =
+        "x264enc bitrate=2000 key-int-max=25 speed-preset=ultrafast tune=zerolatency threads=1";
+    let (near, page) = noise(&folder, encoder, far_at);
+    until("the encoder follows", || {
+        let (rate, decodable) = seen(&page);
+        rate.is_some_and(|rate| rate <= 600_000) && decodable.is_some_and(|share| share > 0.95)
+    });
+    drop(near);
+    let (near, page) = noise(&folder, "jpegenc", far_at);
+    until("ten seconds", || http::stream(&page, "lecture")["frames"].as_u64() > Some(250));
+    let (rate, decodable) = seen(&page);
+    assert!(rate.is_none() && decodable.is_some_and(|share| share < 0.5), "{rate:?} {decodable:?}");
+    drop((near, far, far_page));
+}
+
 #[test]
 fn another_secret_brings_no_frame() {
     let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());

@@ -41,6 +41,8 @@ pub(crate) trait BondedLinks: Send {
     fn set_path(&self, link: &str, path: PathEstimate);
     /// What the streams of a link offer.
     fn offered(&self, link: &str) -> Offered;
+    /// Makes the encoders of a link's sources follow what is known of the path behind it.
+    fn lead_encoders(&self, link: &str, path: PathEstimate, now: Instant);
     /// Records an event of a path.
     fn note(&self, text: String);
 }
@@ -200,6 +202,10 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop:
             if now >= look_at {
                 near.offers(links.offered(name));
                 let views = near.sender.view();
+                // Nothing is known of paths that deliver nothing.
+                if views.iter().any(is_up) {
+                    links.lead_encoders(name, path, now);
+                }
                 let last = before.get(&**name);
                 note_changes(links, name, last, &views);
                 near.show(now, last, &views);

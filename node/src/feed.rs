@@ -9,15 +9,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use selvedge_control_config::view::StreamState;
 #[cfg(feature = "gstreamer")]
-use selvedge_media::Pair;
+use parking_lot::MutexGuard;
+use selvedge_control_config::view::StreamState;
 use selvedge_media::StreamInfo;
+#[cfg(feature = "gstreamer")]
+use selvedge_media::{Encoder, Pair};
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 
 #[cfg(feature = "gstreamer")]
 use self::media::SourceThread;
+#[cfg(feature = "gstreamer")]
+use crate::encoders::Following;
 use crate::follow::Followed;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
@@ -39,6 +43,9 @@ pub(crate) struct FeedStatus {
     /// The pair that its source is synchronised by, or would be if the other stream of its file came.
     #[cfg(feature = "gstreamer")]
     pub(crate) pair: OnceLock<Pair>,
+    /// Its encoder, which may follow a measured rate.
+    #[cfg(feature = "gstreamer")]
+    following: Mutex<Option<Following>>,
 }
 
 impl FeedStatus {
@@ -52,6 +59,24 @@ impl FeedStatus {
 
     pub(crate) fn info(&self) -> Option<StreamInfo> {
         self.info.lock().clone()
+    }
+
+    #[cfg(feature = "gstreamer")]
+    fn set_encoder(&self, encoder: Option<Encoder>) {
+        *self.following.lock() = encoder.map(Following::new);
+    }
+
+    #[cfg(feature = "gstreamer")]
+    pub(crate) fn following(&self) -> MutexGuard<'_, Option<Following>> {
+        self.following.lock()
+    }
+
+    /// What its encoder aims at, if that follows a measured rate.
+    pub(crate) fn encoder_rate(&self) -> Option<Bitrate> {
+        #[cfg(feature = "gstreamer")]
+        return self.following.lock().as_ref()?.rate();
+        #[cfg(not(feature = "gstreamer"))]
+        None
     }
 
     pub(crate) fn get(&self) -> (StreamState, String) {

@@ -32,6 +32,8 @@ mod bonds;
 mod channels;
 pub mod control_server;
 pub mod credentials;
+#[cfg(feature = "gstreamer")]
+mod encoders;
 mod error;
 mod feed;
 mod follow;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use selvedge_media::isolated::{SourceProcess, SourceRequest, comes_from_network};
-use selvedge_media::{End, FrameSink, Onlookers, Pair, Source, SourceError, StreamInfo};
+use selvedge_media::{Encoder, End, FrameSink, Onlookers, Pair, Source, SourceError, StreamInfo};
 use selvedge_units::Duration;
 
 use crate::source_spec::SourceSpec;
@@ -70,6 +70,14 @@ impl MediaSource {
         match self {
             Self::Here(source) => source.began(),
             Self::Isolated(..) => Instant::now(),
+        }
+    }
+
+    /// Its encoder, if the rate may change; a source in a separate process comes encoded.
+    pub(crate) fn encoder(&self) -> Option<Encoder> {
+        match self {
+            Self::Here(source) => source.encoder(),
+            Self::Isolated(..) => None,
         }
     }
 

@@ -24,6 +24,8 @@ use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::bond_feed::{FarEnds, Feed, Gathered};
 use crate::bonds::{BondedLinks, NodeBonds, Offered};
+#[cfg(feature = "gstreamer")]
+use crate::encoders::{Follower, follow_rate};
 use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
@@ -158,6 +160,27 @@ impl BondedLinks for Follows {
             streams: own().filter_map(known).collect(),
         }
     }
+
+    #[cfg(feature = "gstreamer")]
+    fn lead_encoders(&self, link: &str, path: PathEstimate, now: Instant) {
+        let Some(state) = self.state.upgrade() else { return };
+        let State { links, streams } = &*state.lock();
+        let Some(n) = links.iter().position(|one| one.config.name == link) else { return };
+        let report = links[n].placed.report();
+        let sent = |stream: &Stream| {
+            let found = report.streams.iter().find(|one| one.number == stream.number);
+            found.map_or(Bitrate(0), |one| one.sent)
+        };
+        let own = streams.iter().filter(|stream| stream.config.link == n).map(|stream| Follower {
+            status: &stream.status,
+            weight: stream.terms.weight,
+            sent: sent(stream),
+        });
+        follow_rate(&own.collect::<Vec<_>>(), path, now);
+    }
+
+    #[cfg(not(feature = "gstreamer"))]
+    fn lead_encoders(&self, _: &str, _: PathEstimate, _: Instant) {}
 
     fn note(&self, text: String) {
         self.events.note("path", text);

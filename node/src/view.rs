@@ -88,6 +88,7 @@ impl Node {
             send_errors: report.counts.send_errors,
             sent_bytes: report.counts.sent_bytes.0,
             sent_bps: report.sent.0,
+            encoder_bps: stream.status.encoder_rate().map(|rate| rate.0),
             on_time_share: recent.on_time_share(),
             decodable_share,
             received,

@@ -168,6 +168,9 @@ pub struct StreamSnapshot {
     pub sent_bytes: u64,
     /// Rate sent over the last second.
     pub sent_bps: u64,
+    /// What its encoder aims at, where it follows the measured rate of its link.
+    #[serde(default)]
+    pub encoder_bps: Option<u64>,
     /// On-time share of the last ten seconds.
     pub on_time_share: Option<f64>,
     /// Decodable share of the last ten seconds, as its receiver reports it where a stack carries the stream;

@@ -17,6 +17,7 @@ mod arrival;
 pub mod bound;
 mod burst;
 mod departure;
+mod encoders;
 mod lateness;
 mod pace;
 mod params;
@@ -33,6 +34,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use burst::Grant;
 pub use burst::Run;
+pub use encoders::{Encoder, follow};
 pub use lateness::Paced;
 pub use pace::Pacer;
 use params::{Delays, RateDerived};

@@ -9,6 +9,7 @@ use selvedge_units::Duration;
 use super::carry::{self, Failure};
 use super::descriptors::Descriptors;
 use super::elements::{self, package_for_caps, wiring};
+use super::encoder::Encoder;
 use super::unit::Unit;
 use crate::error::SourceError;
 
@@ -102,6 +103,11 @@ impl Feed {
             Ok(_) => Ok(self),
             Err(_) => Err(self.bus_error().unwrap_or_else(|| wiring("pipeline", "can't start"))),
         }
+    }
+
+    /// The encoder in it whose rate may change.
+    pub(super) fn encoder(&self) -> Option<Encoder> {
+        Encoder::of(&self.pipeline)
     }
 
     /// Whether the source paces the frames.

@@ -10,6 +10,7 @@ mod camera;
 mod carry;
 mod descriptors;
 pub(crate) mod elements;
+mod encoder;
 mod feed;
 mod file;
 pub(crate) mod forms;
@@ -36,6 +37,7 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::{Imager, Thumbnailer};
 
+pub use encoder::Encoder;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;

@@ -14,6 +14,12 @@ const ENCODERS: [(&str, u64); 6] = [
     ("mpeg2enc", 1000),
     ("openh264enc", 1),
 ];
+
+/// The size of the unit of an encoder's bitrate.
+pub(super) fn unit_of(encoder: &str) -> Option<u64> {
+    ENCODERS.iter().find(|(name, _)| *name == encoder).map(|(_, unit)| *unit)
+}
+
 /// The mean rate and period of a launch line's output, headers not included, if it states them.
 pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
     let rate =
@@ -23,9 +29,9 @@ pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
 
 fn encoded(element: &str) -> Option<Bitrate> {
     let name = element.split_whitespace().next()?;
-    let (_, unit) = ENCODERS.iter().find(|(encoder, _)| *encoder == name)?;
+    let unit = unit_of(name)?;
     let stated: u64 = property(element, "bitrate")?.parse().ok()?;
-    Some(Bitrate(stated.saturating_mul(*unit))).filter(|rate| rate.0 > 0)
+    Some(Bitrate(stated.saturating_mul(unit))).filter(|rate| rate.0 > 0)
 }
 
 /// Sound of 16 bits a sample.

@@ -9,6 +9,7 @@ use selvedge_control_config::SourceUri;
 use selvedge_data_stream::Kind;
 use selvedge_units::{Duration, Instant};
 
+use super::encoder::Encoder;
 use super::feed::{Feed, PullResult};
 use super::framing::{self, Framing};
 use super::packetizer::Packetizer;
@@ -98,6 +99,12 @@ impl Source {
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
+    }
+
+    /// Its encoder, if it is encoded here and the rate may change.
+    #[must_use]
+    pub fn encoder(&self) -> Option<Encoder> {
+        self.feed.encoder()
     }
 
     /// When its time began: that of what is live with its first frame, that of a file when it is run.

@@ -200,6 +200,7 @@ impl Worker {
             (None, Some(pair)) => source.join(pair),
             (None, None) => {}
         }
+        self.status.set_encoder(source.encoder());
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see them
         // continue. Those of a pair continue by themselves.
