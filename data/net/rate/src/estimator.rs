@@ -168,11 +168,16 @@ impl Estimator {
         self.rate
     }
 
-    /// What the path may carry soon: more than is sent as long as no queue was ever seen.
+    /// What the path may carry soon: more than is sent as long as no queue was ever seen, and while the queue is
+    /// drained for a moment.
     #[must_use]
     pub fn expected(&self) -> Bitrate {
-        let times = if self.state == State::Starting { EXPECTED } else { 1 };
-        Bitrate(self.rate.0 * times).min(self.params.most)
+        let expected = match self.state {
+            State::Starting => Bitrate(self.rate.0 * EXPECTED),
+            State::Draining => self.capacity.max(self.rate),
+            State::Steady | State::Competing => self.rate,
+        };
+        expected.min(self.params.most)
     }
 
     /// What the path carries of this sender, as far as that was seen.
