@@ -8,7 +8,7 @@ use serde::Serialize;
 use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::feasibility::Remark;
 use selvedge_control_config::{LinkSummary, Summary};
-use selvedge_units::Bitrate;
+use selvedge_units::{Bitrate, Bytes};
 
 use crate::absent;
 use crate::feasible::{self, Fit};
@@ -170,7 +170,7 @@ fn table(file: &str, summary: &Summary) -> String {
 fn bond(link: &LinkSummary) -> Option<String> {
     let to = link.bond.as_ref()?;
     let mut table =
-        Table::default().left(["path", "device", "from", "to"]).right(["at most"]).left(["cost"]);
+        Table::default().left(["path", "device", "from", "to"]).right(["at most"]).left(["use"]);
     for path in &link.paths {
         let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
         table.row([
@@ -179,7 +179,15 @@ fn bond(link: &LinkSummary) -> Option<String> {
             any(&path.address),
             path.to.as_ref().unwrap_or(to).clone(),
             path.rate_bps.map_or_else(|| "measured".to_owned(), |bps| Bitrate(bps).to_string()),
-            if path.metered { "metered" } else { "free" }.to_owned(),
+            [
+                path.spare.then(|| "spare".to_owned()),
+                path.metered.then(|| "metered".to_owned()),
+                path.budget_bytes.map(|budget| format!("{} a month", Bytes(budget))),
+            ]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", "),
         ]);
     }
     Some(format!(

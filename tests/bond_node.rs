@@ -155,6 +155,45 @@ fn an_encoder_follows_the_rate_of_its_path_and_another_does_not() {
     drop((near, far, far_page));
 }
 
+/// A node whose second path is a spare one, and may carry 1 MB a month.
+fn spared(folder: &Folder, paths: [SocketAddr; 2]) -> (Running, String) {
+    let text = format!(
+        "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{}\"\nsecret = \"secret\"\n\
+         [link.uplink.path.one]\n[link.uplink.path.two]\nto = \"{}\"\nrole = \"spare\"\n\
+         cost = \"metered\"\nbudget = \"1 MB\"\n[stream.lecture]\nsource = \"test:video\"\n",
+        paths[0], paths[1]
+    );
+    run(folder, "spared.toml", text)
+}
+
+#[test]
+fn a_spare_path_helps_until_its_budget_is_used_up() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    let (far, _) = far_node(&folder, far_at, receiver);
+    let (wire, is_dead) = mortal(far_at);
+    let (near, page) = spared(&folder, [wire.at, far_at]);
+    let two = |page: &str, key: &str| path(page, "two")[key].clone();
+    let is_spare = || is_active(&page, "one") && two(&page, "detail").to_string().contains("spare");
+    until("the spare path waits", is_spare);
+    assert!(two(&page, "left_bytes").as_u64() > Some(900_000), "{}", path(&page, "two"));
+    is_dead.store(true, Ordering::SeqCst);
+    until("it carries", || is_active(&page, "two"));
+    let is_used_up =
+        |page: &str| two(page, "detail") == "its budget is used up" && two(page, "left_bytes") == 0;
+    until("its budget is used up", || is_used_up(&page));
+    assert!(!is_active(&page, "two"));
+    drop(near);
+    let usage = std::fs::read_to_string(folder.join("uplink.two.usage")).expect("it is kept");
+    let carried = usage.trim().split_once(' ').and_then(|(_, bytes)| bytes.parse().ok());
+    assert!(carried.is_some_and(|bytes: u64| (1_000_000..1_002_000).contains(&bytes)), "{usage}");
+    is_dead.store(false, Ordering::SeqCst);
+    let (near, page) = spared(&folder, [wire.at, far_at]);
+    until("the other path carries", || is_active(&page, "one"));
+    assert!(is_used_up(&page), "a restart renews no budget: {}", path(&page, "two"));
+    drop((near, far));
+}
+
 #[test]
 fn another_secret_brings_no_frame() {
     let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use selvedge_comm_bond::{BondError, Credentials as Sealing};
 use selvedge_comm_stack::endpoint::Options;
 
+use crate::budget::BudgetError;
 use crate::credentials::{CredentialError, Credentials};
 
 /// Why an end of a bond can't be opened.
@@ -28,6 +29,16 @@ pub enum BondStartError {
         /// The reason.
         why: BondError,
     },
+    /// What a path carried can't be kept.
+    #[error("{at}.path.{path}: {why}")]
+    Budget {
+        /// The table of the link.
+        at: String,
+        /// The path.
+        path: String,
+        /// The reason.
+        why: BudgetError,
+    },
 }
 
 impl BondStartError {
@@ -37,6 +48,7 @@ impl BondStartError {
             Self::Credentials { at, key, .. } => format!("{at}.{key}"),
             Self::Bond { at, .. } if at.starts_with("bond.") => format!("{at}.listen"),
             Self::Bond { at, .. } => format!("{at}.to"),
+            Self::Budget { at, path, .. } => format!("{at}.path.{path}.budget"),
         }
     }
 }

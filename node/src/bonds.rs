@@ -26,12 +26,15 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
+use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 
 /// How often the links' rates follow those of their bonds.
 const FOLLOW_EVERY: Duration = Duration::from_millis(20);
 /// How often the rest is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often what metered paths carried is written down.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// A bond whose paths carry nothing has this rate.
 const LEAST: Bitrate = Bitrate::from_kbps(50);
 
@@ -74,6 +77,8 @@ struct NearEnd {
     streams: Mutex<BTreeMap<String, StreamId>>,
     /// What can be seen of its paths.
     seen: Mutex<Vec<PathSnapshot>>,
+    /// The budgets of its metered paths, by name.
+    budgets: Mutex<BTreeMap<String, Budget>>,
 }
 
 /// The carrier of a stream over a bond.
@@ -111,7 +116,16 @@ impl NodeBonds {
             let peer = link.peer.clone();
             let (credentials, _) = sealing(&at, place(&link.secret), place(&link.key), peer)?;
             let BondLink { to, paths } = bond;
-            let paths = paths.iter().map(|path| path_options(path, *to)).collect();
+            let mut budgets = BTreeMap::new();
+            for (path, most) in paths.iter().filter_map(|path| Some((path, path.budget?))) {
+                let file = base.join(format!("{}.{}.usage", link.name, path.name));
+                let budget = Budget::open(file, most, &month()).map_err(|why| {
+                    BondStartError::Budget { at: at.clone(), path: path.name.clone(), why }
+                })?;
+                budgets.insert(path.name.clone(), budget);
+            }
+            let allowance = |path: &PathConfig| budgets.get(&path.name).map(Budget::left);
+            let paths = paths.iter().map(|path| path_options(path, *to, allowance(path))).collect();
             let options = SenderOptions { credentials, paths };
             let sender = BondSender::start(options, clock)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
@@ -121,6 +135,7 @@ impl NodeBonds {
                 next: AtomicU16::new(0),
                 streams: Mutex::default(),
                 seen: Mutex::default(),
+                budgets: Mutex::new(budgets),
             };
             bonds.near.insert(link.name.clone(), Arc::new(near));
         }
@@ -175,7 +190,7 @@ impl NodeBonds {
     }
 }
 
-fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
+fn path_options(path: &PathConfig, to: SocketAddr, allowance: Option<Bytes>) -> PathOptions {
     let mut rate = RateParams::default();
     if let Some(stated) = path.rate {
         (rate.start, rate.most) = (rate.start.min(stated), stated);
@@ -186,13 +201,14 @@ fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
         device: path.device.clone(),
         address: path.address,
         to: path.to.unwrap_or(to),
-        params: PathParams { cost, rate },
+        allowance,
+        params: PathParams { cost, is_spare: path.is_spare, rate },
     }
 }
 
 /// Keeps rates, demands, descriptions and views up to date until requested to stop.
 fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop: &Stop) {
-    let mut look_at = Instant::ZERO;
+    let (mut look_at, mut keep_at) = (Instant::ZERO, Instant::ZERO);
     let mut before: BTreeMap<&str, (Instant, Vec<PathView>)> = BTreeMap::new();
     while !stop.is_requested() {
         for (name, near) in near {
@@ -208,6 +224,7 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop:
                 }
                 let last = before.get(&**name);
                 note_changes(links, name, last, &views);
+                near.handle_left(&views, now >= keep_at);
                 near.show(now, last, &views);
                 before.insert(name, (now, views));
             }
@@ -215,14 +232,21 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop:
         if let Some(near) = near.values().next()
             && near.clock.now() >= look_at
         {
-            look_at = near.clock.now() + LOOK_EVERY;
+            let now = near.clock.now();
+            if now >= keep_at {
+                keep_at = now + KEEP_EVERY;
+            }
+            look_at = now + LOOK_EVERY;
         }
         stop.pause(FOLLOW_EVERY);
+    }
+    for near in near.values() {
+        near.handle_left(&near.sender.view(), true);
     }
 }
 
 fn is_up(path: &PathView) -> bool {
-    path.status.is_some_and(|status| status.state == PathState::Active)
+    path.status.is_some_and(|status| status.state == PathState::Active && status.is_used)
 }
 
 /// Notes which paths began or ceased to carry packets.
@@ -256,12 +280,34 @@ impl NearEnd {
         }
     }
 
+    /// Records what is left of the budgets, and where a month begins, renews them.
+    fn handle_left(&self, views: &[PathView], keeps: bool) {
+        let mut budgets = self.budgets.lock();
+        if budgets.is_empty() {
+            return;
+        }
+        let month = month();
+        for (path, left) in views.iter().filter_map(|path| Some((path, path.left?))) {
+            let Some(budget) = budgets.get_mut(&path.name) else { continue };
+            if let Some(left) = budget.handle_left(left, &month) {
+                self.sender.set_allowance(&path.name, left);
+            }
+            // A node that is killed now finds it used up when it starts again.
+            if (keeps || left == Bytes(0))
+                && let Err(why) = budget.keep()
+            {
+                tracing::warn!(%why, "a restart would forget what the path carried");
+            }
+        }
+    }
+
     /// Updates what can be seen.
     fn show(&self, now: Instant, before: Option<&(Instant, Vec<PathView>)>, views: &[PathView]) {
         let snapshots = views.iter().enumerate().map(|(n, path)| {
             let Some(status) = path.status else {
                 let detail = path.problem.clone().unwrap_or_default();
-                return PathSnapshot { name: path.name.clone(), detail, ..PathSnapshot::default() };
+                let (name, left) = (path.name.clone(), path.left.map(|left| left.0));
+                return PathSnapshot { name, detail, left_bytes: left, ..PathSnapshot::default() };
             };
             let sent = before.and_then(|(at, before)| {
                 let sent = status.sent - before.get(n)?.status?.sent;
@@ -274,6 +320,7 @@ impl NearEnd {
                 rate_bps: status.rate.0,
                 sent_bps: sent.unwrap_or_default().0,
                 sent_bytes: status.sent.0,
+                left_bytes: path.left.map(|left| left.0),
                 round_trip_ms: status.round_trip.as_millis_f64(),
                 queueing_ms: status.queueing.as_millis_f64(),
                 loss: f64::from(status.loss.billionths()) / 1e9,

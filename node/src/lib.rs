@@ -29,6 +29,7 @@ mod bond_credentials;
 mod bond_feed;
 mod bonds;
 #[cfg(feature = "events")]
+mod budget;
 mod channels;
 pub mod control_server;
 pub mod credentials;

@@ -1,7 +1,7 @@
 //! The near end on a thread of its own: a socket for each path.
 //!
 //! A path whose device is absent is waited for. A path that delivers nothing is connected anew, by a new socket, again
-//! and again; the connection that it had is tried meanwhile.
+//! and again; the connection that it had is tried meanwhile. A path whose allowance of bytes is used up is closed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -33,6 +33,8 @@ const OPEN_AGAIN: Duration = Duration::from_millis(500);
 const CONNECT_AGAIN: Duration = Duration::from_secs(2);
 /// Datagrams that are read of each path before others have their turn.
 const BATCH: usize = 64;
+const USED_UP: &str = "its budget is used up";
+const SILENT: &str = "delivers nothing";
 /// IPv4 and UDP; IPv6 has more.
 const BELOW: [Bytes; 2] = [Bytes(28), Bytes(48)];
 
@@ -47,6 +49,8 @@ pub struct PathOptions {
     pub address: Option<IpAddr>,
     /// Where it reaches the far end.
     pub to: SocketAddr,
+    /// The bytes that it may carry, both ways and with all headers; `None`: any.
+    pub allowance: Option<Bytes>,
     /// What is known of it beforehand.
     pub params: PathParams,
 }
@@ -67,6 +71,8 @@ pub struct PathView {
     pub name: String,
     /// Why it carries nothing, if it does not.
     pub problem: Option<String>,
+    /// What is left of its allowance, if it has one.
+    pub left: Option<Bytes>,
     /// What the bond knows of it; `None` before it was connected.
     pub status: Option<PathStatus>,
 }
@@ -102,6 +108,8 @@ struct NearPath {
     again_at: Instant,
     problem: Option<String>,
     is_known: bool,
+    /// What is left of its allowance.
+    left: Option<Bytes>,
 }
 
 impl BondSender {
@@ -122,7 +130,8 @@ impl BondSender {
             let id = PathId(number);
             let caller = Caller::new(&credentials, options.to, Proposal { path: id, run });
             let (again_at, problem) = (Instant::ZERO, Some("not connected yet".to_owned()));
-            NearPath { id, options, caller, socket: None, again_at, problem, is_known: false }
+            let left = options.allowance;
+            NearPath { id, options, caller, socket: None, again_at, problem, is_known: false, left }
         });
         let paths: Vec<NearPath> = paths.collect();
         let is_v6 = paths.iter().any(|path| path.options.to.is_ipv6());
@@ -176,6 +185,16 @@ impl BondSender {
         self.shared.near.lock().bond.estimate()
     }
 
+    /// Sets what a path may carry from now on; one that carried nothing for the lack of it is connected again.
+    pub fn set_allowance(&self, path: &str, left: Bytes) {
+        let mut near = self.shared.near.lock();
+        if let Some(path) = near.paths.iter_mut().find(|one| one.options.name == path) {
+            path.left = Some(left);
+        }
+        drop(near);
+        self.shared.event.ring();
+    }
+
     /// The bytes of repairs since this was called last, for the link to pay.
     pub fn take_owed(&self) -> Bytes {
         self.shared.near.lock().bond.take_owed()
@@ -185,12 +204,26 @@ impl BondSender {
     #[must_use]
     pub fn view(&self) -> Vec<PathView> {
         let near = self.shared.near.lock();
-        let of = |path: &NearPath| PathView {
-            name: path.options.name.clone(),
-            problem: path.problem.clone(),
-            status: near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status),
+        let of = |path: &NearPath| {
+            let status = near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status);
+            PathView {
+                name: path.options.name.clone(),
+                problem: path.problem.clone().or_else(|| status.and_then(why).map(str::to_owned)),
+                left: path.left,
+                status,
+            }
         };
         near.paths.iter().map(of).collect()
+    }
+}
+
+/// Why no packets go on a path that was connected, if none do.
+fn why(status: PathStatus) -> Option<&'static str> {
+    match status.state {
+        PathState::Silent(_) => Some(SILENT),
+        PathState::Active if status.is_used => None,
+        PathState::Active if status.is_spare => Some("spare: another path carries all"),
+        PathState::Active => Some("too slow: it needs more than half of the shortest delay"),
     }
 }
 
@@ -231,6 +264,7 @@ impl Near {
         let now = clock.now();
         let mut is_more = false;
         for path in &mut self.paths {
+            path.close_without_allowance(now, &mut self.bond);
             path.open(now);
             is_more |= path.receive(clock, &mut self.bond, buffer);
             path.connect_again(now, &self.bond);
@@ -260,8 +294,26 @@ impl Near {
 }
 
 impl NearPath {
+    /// Closes it if it may carry nothing more; what it held goes on others.
+    fn close_without_allowance(&mut self, now: Instant, bond: &mut Sender) {
+        if self.left != Some(Bytes(0)) || self.problem.as_deref() == Some(USED_UP) {
+            return;
+        }
+        if self.socket.take().is_some() {
+            bond.remove_path(now, self.id);
+            self.caller.call();
+        }
+        (self.is_known, self.problem) = (false, Some(USED_UP.to_owned()));
+    }
+
+    /// Counts a datagram of so many bytes.
+    fn handle_carried(&mut self, len: usize) {
+        let below = BELOW[usize::from(self.options.to.is_ipv6())];
+        self.left = self.left.map(|left| left - (below + Bytes(len as u64)));
+    }
+
     fn open(&mut self, now: Instant) {
-        if self.socket.is_some() || now < self.again_at {
+        if self.socket.is_some() || now < self.again_at || self.left == Some(Bytes(0)) {
             return;
         }
         let PathOptions { device, address, to, .. } = &self.options;
@@ -288,6 +340,7 @@ impl NearPath {
                 Err(_) => continue,
             };
             let now = clock.now();
+            self.handle_carried(len);
             match self.caller.handle_datagram(now, from, &mut buffer[..len]) {
                 Received::Nothing => {}
                 Received::Text(text) => drop(bond.handle_datagram(now, text)),
@@ -315,7 +368,7 @@ impl NearPath {
         };
         if self.socket.is_some() {
             let why = self.caller.problem().unwrap_or(match self.is_known {
-                true => "delivers nothing",
+                true => SILENT,
                 false => "not connected yet",
             });
             self.problem = Some(why.to_owned());
@@ -328,14 +381,20 @@ impl NearPath {
     }
 
     /// What the network refuses is lost, as on the way.
-    fn send(&self, bytes: &[u8]) {
-        if let Some(socket) = &self.socket {
-            let _ = socket.send_to(bytes, self.options.to);
-        }
+    fn send(&mut self, bytes: &[u8]) {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.left != Some(Bytes(0))) else {
+            return;
+        };
+        let _ = socket.send_to(bytes, self.options.to);
+        self.handle_carried(bytes.len());
     }
 
     fn poll_timeout(&self) -> Instant {
         let caller = self.caller.poll_timeout();
+        if self.left == Some(Bytes(0)) {
+            // It waits for an allowance.
+            return Instant(u64::MAX);
+        }
         let again = (self.socket.is_none() || self.problem.is_some()).then_some(self.again_at);
         caller.into_iter().chain(again).min().unwrap_or(Instant(u64::MAX))
     }

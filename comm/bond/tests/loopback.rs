@@ -47,6 +47,7 @@ fn sender(to: SocketAddr, secret: u8, clock: Clock) -> BondSender {
         device: None,
         address: Some(IpAddr::from(Ipv4Addr::new(127, 0, 0, last))),
         to,
+        allowance: None,
         params: PathParams::default(),
     };
     let paths = vec![path("one", 1), path("two", 2)];

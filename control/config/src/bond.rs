@@ -2,6 +2,7 @@
 //! source `bond:NAME`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use selvedge_data_net_bond::OVERHEAD;
 use selvedge_data_net_secure::OVERHEAD as SEALING;
@@ -19,6 +20,8 @@ const EXAMPLE: &str = "to = \"198.51.100.7:7800\"";
 const AUTO: &str = "auto";
 /// The highest rate of a path.
 const PATH_RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
+/// What a path may carry in a month.
+const BUDGETS: RangeInclusive<Bytes> = Bytes(1_000_000)..=Bytes(1_000_000_000_000_000);
 /// The rate of a link until it is measured.
 const START: Bitrate = Bitrate::from_kbps(500);
 /// Keys of a link that something else than a bond would serve.
@@ -48,6 +51,27 @@ pub struct PathConfig {
     pub rate: Option<Bitrate>,
     /// `cost = "metered"`: it carries only what no free path brings in time.
     pub is_metered: bool,
+    /// `budget`: the bytes that a metered path may carry in a calendar month. `None`: any.
+    pub budget: Option<Bytes>,
+    /// `role = "spare"`: it carries packets only while no other path brings them in time.
+    pub is_spare: bool,
+}
+
+impl PathConfig {
+    /// A path about which the file says nothing.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            device: None,
+            address: None,
+            to: None,
+            rate: None,
+            is_metered: false,
+            budget: None,
+            is_spare: false,
+        }
+    }
 }
 
 /// The far end of a bond.
@@ -112,9 +136,7 @@ pub(super) fn of_link<'t>(
     let tables = reader.named(section, &PATHS);
     let mut paths: Vec<PathConfig> = tables.iter().map(|table| path(reader, table)).collect();
     if paths.is_empty() {
-        let name = "default".to_owned();
-        let (device, address, to, rate) = (None, None, None, None);
-        paths.push(PathConfig { name, device, address, to, rate, is_metered: false });
+        paths.push(PathConfig::new("default"));
     }
     let entry = reader.required(section, "to", EXAMPLE)?;
     let to = address_of(reader, section, "to", EXAMPLE, false)?;
@@ -130,7 +152,7 @@ pub(super) fn of_link<'t>(
 }
 
 fn path<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PathConfig {
-    reader.refuse_unknown(section, &["device", "address", "to", "rate", "cost"]);
+    reader.refuse_unknown(section, &["device", "address", "to", "rate", "cost", "budget", "role"]);
     let rate = if section.is("rate", AUTO) {
         None
     } else {
@@ -139,13 +161,20 @@ fn path<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PathConfig {
     let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
     let key = ("address", "address = \"192.0.2.7\"");
     let address = reader.fit(section, key, is_address, ConfigFault::PathAddress);
+    let is_metered = reader.choice(section, "cost", &["free", "metered"]) == Some("metered");
+    let budget = reader.quantity(section, "budget", BUDGETS, "5 GB");
+    if !is_metered {
+        reader.refuse(section, "budget", ConfigFault::BudgetOfFree);
+    }
     PathConfig {
         name: section.name.to_owned(),
         to: address_of(reader, section, "to", EXAMPLE, false),
         device: reader.device(section),
         address: address.and_then(|text| text.parse().ok()),
         rate,
-        is_metered: reader.choice(section, "cost", &["free", "metered"]) == Some("metered"),
+        is_metered,
+        budget,
+        is_spare: reader.choice(section, "role", &["use", "spare"]) == Some("spare"),
     }
 }
 

@@ -308,6 +308,9 @@ pub enum ConfigFault {
     /// A key that does not go with a bond.
     #[error("the link goes over a bond, since it has to or paths; leave this out")]
     NotBonded,
+    /// A budget of a path that is free.
+    #[error("a budget is of a path with cost = \"metered\"")]
+    BudgetOfFree,
     /// A bond without a secret.
     #[error(
         "the packets of a bond are always sealed; write secret = \"FILE\", made by `openssl rand -hex 32`, or key = \"FILE\""

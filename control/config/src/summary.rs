@@ -61,6 +61,10 @@ pub struct PathSummary {
     pub rate_bps: Option<u64>,
     /// Whether it carries only what no free path brings in time.
     pub metered: bool,
+    /// What it may carry in a calendar month; `None`: any.
+    pub budget_bytes: Option<u64>,
+    /// Whether it carries packets only while no other path brings them in time.
+    pub spare: bool,
 }
 
 impl PathSummary {
@@ -72,6 +76,8 @@ impl PathSummary {
             to: path.to.map(|to| to.to_string()),
             rate_bps: path.rate.map(|rate| rate.0),
             metered: path.is_metered,
+            budget_bytes: path.budget.map(|budget| budget.0),
+            spare: path.is_spare,
         }
     }
 }

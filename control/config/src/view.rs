@@ -86,6 +86,9 @@ pub struct PathSnapshot {
     pub sent_bps: u64,
     /// Bytes sent since the start, likewise.
     pub sent_bytes: u64,
+    /// What is left of its budget this month, if it has one.
+    #[serde(default)]
+    pub left_bytes: Option<u64>,
     /// From a packet to its report, in milliseconds.
     pub round_trip_ms: f64,
     /// How long packets wait in its queues, in milliseconds.

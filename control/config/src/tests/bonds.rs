@@ -9,6 +9,8 @@ const NEAR: &str = r#"
     [link.uplink.path.lte]
     device = "wwan0"
     cost = "metered"
+    budget = "2 GB"
+    role = "spare"
     [link.uplink.path.dsl]
     address = "192.0.2.7"
     rate = "300 kbit/s"
@@ -37,15 +39,9 @@ fn both_ends_are_read() {
     let config = parsed(NEAR).config;
     let bond = config.links[0].bond.as_ref().expect("the link has one");
     assert_eq!(bond.to, "198.51.100.7:7800".parse().unwrap());
-    let path = |name: &str| PathConfig {
-        name: name.to_owned(),
-        device: None,
-        address: None,
-        to: None,
-        rate: None,
-        is_metered: false,
-    };
-    let lte = PathConfig { device: Some("wwan0".to_owned()), is_metered: true, ..path("lte") };
+    let path = PathConfig::new;
+    let (device, budget) = (Some("wwan0".to_owned()), Some(Bytes(2_000_000_000)));
+    let lte = PathConfig { device, is_metered: true, budget, is_spare: true, ..path("lte") };
     let rate = Some(Bitrate::from_kbps(300));
     let dsl = PathConfig { address: "192.0.2.7".parse().ok(), rate, ..path("dsl") };
     assert_eq!(bond.paths, [lte, dsl]);
@@ -86,6 +82,9 @@ fn what_does_not_go_with_a_bond_is_refused_at_its_line() {
         (NEAR, "secret =", "placement = \"kernel\"\nsecret =", "link.uplink.placement", "leave"),
         (NEAR, "\"wwan0\"", "\"a/b\"", "link.uplink.path.lte.device", "device"),
         (NEAR, "\"metered\"", "\"paid\"", "link.uplink.path.lte.cost", "metered"),
+        (NEAR, "\"metered\"", "\"free\"", "link.uplink.path.lte.budget", "cost"),
+        (NEAR, "2 GB", "20 kB", "link.uplink.path.lte.budget", "1 MB"),
+        (NEAR, "\"spare\"", "\"main\"", "link.uplink.path.lte.role", "spare"),
         (NEAR, "192.0.2.7", "here", "link.uplink.path.dsl.address", "192.0.2.7"),
         (NEAR, "300 kbit/s", "1 kbit/s", "link.uplink.path.dsl.rate", "50 kbit/s"),
         (

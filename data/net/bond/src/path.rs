@@ -9,8 +9,9 @@ use crate::flight::{Flight, Held, Seen};
 
 /// A path that is silent for this long, or two round trips, delivers nothing.
 const SILENT: Duration = Duration::from_millis(300);
-/// So often a path that delivers nothing is tried.
+/// So often a path that carries no packets is tried, and a spare one that delivers.
 const PROBES: Duration = Duration::from_millis(100);
+const SPARE_PROBES: Duration = Duration::from_secs(1);
 /// After so long without packets its rate has to be found anew.
 const STALE: Duration = Duration::from_secs(10);
 /// What a late wake-up missed is sent afterwards, up to this.
@@ -36,6 +37,8 @@ pub enum Cost {
 pub struct PathParams {
     /// What its packets cost.
     pub cost: Cost,
+    /// It carries packets only while no other path brings them in time.
+    pub is_spare: bool,
     /// Where the measured rate begins, and its limits.
     pub rate: RateParams,
 }
@@ -54,6 +57,10 @@ pub enum PathState {
 pub struct PathStatus {
     /// Whether it delivers.
     pub state: PathState,
+    /// Whether packets go on it, as opposed to probes only.
+    pub is_used: bool,
+    /// Whether it is a spare one.
+    pub is_spare: bool,
     /// The rate at which it is sent to.
     pub rate: Bitrate,
     /// How long packets wait in its queues.
@@ -105,9 +112,11 @@ impl Path {
         }
     }
 
-    pub(crate) fn status(&self) -> PathStatus {
+    pub(crate) fn status(&self, is_used: bool) -> PathStatus {
         PathStatus {
             state: self.state,
+            is_used,
+            is_spare: self.params.is_spare,
             rate: self.estimator.rate(),
             queueing: self.estimator.queueing(),
             round_trip: self.estimator.round_trip(),
@@ -163,23 +172,31 @@ impl Path {
         Some((self.handle_sent(now, held.size, Some(held.clone())), held))
     }
 
-    /// Whether a probe is due: now and then where nothing is delivered, and where the rate is still to be found and
-    /// there is too little to send.
-    pub(crate) fn poll_probe(&mut self, now: Instant, is_wanted: bool, is_used: bool) -> bool {
+    /// Whether a probe is due: now and then where nothing is delivered, and from `wanted` on where the rate is to be
+    /// found and there is too little to send.
+    pub(crate) fn poll_probe(
+        &mut self,
+        now: Instant,
+        wanted: Option<Instant>,
+        is_used: bool,
+    ) -> bool {
         if !is_used {
             let is_due = self.probe_at <= now;
             if is_due {
+                let is_at_rest = self.params.is_spare && self.is_active();
+                self.probe_at = now + if is_at_rest { SPARE_PROBES } else { PROBES };
                 // Of so few packets what was is forgotten sooner.
-                (self.probe_at, self.loss) = (now + PROBES, self.loss - self.loss / 32);
+                self.loss -= self.loss / 32;
             }
             return is_due;
         }
-        is_wanted && self.unknown_at() <= now && self.waiting.is_empty() && self.free_at <= now
+        let is_unknown = wanted.is_some_and(|wanted| self.unknown_at(wanted) <= now);
+        is_unknown && self.waiting.is_empty() && self.free_at <= now
     }
 
-    /// From when on its rate has to be found.
-    fn unknown_at(&self) -> Instant {
-        if self.is_starting() { Instant::ZERO } else { self.heard + STALE }
+    /// From when on its rate has to be found, if it is found anew from `wanted` on.
+    fn unknown_at(&self, wanted: Instant) -> Instant {
+        if self.is_starting() { Instant::ZERO } else { wanted.min(self.heard + STALE) }
     }
 
     pub(crate) const fn rate(&self) -> Bitrate {
@@ -248,10 +265,10 @@ impl Path {
         dropped
     }
 
-    pub(crate) fn poll_timeout(&self, is_wanted: bool, is_used: bool) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self, wanted: Option<Instant>, is_used: bool) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
-            true => is_wanted.then(|| self.unknown_at().max(self.free_at)),
+            true => wanted.map(|wanted| self.unknown_at(wanted).max(self.free_at)),
             false => Some(self.probe_at),
         };
         let rate = self.estimator.poll_timeout().filter(|_| self.is_active());

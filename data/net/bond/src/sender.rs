@@ -18,6 +18,9 @@ use crate::path::{Cost, Path, PathParams, PathStatus};
 /// What may delay a packet beside what is measured.
 const MARGIN: Duration = Duration::from_millis(3);
 
+/// After so long with less than half of the rate, rates that are known are looked at again.
+const UNUSED: Duration = Duration::from_millis(500);
+
 /// The size of a probe that repeats no packet.
 const PADDED: Bytes = Bytes(1_200);
 
@@ -45,6 +48,8 @@ pub struct Sender {
     expired: u64,
     /// What would be sent if there were room.
     demand: Bitrate,
+    /// Until when packets came at half of the rate at least.
+    used_until: Instant,
     /// No path is used that needs more than this.
     reserve_most: Duration,
 }
@@ -62,6 +67,7 @@ impl Sender {
             owed: Bytes(0),
             expired: 0,
             demand: Bitrate(0),
+            used_until: Instant::ZERO,
             reserve_most: Duration(u64::MAX),
         }
     }
@@ -94,7 +100,8 @@ impl Sender {
 
     /// What is known of each path.
     pub fn paths(&self) -> impl Iterator<Item = (PathId, PathStatus)> {
-        self.paths.iter().map(|(id, path)| (*id, path.status()))
+        let is_used = self.is_used();
+        self.paths.iter().map(move |(id, path)| (*id, path.status(is_used(path))))
     }
 
     /// The rate at which packets should come: what all paths that deliver carry together, or, if none does, the
@@ -132,7 +139,7 @@ impl Sender {
         self.reserve_most = most;
     }
 
-    /// The paths that deliver, and need no more time than there is; all that deliver where none of these is.
+    /// The paths of the best rank.
     fn used(&self) -> impl Iterator<Item = &Path> {
         let is_used = self.is_used();
         self.paths.values().filter(move |path| is_used(path))
@@ -140,22 +147,36 @@ impl Sender {
 
     fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
         let (base, most) = (self.base.clone(), self.reserve_most);
-        let is_good = move |path: &Path| path.is_active() && needs(path, &base) <= most;
-        let is_any_good = self.paths.values().any(&is_good);
-        move |path| if is_any_good { is_good(path) } else { path.is_active() }
+        let rank = move |path: &Path| match (path.is_active(), needs(path, &base) <= most) {
+            (true, true) if !path.params.is_spare => Rank::Good,
+            (true, true) => Rank::Spare,
+            (true, false) => Rank::Slow,
+            (false, _) => Rank::Silent,
+        };
+        let best = self.paths.values().map(&rank).min().unwrap_or(Rank::Silent);
+        move |path| best < Rank::Silent && rank(path) == best
     }
 
-    /// Whether the rate of a path is worth finding: all paths together carry less than a quarter above what would be
-    /// sent; or, where it costs nothing, they would without the fastest, which may fail.
-    fn wants(&self) -> impl Fn(PathId, &Path) -> bool + use<> {
-        let active = self.paths.iter().filter(|(_, path)| path.is_active());
-        let rates: Vec<_> = active.map(|(id, path)| (path.rate().0, *id)).collect();
+    /// Whether the rate of a path is worth finding: all paths together carry less than what would be sent, or, where it
+    /// costs nothing, less than a quarter above that, or would without the fastest, which may fail. A rate that is known is worth
+    /// finding anew from the given time on: where it is so low that the frames that wait don't fit, hardly a packet
+    /// comes, and nothing else would show that the path carries more by now.
+    fn wants(&self) -> impl Fn(PathId, &Path) -> Option<Instant> + use<> {
+        let is_used = self.is_used();
+        let used = self.paths.iter().filter(|(_, path)| is_used(path));
+        let rates: Vec<_> = used.map(|(id, path)| (path.rate().0, *id)).collect();
         let all: u64 = rates.iter().map(|(rate, _)| rate).sum();
         let fastest = rates.into_iter().max();
-        let needed = self.demand.0 / 4 * 5;
+        let (demand, needed) = (self.demand.0, self.demand.0 / 4 * 5);
+        let unused = self.used_until + UNUSED;
         move |id, path| {
+            let is_free = path.params.cost == Cost::Free;
             let helps = fastest.is_some_and(|(rate, of)| of != id && all - rate < needed);
-            all < needed || path.params.cost == Cost::Free && helps
+            if all < if is_free { needed } else { demand } {
+                Some(unused)
+            } else {
+                (is_free && helps).then_some(Instant(u64::MAX))
+            }
         }
     }
 
@@ -191,11 +212,12 @@ impl Sender {
         let is_used = self.is_used();
         let is_any_used = self.paths.values().any(&is_used);
         let base = &self.base;
-        let mut best = None;
+        let (mut best, mut rate) = (None, Bitrate(0));
         for (id, path) in &self.paths {
             if is_any_used && !is_used(path) {
                 continue;
             }
+            rate.0 += path.rate().0;
             let excess = path.excess(|delay| base.queueing(delay));
             let [begins, sent] = path.sent_by(now, held.size);
             let arrives = sent + excess;
@@ -211,6 +233,8 @@ impl Sender {
                 best = Some((key, *id));
             }
         }
+        let half = Bitrate(rate.0 / 2).max(Bitrate(1));
+        self.used_until = (self.used_until.max(now) + held.size / half).min(now + UNUSED);
         let path = best.and_then(|(_, id)| self.paths.get_mut(&id));
         path.map(|path| path.enqueue(held)).is_some()
     }
@@ -284,22 +308,26 @@ impl Sender {
         Some(Transmit { path, bytes: encode_description(path, stream, &text) })
     }
 
-    /// A probe repeats a packet that is under way. Where there is none, it is padded. The link does not pay for it.
+    /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that delivers and is not
+    /// used it is empty. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
         let is_used = self.is_used();
         let due = |(id, path): (&PathId, &mut Path)| {
-            let (is_wanted, is_used) = (wants(*id, path), is_used(path));
-            path.poll_probe(now, is_wanted, is_used).then_some(*id)
+            let (wanted, is_used) = (wants(*id, path), is_used(path));
+            path.poll_probe(now, wanted, is_used).then_some(*id)
         };
         let id = self.paths.iter_mut().find_map(due)?;
-        let newest = self.paths.values().find_map(|path| path.newest().cloned());
-        let size = newest.as_ref().map_or(PADDED + self.below, |held| held.size);
+        let path = self.paths.get(&id)?;
+        let padded = if path.is_active() && !is_used(path) { OVERHEAD } else { PADDED };
+        let others = self.paths.values().filter(|_| padded == PADDED);
+        let newest = others.filter_map(Path::newest).next().cloned();
+        let size = newest.as_ref().map_or(padded + self.below, |held| held.size);
         let number = self.paths.get_mut(&id)?.handle_sent(now, size, None);
         let head = head(id, number, now, newest.as_ref());
         let bytes = match &newest {
             Some(held) => head.encode(&held.packet),
-            None => head.encode_probe(PADDED),
+            None => head.encode_probe(padded),
         };
         Some(Transmit { path: id, bytes })
     }
@@ -315,6 +343,19 @@ impl Sender {
         let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);
         [paths, describes].into_iter().flatten().min()
     }
+}
+
+/// Packets go on the paths of the least rank that there is, if they deliver at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It delivers, and needs no more time than there is.
+    Good,
+    /// So does a spare one.
+    Spare,
+    /// It delivers too late.
+    Slow,
+    /// It delivers nothing.
+    Silent,
 }
 
 /// How long before its deadline a packet should come here, so that this path brings it in time.
@@ -336,8 +377,90 @@ fn head(path: PathId, number: u64, now: Instant, held: Option<&Held>) -> Head {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use selvedge_data_net_rate::{Arrival, Report};
+
     use super::*;
-    use crate::path::PathParams;
+    use crate::datagram::encode_report;
+
+    /// Seconds of a path of this rate, with reports of each packet at once, while so many packets of 1 kB come each
+    /// second; returns what is sent.
+    fn run(sender: &mut Sender, seconds: Range<u64>, rate: Bitrate, packets: u64) -> u64 {
+        let [sent] = run_paths(sender, seconds, [Some(rate)], packets);
+        sent
+    }
+
+    /// The same of several paths, which deliver nothing if they have no rate.
+    fn run_paths<const N: usize>(
+        sender: &mut Sender,
+        seconds: Range<u64>,
+        rates: [Option<Bitrate>; N],
+        packets: u64,
+    ) -> [u64; N] {
+        let (mut sent, mut free_at) = ([0; N], [Instant::ZERO; N]);
+        for ms in seconds.start * 1_000..seconds.end * 1_000 {
+            let now = Instant(ms * 1_000_000);
+            if packets > 0 && ms % (1_000 / packets) == 0 {
+                let deadline = now + Duration::from_millis(300);
+                sender.handle_packet(now, StreamId(1), deadline, [0; 1_000].into());
+            }
+            sender.handle_timeout(now);
+            while let Some(transmit) = sender.poll_transmit(now) {
+                let (size, n) = (Bytes(transmit.bytes.len() as u64), usize::from(transmit.path.0));
+                sent[n] += size.0;
+                let Some(rate) = rates[n] else { continue };
+                free_at[n] = free_at[n].max(now) + size / rate;
+                let first = u64::from_be_bytes(transmit.bytes[4..12].try_into().unwrap());
+                let arrival = Arrival { at: free_at[n], is_marked: false };
+                let report = Report { first, packets: vec![Some(arrival)] };
+                let bytes = encode_report(transmit.path, &report);
+                sender.handle_datagram(now, &bytes).unwrap();
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_rate_too_low_for_any_frame_is_looked_at_again() {
+        let mut sender = Sender::new(Bytes(28));
+        sender.add_path(Instant::ZERO, PathId(0), PathParams::default());
+        sender.set_demand(Bitrate::from_mbps(1));
+        run(&mut sender, 0..10, Bitrate::from_kbps(400), 100);
+        let low = sender.rate();
+        assert!(low < Bitrate::from_kbps(500), "{low}");
+        let demand = |sender: &mut Sender, kbps| sender.set_demand(Bitrate::from_kbps(kbps));
+        demand(&mut sender, 200);
+        run(&mut sender, 10..11, Bitrate::from_mbps(3), 0);
+        let sent = run(&mut sender, 11..12, Bitrate::from_mbps(3), 0);
+        assert_eq!(sent, 0, "no more is needed");
+        demand(&mut sender, 1_000);
+        run(&mut sender, 12..16, Bitrate::from_mbps(3), 0);
+        assert!(sender.rate() > Bitrate::from_kbps(1_200), "{}", sender.rate());
+        // Half of what is needed is not what shows it.
+        let sent = run(&mut sender, 16..18, Bitrate::from_mbps(3), 100);
+        assert!(sent < 220 * 1_100, "{sent}");
+    }
+
+    #[test]
+    fn a_spare_path_carries_only_what_no_other_does() {
+        let mut sender = Sender::new(Bytes(28));
+        for is_spare in [false, true] {
+            let params = PathParams { is_spare, ..PathParams::default() };
+            sender.add_path(Instant::ZERO, PathId(is_spare.into()), params);
+        }
+        sender.set_demand(Bitrate::from_kbps(800));
+        let rate = Some(Bitrate::from_mbps(2));
+        let [_, spare] = run_paths(&mut sender, 0..10, [rate, rate], 100);
+        assert!(spare > 0 && spare <= 11 * OVERHEAD.0, "{spare}");
+        let [_, spare] = run_paths(&mut sender, 10..12, [None, rate], 100);
+        assert!(spare > 160_000, "{spare}");
+        run_paths(&mut sender, 12..13, [rate, rate], 100);
+        let [used, spare] = run_paths(&mut sender, 13..15, [rate, rate], 100);
+        assert!(used >= 200_000 && spare <= 3 * OVERHEAD.0, "{used} {spare}");
+        let is_used: Vec<_> = sender.paths().map(|(_, path)| path.is_used).collect();
+        assert_eq!(is_used, [true, false]);
+    }
 
     #[test]
     fn at_first_four_times_the_rate_is_expected_of_each_path() {
