@@ -11,6 +11,8 @@ use crate::flight::{Flight, Held, Seen};
 const SILENT: Duration = Duration::from_millis(300);
 /// So often a path that carries no packets is tried, and a spare one that delivers.
 const PROBES: Duration = Duration::from_millis(100);
+/// A queue that is longer is not lengthened by probes.
+const QUEUED: Duration = Duration::from_millis(40);
 const SPARE_PROBES: Duration = Duration::from_secs(1);
 /// After so long without packets its rate has to be found anew.
 const STALE: Duration = Duration::from_secs(10);
@@ -191,6 +193,14 @@ impl Path {
             return is_due;
         }
         let is_unknown = wanted.is_some_and(|wanted| self.unknown_at(wanted) <= now);
+        if is_unknown && !self.is_starting() && self.estimator.queueing() > QUEUED {
+            // Whatever is sent waits there. A few probes show when the queue is gone.
+            let is_due = self.probe_at <= now && self.waiting.is_empty();
+            if is_due {
+                self.probe_at = now + PROBES;
+            }
+            return is_due;
+        }
         is_unknown && self.waiting.is_empty() && self.free_at <= now
     }
 
@@ -268,6 +278,9 @@ impl Path {
     pub(crate) fn poll_timeout(&self, wanted: Option<Instant>, is_used: bool) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
+            true if !self.is_starting() && self.estimator.queueing() > QUEUED => {
+                wanted.map(|wanted| self.unknown_at(wanted).max(self.probe_at))
+            }
             true => wanted.map(|wanted| self.unknown_at(wanted).max(self.free_at)),
             false => Some(self.probe_at),
         };

@@ -7,6 +7,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
+use crate::sizes::Sizes;
 use crate::usage::Usage;
 use crate::variation::Variation;
 use crate::window::Window;
@@ -87,6 +88,7 @@ pub struct Estimator {
     smooth: Duration,
     queueing: Duration,
     variation: Variation,
+    sizes: Sizes,
     usage: Usage,
     state: State,
     rate: Bitrate,
@@ -141,6 +143,7 @@ impl Estimator {
             smooth: Duration::ZERO,
             queueing: Duration::ZERO,
             variation: Variation::default(),
+            sizes: Sizes::new(now),
             usage: Usage::new(now),
             state: State::Starting,
             rate,
@@ -224,6 +227,7 @@ impl Estimator {
         self.sent += size;
         self.usage.handle_time(now, self.rate, self.round_trip.max(SPAN));
         self.usage.handle_sent(size);
+        self.sizes.handle_sent(now, size);
         Ok(())
     }
 
@@ -264,7 +268,9 @@ impl Estimator {
         let keeps = self.state == State::Competing;
         let delay = if self.variation.is_varying() { mean } else { least };
         self.base.handle_delay(now, delay, keeps);
-        self.queueing = self.base.queueing(delay);
+        // The least delay is that of the smallest packets.
+        let larger = self.sizes.difference() / self.capacity.max(self.params.least);
+        self.queueing = self.base.queueing(delay) - larger;
         let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
         let without_queues = now.since(self.reported.newest) - self.round_trips.queueing(took);
@@ -432,9 +438,9 @@ impl Estimator {
     }
 
     /// What the path carried: what arrives, unless so little was sent that this shows nothing. Then it is the rate, which
-    /// falls once a round trip at most.
+    /// falls once a round trip at most. From a long queue packets arrive as the path carries them, however few were sent.
     fn carried(&self, arrives: Bitrate) -> Option<Bitrate> {
-        if self.usage.is_low() {
+        if self.usage.is_low() && self.queueing <= self.shown(JOINED * 2) {
             let is_reported = self.unreported.first() > self.round;
             return is_reported.then(|| arrives.max(self.rate));
         }
@@ -499,5 +505,83 @@ impl Estimator {
         let is_used = self.sent.0 * 10 >= could.0 * 8;
         self.begin_round(now);
         is_used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::report::Arrival;
+
+    /// What a sender of large and small packets sees of a path without other traffic.
+    struct Path {
+        estimator: Estimator,
+        sent_by: Instant,
+        free_at: Instant,
+        number: u64,
+        room: Bytes,
+        reports: VecDeque<(Instant, Report)>,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            Self {
+                estimator: Estimator::new(Instant::ZERO, RateParams::default()),
+                sent_by: Instant::ZERO,
+                free_at: Instant::ZERO,
+                number: 0,
+                room: Bytes(0),
+                reports: VecDeque::new(),
+            }
+        }
+
+        /// Second by second, at this rate, frames of this share of the rate come each 40 ms, in hundredths; returns
+        /// the least rate of the last second.
+        fn run(&mut self, seconds: Range<u64>, rate: Bitrate, share: u64) -> Bitrate {
+            let ms = Duration::from_millis;
+            let mut least = Bitrate(u64::MAX);
+            for frame in seconds.start * 25..seconds.end * 25 {
+                let now = Instant::ZERO + ms(40) * frame;
+                self.room += Bitrate(self.estimator.rate().0 / 100 * share) * ms(40);
+                for size in [1_200, 1_200, 100].into_iter().cycle().map(Bytes) {
+                    if self.room < size {
+                        break;
+                    }
+                    self.room = self.room - size;
+                    self.send(self.sent_by.max(now), size, rate);
+                }
+                if frame >= seconds.end * 25 - 25 {
+                    least = least.min(self.estimator.rate());
+                }
+            }
+            least
+        }
+
+        fn send(&mut self, at: Instant, size: Bytes, rate: Bitrate) {
+            while let Some((_, report)) = self.reports.pop_front_if(|(due, _)| *due <= at) {
+                self.estimator.handle_report(at, &report);
+            }
+            self.sent_by = at + size / self.estimator.rate();
+            self.free_at = self.free_at.max(at) + size / rate;
+            self.estimator.handle_sent(at, self.number, size).unwrap();
+            let due = |ms| self.free_at + Duration::from_millis(ms);
+            let arrival = Arrival { at: due(20), is_marked: false };
+            let report = Report { first: self.number, packets: vec![Some(arrival)] };
+            self.reports.push_back((due(40), report));
+            self.number += 1;
+        }
+    }
+
+    #[test]
+    fn a_fall_is_seen_though_little_of_the_rate_is_used() {
+        let mut path = Path::new();
+        let found = path.run(0..10, Bitrate::from_mbps(4), 100);
+        assert!(found > Bitrate::from_mbps(2), "{found}");
+        path.run(10..12, Bitrate::from_mbps(4), 60);
+        path.run(12..13, Bitrate::from_kbps(800), 60);
+        let [rate, queue] = [path.estimator.rate().0, path.estimator.queueing().0 / 1_000_000];
+        assert!(rate < 1_000_000 && queue < 1_000, "{rate} bit/s, a queue of {queue} ms");
     }
 }
