@@ -1,25 +1,40 @@
 //! The encoders of a link's sources follow the rate that its bond measures: what each aims at comes from the link's
-//! rate and the streams' weights, and goes to the running encoder.
+//! rate and the streams' weights, and goes to the running encoder. Where the link lost a picture that others refer to, the
+//! encoder makes an intra picture, so that the stream need not wait for its next group.
 
+use parking_lot::MutexGuard;
 use selvedge_data_link::{self as link, PathEstimate};
-use selvedge_units::{Bitrate, Instant};
-
-use crate::feed::FeedStatus;
+use selvedge_units::{Bitrate, Duration, Instant};
 
 /// An encoder aims at no less than this part of the rate that its source states.
 const LEAST_PART: u64 = 10;
+/// Intra pictures are large: one is requested at most this often.
+const REQUEST_EVERY: Duration = Duration::from_secs(1);
 
 /// The encoder of a stream's source, and what it aims at.
 #[derive(Debug)]
 pub(crate) struct Following {
     encoder: selvedge_media::Encoder,
     aim: link::Encoder,
+    /// Frames that were lost with a reference, as far as they were seen.
+    lost: u64,
+    requested: Instant,
 }
 
 impl Following {
     pub(crate) fn new(encoder: selvedge_media::Encoder) -> Self {
         let most = encoder.stated();
-        Self { aim: link::Encoder::new(1, Bitrate(most.0 / LEAST_PART), most), encoder }
+        let aim = link::Encoder::new(1, Bitrate(most.0 / LEAST_PART), most);
+        Self { encoder, aim, lost: 0, requested: Instant::ZERO }
+    }
+
+    /// So many frames were lost with a reference since the stream began.
+    fn handle_lost(&mut self, now: Instant, lost: u64) {
+        if lost > self.lost && now.since(self.requested) >= REQUEST_EVERY {
+            self.encoder.request_intra();
+            self.requested = now;
+        }
+        self.lost = lost;
     }
 
     /// What it aims at, if its link has a measured rate.
@@ -30,18 +45,22 @@ impl Following {
 
 /// A stream of the link, its weight, and the rate at which it was sent of late.
 pub(crate) struct Follower<'a> {
-    pub(crate) status: &'a FeedStatus,
+    /// Its encoder, if it follows.
+    pub(crate) following: MutexGuard<'a, Option<Following>>,
     pub(crate) weight: u32,
     pub(crate) sent: Bitrate,
+    /// Its frames that were lost with a reference.
+    pub(crate) lost: u64,
 }
 
 /// Shares what is expected of a path among the encoders of these streams; the other streams keep what they send.
-pub(crate) fn follow_rate(streams: &[Follower<'_>], path: PathEstimate, now: Instant) {
+pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, path: PathEstimate, now: Instant) {
     let (mut aims, mut fixed) = (Vec::new(), Bitrate(0));
-    for stream in streams {
-        match &mut *stream.status.following() {
+    for stream in &mut streams {
+        match &mut *stream.following {
             Some(following) => {
                 following.aim.set_weight(stream.weight);
+                following.handle_lost(now, stream.lost);
                 aims.push(following.aim.clone());
             }
             None => fixed = Bitrate(fixed.0.saturating_add(stream.sent.0)),
@@ -49,9 +68,8 @@ pub(crate) fn follow_rate(streams: &[Follower<'_>], path: PathEstimate, now: Ins
     }
     link::follow(&mut aims, path.expected, fixed, now);
     let mut aims = aims.into_iter();
-    for stream in streams {
-        let mut following = stream.status.following();
-        let Some((following, aim)) = following.as_mut().zip(aims.next()) else { continue };
+    for following in streams.iter_mut().filter_map(|stream| stream.following.as_mut()) {
+        let Some(aim) = aims.next() else { return };
         if aim.rate() != following.aim.rate()
             && let Some(rate) = aim.rate()
         {

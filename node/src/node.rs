@@ -167,16 +167,17 @@ impl BondedLinks for Follows {
         let State { links, streams } = &*state.lock();
         let Some(n) = links.iter().position(|one| one.config.name == link) else { return };
         let report = links[n].placed.report();
-        let sent = |stream: &Stream| {
-            let found = report.streams.iter().find(|one| one.number == stream.number);
-            found.map_or(Bitrate(0), |one| one.sent)
-        };
-        let own = streams.iter().filter(|stream| stream.config.link == n).map(|stream| Follower {
-            status: &stream.status,
-            weight: stream.terms.weight,
-            sent: sent(stream),
+        let own = streams.iter().filter(|stream| stream.config.link == n).map(|stream| {
+            let report = report.of_stream(stream.number);
+            let lost = selvedge_data_stream::DropReason::ReferenceLost as usize;
+            Follower {
+                following: stream.status.following(),
+                weight: stream.terms.weight,
+                sent: report.map_or(Bitrate(0), |report| report.sent),
+                lost: report.map_or(0, |report| report.counts.totals.dropped[lost]),
+            }
         });
-        follow_rate(&own.collect::<Vec<_>>(), path, now);
+        follow_rate(own.collect(), path, now);
     }
 
     #[cfg(not(feature = "gstreamer"))]

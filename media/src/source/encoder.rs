@@ -1,4 +1,5 @@
-//! The encoder of a source that is encoded here. Its bitrate may follow the rate of a link while it runs.
+//! The encoder of a source that is encoded here. While it runs its bitrate may follow the rate of a link, and it makes an
+//! intra picture where the link lost what later pictures refer to.
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
@@ -7,6 +8,8 @@ use selvedge_units::Bitrate;
 use super::nominal::unit_of;
 
 const BITRATE: &str = "bitrate";
+/// The event by which GStreamer's encoders are asked for an intra picture, as its video library names it.
+const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
 /// An encoder of a source. This handle does not keep the source open.
 #[derive(Clone, Debug)]
@@ -46,6 +49,18 @@ impl Encoder {
             element.set_property_from_str(BITRATE, &value.to_string());
         }
     }
+
+    /// Makes its next picture an intra picture, if it can.
+    pub fn request_intra(&self) {
+        let output = self.element.upgrade().and_then(|element| element.static_pad("src"));
+        let request = gst::Structure::builder(FORCE_KEY_UNIT)
+            .field("all-headers", true)
+            .field("count", 0_u32)
+            .build();
+        // An encoder that can't goes on as before.
+        let _ = output
+            .is_some_and(|output| output.send_event(gst::event::CustomUpstream::new(request)));
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +86,32 @@ mod tests {
         drop((running, element));
         // It has gone, which is no fault.
         encoder.set_rate(Bitrate::from_kbps(300));
+    }
+
+    #[test]
+    fn an_encoder_makes_an_intra_picture_on_request() {
+        let intras = |requests: bool| {
+            let line = "videotestsrc num-buffers=40 ! x264enc bitrate=800 key-int-max=1000 tune=zerolatency \
+                        ! appsink name=out sync=false max-buffers=1";
+            let running = pipeline(line);
+            let encoder = Encoder::of(&running).unwrap();
+            let out: gstreamer_app::AppSink = running.by_name("out").unwrap().downcast().unwrap();
+            running.set_state(gst::State::Playing).unwrap();
+            let mut intras = 0;
+            for n in 0..40 {
+                let sample = out.pull_sample().unwrap();
+                let is_delta =
+                    sample.buffer().unwrap().flags().contains(gst::BufferFlags::DELTA_UNIT);
+                intras += usize::from(!is_delta);
+                if requests && n == 10 {
+                    encoder.request_intra();
+                }
+            }
+            running.set_state(gst::State::Null).unwrap();
+            encoder.request_intra();
+            intras
+        };
+        assert_eq!([intras(false), intras(true)], [1, 2]);
     }
 
     #[test]
