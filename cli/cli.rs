@@ -18,6 +18,8 @@ use crate::node::NodeCommand;
 use crate::old::OldCommand;
 use crate::play::PlayArgs;
 #[cfg(feature = "gstreamer")]
+use crate::receive::ReceiveArgs;
+#[cfg(feature = "gstreamer")]
 use crate::run::RunArgs;
 use crate::sim::SimArgs;
 use crate::stack::StackCommand;
@@ -43,7 +45,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Six commands, then the nouns, which have commands of their own.
+/// Seven commands, then the nouns, which have commands of their own.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Send real clips over a link that is too small, by dwcs and by fifo, side by side
@@ -59,6 +61,13 @@ pub(crate) enum Command {
                             selvedge run scenarios/studio.toml --events"
     )]
     Run(RunArgs),
+    /// Take the streams of a bond: write a node file for its far end, and run it
+    #[cfg(feature = "gstreamer")]
+    #[command(
+        after_help = "The near end is a node whose link has `to` and paths: docs/node-file.md, Bonds.\n\n\
+                            Example:\n  selvedge receive lecture=rtp://127.0.0.1:5004 --secret van.secret"
+    )]
+    Receive(ReceiveArgs),
     /// Check a node file: everything that can be known before starting
     #[command(
         after_help = "Exit status: 1 if the streams do not fit their links; the change that helps is named.\n\n\

@@ -22,6 +22,8 @@ mod node_file;
 mod old;
 mod play;
 #[cfg(feature = "gstreamer")]
+mod receive;
+#[cfg(feature = "gstreamer")]
 mod received;
 #[cfg(feature = "gstreamer")]
 mod run;
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::command(&args),
         #[cfg(feature = "gstreamer")]
         Command::Run(args) => run::command(&args),
+        #[cfg(feature = "gstreamer")]
+        Command::Receive(args) => receive::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Play(args) => play::command(&args),
         Command::Top(options) => top::command(options),

@@ -195,6 +195,44 @@ fn a_spare_path_helps_until_its_budget_is_used_up() {
 }
 
 #[test]
+fn a_far_end_is_made_of_arguments() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    let (file, listen) = (folder.join("taken.toml"), far_at.to_string());
+    let arguments = |to: &str| {
+        let secret = folder.join("secret").display().to_string();
+        let [file, to] = [file.display().to_string(), format!("lecture={to}")];
+        [
+            "receive",
+            &to,
+            "--secret",
+            &secret,
+            "--listen",
+            &listen,
+            "--page",
+            "127.0.0.1:0",
+            "--file",
+            &file,
+        ]
+        .map(str::to_owned)
+    };
+    let refused = selvedge(arguments("http://127.0.0.1:5004"));
+    assert!(refused.stderr.contains("taken.toml:16:6: stream.lecture.to"), "{}", refused.stderr);
+    assert!(refused.code == Some(2) && !file.exists());
+    let to = format!("rtp://{receiver}");
+    let mut far = Running::selvedge(arguments(&to));
+    let far_page = far.page();
+    let (near, page) = near_node(&folder, [far_at, far_at], "secret");
+    until("both paths", || is_active(&page, "one") && is_active(&page, "two"));
+    some_frames(&far_page);
+    let written = std::fs::read_to_string(&file).expect("it is written");
+    let refused = selvedge(arguments("rtp://127.0.0.1:9"));
+    assert!(refused.stderr.contains("says something else"), "{}", refused.stderr);
+    assert_eq!(std::fs::read_to_string(&file).expect("it stays"), written);
+    drop((near, far));
+}
+
+#[test]
 fn another_secret_brings_no_frame() {
     let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
     secret(&folder, "secret", "a");

@@ -14,11 +14,12 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 31] = [
+const EXPECTED: [(&str, Expected); 32] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
     ("selvedge run scenarios/studio.toml --events", Prints("page: ")),
+    ("selvedge receive lecture=rtp://127.0.0.1:5004 --secret van.secret", Prints("page: ")),
     ("selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump", Binds(5004)),
     ("selvedge top 127.0.0.1:7700", Parsed("needs a terminal; tests/top.rs runs it in one")),
     ("selvedge events sub load", Prints("\"cpu\":90")),
@@ -127,6 +128,7 @@ fn files(folder: &Folder) {
     folder.write("filter.ec", "{ return input.cpu > 80; }\n");
     folder.write("events.json", "[{\"cpu\": 90}, {\"cpu\": 10}]\n");
     folder.write("hot.ec", "output { int hot; };\n{ output.hot = input.cpu; return 1; }\n");
+    folder.write("van.secret", "a".repeat(64));
     let key = folder.join("van.key");
     assert_eq!(selvedge(["key", "new", key.to_str().expect("a path")]).code, Some(0));
     folder.write("token", "a secret of some length\n");
