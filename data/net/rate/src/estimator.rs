@@ -363,6 +363,7 @@ impl Estimator {
             State::Draining
                 if now >= self.until
                     && self.queueing > self.shown(LOW)
+                    && !self.usage.is_low()
                     && !(self.variation.is_varying() && self.queueing <= self.shown(JOINED)) =>
             {
                 self.join(now, self.capacity);
@@ -450,7 +451,7 @@ impl Estimator {
     /// Whether the queue stays although there is room for it to drain: it is another flow's then.
     fn is_joined(&mut self, now: Instant) -> bool {
         match self.stays {
-            _ if self.queueing <= self.shown(JOINED) => self.stays = None,
+            _ if self.queueing <= self.shown(JOINED) || self.usage.is_low() => self.stays = None,
             Some((since, _, rate)) if now.since(since) > STAYS => {
                 self.join(now, rate);
                 return true;
@@ -468,9 +469,15 @@ impl Estimator {
         (self.stays, self.until) = (None, now + LOOK);
     }
 
-    /// Keeps a window, and lets go of it where the queue drains with it.
+    /// Keeps a window, and lets go of it where the queue drains with it. A sender that uses little of its rate does not
+    /// compete.
     fn compete(&mut self, now: Instant, arrives: Bitrate) {
         self.window.handle_arrived(self.reported.arrived);
+        if self.usage.is_low() {
+            self.state = State::Steady;
+            self.gone = now;
+            return self.begin_round(now);
+        }
         self.capacity = arrives;
         let looks = now >= self.until;
         if looks && self.queueing <= self.shown(LOW) {
