@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use selvedge_os::clock::wall_time;
 use selvedge_units::Bytes;
 
 /// Why what was carried can't be kept.
@@ -44,8 +45,9 @@ pub(crate) struct Budget {
 
 /// The month, by UTC.
 pub(crate) fn month() -> String {
-    let utc = jiff::tz::TimeZone::UTC;
-    jiff::Timestamp::now().to_zoned(utc).strftime("%Y-%m").to_string()
+    let mut text = humantime::format_rfc3339_seconds(wall_time()).to_string();
+    text.truncate("2026-11".len());
+    text
 }
 
 impl Budget {
