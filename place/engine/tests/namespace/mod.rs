@@ -24,7 +24,8 @@ impl Namespace {
         let inside = |command: &[&str]| {
             run(&[&["ip", "netns", "exec", &namespace.name][..], command].concat())
         };
-        inside(&["ip", "link", "set", "lo", "up"])?;
+        // The loopback's own packets, of up to 64 kB, would be larger than the burst, and dropped each time.
+        inside(&["ip", "link", "set", "lo", "mtu", "1500", "up"])?;
         let shape = ["rate", rate, "burst", burst, "limit", limit];
         inside(&[&["tc", "qdisc", "replace", "dev", "lo", "root", "tbf"][..], &shape].concat())?;
         Ok(namespace)
