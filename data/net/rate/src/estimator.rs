@@ -7,7 +7,6 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
-use crate::sizes::Sizes;
 use crate::usage::Usage;
 use crate::variation::Variation;
 use crate::window::Window;
@@ -23,6 +22,8 @@ const GONE: Duration = Duration::from_millis(2);
 const DRAIN: Duration = Duration::from_millis(500);
 /// A longer queue may be another flow's.
 const JOINED: Duration = Duration::from_millis(40);
+/// From a queue so long packets arrive as the path carries them, however few are sent.
+const LONG: Duration = Duration::from_millis(320);
 /// A queue that stays so long although there is room for it to drain is another flow's.
 const STAYS: Duration = Duration::from_secs(2);
 /// So often the queue is drained wholly, since the least delay is of the last ten seconds.
@@ -88,7 +89,6 @@ pub struct Estimator {
     smooth: Duration,
     queueing: Duration,
     variation: Variation,
-    sizes: Sizes,
     usage: Usage,
     state: State,
     rate: Bitrate,
@@ -143,7 +143,6 @@ impl Estimator {
             smooth: Duration::ZERO,
             queueing: Duration::ZERO,
             variation: Variation::default(),
-            sizes: Sizes::new(now),
             usage: Usage::new(now),
             state: State::Starting,
             rate,
@@ -227,7 +226,6 @@ impl Estimator {
         self.sent += size;
         self.usage.handle_time(now, self.rate, self.round_trip.max(SPAN));
         self.usage.handle_sent(size);
-        self.sizes.handle_sent(now, size);
         Ok(())
     }
 
@@ -268,9 +266,7 @@ impl Estimator {
         let keeps = self.state == State::Competing;
         let delay = if self.variation.is_varying() { mean } else { least };
         self.base.handle_delay(now, delay, keeps);
-        // The least delay is that of the smallest packets.
-        let larger = self.sizes.difference() / self.capacity.max(self.params.least);
-        self.queueing = self.base.queueing(delay) - larger;
+        self.queueing = self.base.queueing(delay);
         let took = Delay::between(self.reported.newest, now);
         self.round_trips.handle_delay(now, took, keeps);
         let without_queues = now.since(self.reported.newest) - self.round_trips.queueing(took);
@@ -439,9 +435,9 @@ impl Estimator {
     }
 
     /// What the path carried: what arrives, unless so little was sent that this shows nothing. Then it is the rate, which
-    /// falls once a round trip at most. From a long queue packets arrive as the path carries them, however few were sent.
+    /// falls once a round trip at most.
     fn carried(&self, arrives: Bitrate) -> Option<Bitrate> {
-        if self.usage.is_low() && self.queueing <= self.shown(JOINED * 2) {
+        if self.usage.is_low() && self.queueing <= self.shown(LONG) {
             let is_reported = self.unreported.first() > self.round;
             return is_reported.then(|| arrives.max(self.rate));
         }

@@ -19,7 +19,6 @@ mod base_delay;
 mod estimator;
 mod report;
 mod sent;
-mod sizes;
 mod usage;
 mod variation;
 mod window;
