@@ -51,7 +51,8 @@ pub(crate) enum Command {
     /// Send real clips over a link that is too small, by dwcs and by fifo, side by side
     #[cfg(feature = "gstreamer")]
     #[command(after_help = "Example:\n  selvedge demo --share 0.53 --seconds 30\n  \
-                            selvedge demo --clips ~/Videos --json")]
+                            selvedge demo --clips ~/Videos --json\n  \
+                            selvedge demo --paths")]
     Demo(DemoArgs),
     /// Run a node described by a file, until SIGINT or SIGTERM; SIGHUP reloads the file
     #[cfg(feature = "gstreamer")]

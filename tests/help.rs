@@ -14,9 +14,10 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 32] = [
+const EXPECTED: [(&str, Expected); 33] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
+    ("selvedge demo --paths", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
     ("selvedge run scenarios/studio.toml --events", Prints("page: ")),
     ("selvedge receive lecture=rtp://127.0.0.1:5004 --secret van.secret", Prints("page: ")),

@@ -4,7 +4,9 @@
 
 mod browser;
 mod clips;
+mod paths;
 mod record;
+mod relay;
 mod score;
 mod view;
 
@@ -36,14 +38,20 @@ use record::Recorder;
 use score::{Comparison, Measured};
 use view::DemoView;
 
+/// The link's rate as a share of what all streams need.
+const SHARE: f64 = 0.75;
 /// The playout delays that are allowed.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// The link's rate as a share of what all streams need
-    #[arg(long, default_value_t = 0.75, value_parser = share)]
-    pub(crate) share: f64,
+    /// The link's rate as a share of what all streams need (default: 0.75; with --paths 1.25)
+    #[arg(long, value_parser = share)]
+    pub(crate) share: Option<f64>,
+    /// Send over three bad paths as one instead, of which the best dies for a while and comes back; beside that over the best
+    /// path alone, and over it as an ordinary sender does
+    #[arg(long)]
+    pub(crate) paths: bool,
     /// How long to send
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
@@ -81,39 +89,57 @@ struct Side {
     watched: Vec<Watched>,
 }
 
+/// What the sides send.
+struct Media {
+    base: PathBuf,
+    clips: Vec<clips::Clip>,
+    /// The rate that each clip needs, and all.
+    rates: Vec<Bitrate>,
+    needed: Bitrate,
+}
+
+impl Media {
+    fn find(args: &DemoArgs, stop: &AtomicBool) -> Result<Self, Failure> {
+        let base = clips::folder(args.clips.as_deref())?;
+        let clips = clips::find(&base, args.clips.is_some())?;
+        let rates = clips::needed(&clips, &base, args.seconds, stop)?;
+        let needed = Bitrate(rates.iter().map(|rate| rate.0).sum());
+        Ok(Self { base, clips, rates, needed })
+    }
+
+    /// This share of what is needed.
+    fn share(&self, share: f64) -> Bitrate {
+        Bitrate::from_kbps(((self.needed.0 as f64 * share / 1e3) as u64).max(1))
+    }
+}
+
 pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
-    let base = clips::folder(args.clips.as_deref())?;
-    let clips = clips::find(&base, args.clips.is_some())?;
-    let rates = clips::needed(&clips, &base, args.seconds, &stop)?;
-    let needed = Bitrate(rates.iter().map(|rate| rate.0).sum());
-    let rate = Bitrate::from_kbps(((needed.0 as f64 * args.share / 1e3) as u64).max(1));
+    let media = Media::find(args, &stop)?;
+    if args.paths {
+        return paths::command(args, &media, &stop);
+    }
+    let Media { base, clips, rates, needed } = &media;
+    let link_share = args.share.unwrap_or(SHARE);
+    let rate = media.share(link_share);
     let clock = Clock::new();
 
     let audience = |clips: &[clips::Clip]| clips::Receivers::open(clips.len(), clock);
-    let (by_dwcs, by_fifo) = (audience(&clips)?, audience(&clips)?);
+    let (by_dwcs, by_fifo) = (audience(clips)?, audience(clips)?);
     let node = |discipline, to: &clips::Receivers| {
-        clips::node(&clips, &rates, discipline, rate, args, to.addresses())
+        clips::node(clips, rates, discipline, rate, args, to.addresses())
     };
     let dwcs = node(Discipline::Dwcs, &by_dwcs);
     let mut fifo = node(Discipline::Fifo, &by_fifo);
-    let mut dwcs = Side::new(clock, &dwcs, &base, by_dwcs)?;
+    let mut dwcs = Side::new(clock, &dwcs, base, by_dwcs)?;
     let info = |name: &String| dwcs.node.info(name);
     let infos: Vec<StreamInfo> = dwcs.names.iter().filter_map(info).collect();
-    // The other side's sources are these: it gets the same frames.
-    for (stream, info) in fifo.streams.iter_mut().zip(&infos) {
-        stream.source = SourceUri::Program;
-        stream.spec = stream.spec.clone().with_media_period(info.period);
-    }
-    let mut fifo = Side::new(clock, &fifo, &base, by_fifo)?;
+    take_frames(&mut fifo, &infos);
+    let mut fifo = Side::new(clock, &fifo, base, by_fifo)?;
     for side in [&mut dwcs, &mut fifo] {
         side.listen(&infos, args)?;
     }
-    for name in &dwcs.names {
-        if let Some(frame_producer) = fifo.node.frame_producer(name) {
-            dwcs.node.tee(name, frame_producer);
-        }
-    }
+    dwcs.give_frames(&fifo);
     let view = Arc::new(DemoView::new(clock, args.delay, dwcs.clone(), fifo.clone()));
     let page = page(args, &view)?;
 
@@ -123,7 +149,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     }
 
     view.begin();
-    let sent_for = watch(args, &view, [&dwcs, &fifo], &stop);
+    let sent_for = watch(args, &view, &[&dwcs, &fifo], &stop, |_| {});
     dwcs.node.stop_sources();
     // The last frames may still arrive on time: wait as long as that may take.
     let patience = args.delay + Duration::from_millis(200);
@@ -132,17 +158,27 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     drop(page);
     drop(view);
     let contest = Comparison {
-        link_share: args.share,
+        over: format!("Link {:.0} kbit/s", rate.0 as f64 / 1e3),
+        link_share,
         rates: dwcs.recorder.rates(),
         began: dwcs.recorder.began(),
-        needed,
+        needed: *needed,
         seconds: sent_for.as_secs_f64(),
         delay: args.delay,
         names: dwcs.names.clone(),
         bound: dwcs.recorder.bound(Instant::ZERO, args.delay),
-        dwcs: measured(dwcs),
-        fifo: measured(fifo),
+        sides: vec![("dwcs", measured(dwcs)), ("fifo", measured(fifo))],
+        is_rate_given: true,
     };
+    print(args, &contest, page_at)
+}
+
+/// Prints the result.
+fn print(
+    args: &DemoArgs,
+    contest: &Comparison,
+    page_at: Option<SocketAddr>,
+) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", contest.json())?;
@@ -155,7 +191,30 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Makes the program the source of each stream: it gets the same frames as another side.
+fn take_frames(config: &mut NodeConfig, infos: &[StreamInfo]) {
+    for (stream, info) in config.streams.iter_mut().zip(infos) {
+        stream.source = SourceUri::Program;
+        stream.spec = stream.spec.clone().with_media_period(info.period);
+    }
+}
+
 impl Side {
+    /// The same by another name.
+    fn named(mut self, by: &'static str) -> Self {
+        self.by = by;
+        self
+    }
+
+    /// The other side gets the frames of this one's sources as well.
+    fn give_frames(&self, other: &Self) {
+        for name in &self.names {
+            if let Some(frame_producer) = other.node.frame_producer(name) {
+                self.node.tee(name, frame_producer);
+            }
+        }
+    }
+
     /// A side whose links run and whose sources do not yet run.
     fn new(
         clock: Clock,
@@ -211,12 +270,13 @@ fn page(args: &DemoArgs, view: &Arc<DemoView>) -> Result<Option<Server>, Failure
     Ok(Some(server))
 }
 
-/// Reports progress once a second, until the time is over or the user stops it.
+/// Reports progress once a second and calls `at` some times a second, until the time is over or the user stops it.
 fn watch(
     args: &DemoArgs,
     view: &DemoView,
-    [dwcs, fifo]: [&Side; 2],
+    sides: &[&Side],
     stop: &AtomicBool,
+    mut at: impl FnMut(Duration),
 ) -> Duration {
     let began = StdInstant::now();
     let whole = Duration::from_secs(args.seconds);
@@ -224,7 +284,8 @@ fn watch(
     let mut last_report = 0;
     loop {
         let elapsed = Duration::from(began.elapsed());
-        let over = dwcs.node.is_over();
+        let over = sides[0].node.is_over();
+        at(elapsed);
         if elapsed >= whole || over || stop.load(Ordering::Relaxed) {
             if terminal {
                 eprintln!();
@@ -246,11 +307,11 @@ fn watch(
                     shares.iter().fold((0, 0), |(g, a), s| (g + s.decodable, a + s.frames));
                 100.0 * good as f64 / (all.max(1)) as f64
             };
+            let shares = sides.iter().map(|side| format!("{} {:.0} %", side.by, share(side)));
             let line = format!(
-                "{last_report:>4} of {} s  decodable so far: dwcs {:.0} %, fifo {:.0} %",
+                "{last_report:>4} of {} s  decodable so far: {}",
                 args.seconds,
-                share(dwcs),
-                share(fifo)
+                shares.collect::<Vec<_>>().join(", ")
             );
             if terminal {
                 eprint!("\r{line}");

@@ -22,8 +22,10 @@ pub(super) struct Measured {
     pub(super) recorder: Recorder,
 }
 
-/// Both sides and the bound.
+/// All sides and the bound.
 pub(super) struct Comparison {
+    /// What the frames went over, for the table.
+    pub(super) over: String,
     pub(super) link_share: f64,
     /// The link's rates, each with its start; the first is that from the beginning.
     pub(super) rates: Vec<(Instant, Bitrate)>,
@@ -33,8 +35,10 @@ pub(super) struct Comparison {
     pub(super) delay: Duration,
     pub(super) names: Vec<String>,
     pub(super) bound: Bound,
-    pub(super) dwcs: Measured,
-    pub(super) fifo: Measured,
+    /// With their names; ours is the first.
+    pub(super) sides: Vec<(&'static str, Measured)>,
+    /// Whether the rates of their links are given, so that their use can be known.
+    pub(super) is_rate_given: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -107,27 +111,34 @@ impl Comparison {
             value["streams"] = Value::Object(streams);
             value
         };
+        let disciplines: Map<String, Value> =
+            self.sides.iter().map(|(by, measured)| ((*by).to_owned(), side(measured))).collect();
         let change = |(at, rate): &(Instant, Bitrate)| json!({ "at_s": at.since(self.began).as_secs_f64(), "link_bps": rate.0 });
-        json!({
+        let mut json = json!({
             "link_share": self.link_share,
             "link_bps": self.rates[0].1.0,
             "rate_changes": self.rates[1..].iter().map(change).collect::<Vec<_>>(),
             "needed_bps": self.needed.0,
             "seconds": self.seconds,
             "delay_ms": self.delay.as_millis_f64(),
-            "disciplines": { "dwcs": side(&self.dwcs), "fifo": side(&self.fifo) },
-            "link_used_while_frames_wait": { "dwcs": self.dwcs.used(), "fifo": self.fifo.used() },
+            "disciplines": disciplines,
             "bound": { "decodable": self.bound.share() },
-        })
+        });
+        if self.is_rate_given {
+            let used = |(by, side): &(&str, Measured)| ((*by).to_owned(), json!(side.used()));
+            json["link_used_while_frames_wait"] =
+                self.sides.iter().map(used).collect::<Map<_, _>>().into();
+        }
+        json
     }
 
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "Link {:.0} kbit/s, {:.0} % of the {:.0} kbit/s that the streams need; {:.0} s; a frame \
+            "{}, {:.0} % of the {:.0} kbit/s that the streams need; {:.0} s; a frame \
              may come {} after its arrival.",
-            self.rates[0].1.0 as f64 / 1e3,
+            self.over,
             self.link_share * 100.0,
             self.needed.0 as f64 / 1e3,
             self.seconds,
@@ -135,37 +146,44 @@ impl Comparison {
         );
         for (at, rate) in &self.rates[1..] {
             let (after, rate) = (at.since(self.began).as_secs_f64(), rate.0 as f64 / 1e3);
-            let _ = writeln!(text, "After {after:.0} s both links were set to {rate:.0} kbit/s.");
+            let what =
+                if self.is_rate_given { "both links were set to" } else { "all paths carried" };
+            let _ = writeln!(text, "After {after:.0} s {what} {rate:.0} kbit/s.");
         }
         let mut table = Table::default()
             .left(["stream", "by"])
             .right(["frames", "delivered", "on time", "decodable"])
             .right(["violations", "delay mean", "p99"]);
-        let (dwcs, dwcs_all) = self.dwcs.rows();
-        let (fifo, fifo_all) = self.fifo.rows();
-        for ((name, d), f) in self.names.iter().zip(&dwcs).zip(&fifo) {
-            table.row(cells(name, "dwcs", d));
-            table.row(cells("", "fifo", f));
+        let sides: Vec<_> =
+            self.sides.iter().map(|(by, measured)| (*by, measured.rows())).collect();
+        let names = self.names.iter().map(String::as_str);
+        for (n, name) in names.chain(["all"]).enumerate() {
+            for (at, (by, (rows, all))) in sides.iter().enumerate() {
+                table.row(cells(if at == 0 { name } else { "" }, by, rows.get(n).unwrap_or(all)));
+            }
         }
-        table.row(cells("all", "dwcs", &dwcs_all));
-        table.row(cells("", "fifo", &fifo_all));
         let _ = writeln!(text, "\n{table}");
+        if self.is_rate_given {
+            let used = self.listed(" used", " of the link", |n| self.sides[n].1.used());
+            let _ = writeln!(text, "While frames waited, {used}.");
+        }
         let bound = self.bound.share();
+        let reached = self.listed(" reached", " of that", |n| sides[n].1.1.decodable / bound);
         let _ = writeln!(
             text,
-            "While frames waited, dwcs used {:.1} % of the link, fifo {:.1} %.",
-            100.0 * self.dwcs.used(),
-            100.0 * self.fifo.used()
-        );
-        let _ = writeln!(
-            text,
-            "No sender could make more than {:.1} % decodable on this link (offline bound); dwcs \
-             reached {:.0} % of that, fifo {:.0} %.",
+            "No sender could make more than {:.1} % decodable on this link (offline bound); {reached}.",
             bound * 100.0,
-            100.0 * dwcs_all.decodable / bound,
-            100.0 * fifo_all.decodable / bound
         );
         text
+    }
+
+    /// The sides with a share of each: `dwcs used 99.1 % of the link, fifo 98.0 %`.
+    fn listed(&self, verb: &str, what: &str, share: impl Fn(usize) -> f64) -> String {
+        let of = |(n, (by, _)): (usize, &(&str, _))| {
+            let [verb, what] = if n == 0 { [verb, what] } else { ["", ""] };
+            format!("{by}{verb} {:.1} %{what}", 100.0 * share(n))
+        };
+        self.sides.iter().enumerate().map(of).collect::<Vec<_>>().join(", ")
     }
 }
 

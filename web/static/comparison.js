@@ -30,8 +30,8 @@ export class ComparisonLine {
       size: 14,
       apply: async (text) => String((await set({ link: this.link, rate: text })).rate),
     });
-    const knob = make("div", "figure-box rate", make("span", "caption", "Rate of both links"), this.rate.root);
-    this.root.append(...this.scores.map(({ box }) => box), knob, this.note);
+    this.knob = make("div", "figure-box rate", make("span", "caption", "Rate of both links"), this.rate.root);
+    this.root.append(...this.scores.map(({ box }) => box), this.knob, this.note);
   }
 
   /** @param {Comparison|null} comparison @param {LinkSnapshot[]} links */
@@ -45,8 +45,12 @@ export class ComparisonLine {
     this.#score(1, `Decodable with ${other[0]}`, other[1]);
     this.#score(2, "Best possible", bound);
     const has = rate(links[0].rate_bps);
-    const need = needed > 0 ? `The streams need ${rate(needed)}, each link carries ${has}. ` : "";
-    this.note.textContent = `${need}Counted at the receivers for ${uptime(since)}, since the link was set last. `
+    const paths = links[0].paths?.length ?? 0;
+    this.knob.hidden = paths > 0;
+    const carried = paths > 0 ? `the ${paths} simulated paths carry ${has} as measured` : `each link carries ${has}`;
+    const need = needed > 0 ? `The streams need ${rate(needed)}, ${carried}. ` : "";
+    const begun = paths > 0 ? "" : ", since the link was set last";
+    this.note.textContent = `${need}Counted at the receivers for ${uptime(since)}${begun}. `
       + `The delay of ${milliseconds(delay)} ms is used up: frames wait as long as they may, so that fewer are lost.`;
   }
 
