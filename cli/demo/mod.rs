@@ -48,8 +48,8 @@ pub(crate) struct DemoArgs {
     /// The link's rate as a share of what all streams need (default: 0.75; with --paths 1.25)
     #[arg(long, value_parser = share)]
     pub(crate) share: Option<f64>,
-    /// Send over three bad paths as one instead, of which the best dies for a while and comes back; beside that over the best
-    /// path alone, and over it as an ordinary sender does
+    /// Send over three bad paths as one; the best of them dies for a while. Beside that the same frames go over the best path
+    /// alone, by Selvedge and as an ordinary sender sends
     #[arg(long)]
     pub(crate) paths: bool,
     /// How long to send

@@ -2,10 +2,12 @@
 //! the node file, `LINK.PATH.usage`, so that a restart gives no new budget.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use selvedge_os::clock::wall_time;
 use selvedge_units::Bytes;
+
+use crate::credentials::replace;
 
 /// Why what was carried can't be kept.
 #[derive(Debug, thiserror::Error)]
@@ -107,14 +109,6 @@ impl Budget {
         self.is_kept = true;
         Ok(())
     }
-}
-
-/// No reader sees half of it, and neither does a node that starts after a loss of power.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let mut new = file.as_os_str().to_owned();
-    new.push(".new");
-    std::fs::write(&new, text)?;
-    std::fs::rename(&new, file)
 }
 
 #[cfg(test)]

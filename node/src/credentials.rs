@@ -204,11 +204,15 @@ pub fn is_name(name: &str) -> bool {
 pub fn set_peers(key: &Path, peers: &[(PublicKey, String)]) -> Result<(), CredentialError> {
     let path = peers_path(key);
     let text: String = peers.iter().map(|(key, name)| format!("{key} {name}\n")).collect();
-    let mut new = path.clone().into_os_string();
+    replace(&path, &text).map_err(|why| CredentialError::File { path, why })
+}
+
+/// Writes a file of the node's own at once: no reader sees half of it.
+pub(crate) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = file.as_os_str().to_owned();
     new.push(".new");
-    std::fs::write(&new, text)
-        .and_then(|()| std::fs::rename(&new, &path))
-        .map_err(|why| CredentialError::File { path, why })
+    std::fs::write(&new, text)?;
+    std::fs::rename(&new, file)
 }
 
 /// The key in a file; blanks around the digits don't count. `None` if the file holds something else.

@@ -206,9 +206,10 @@ impl BondSender {
         let near = self.shared.near.lock();
         let of = |path: &NearPath| {
             let status = near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status);
+            let why = || why(status?, path.options.params.is_spare).map(str::to_owned);
             PathView {
                 name: path.options.name.clone(),
-                problem: path.problem.clone().or_else(|| status.and_then(why).map(str::to_owned)),
+                problem: path.problem.clone().or_else(why),
                 left: path.left,
                 status,
             }
@@ -218,11 +219,11 @@ impl BondSender {
 }
 
 /// Why no packets go on a path that was connected, if none do.
-fn why(status: PathStatus) -> Option<&'static str> {
+fn why(status: PathStatus, is_spare: bool) -> Option<&'static str> {
     match status.state {
         PathState::Silent(_) => Some(SILENT),
         PathState::Active if status.is_used => None,
-        PathState::Active if status.is_spare => Some("spare: another path carries all"),
+        PathState::Active if is_spare => Some("spare: another path carries all"),
         PathState::Active => Some("too slow: it needs more than half of the shortest delay"),
     }
 }
@@ -296,7 +297,7 @@ impl Near {
 impl NearPath {
     /// Closes it if it may carry nothing more; what it held goes on others.
     fn close_without_allowance(&mut self, now: Instant, bond: &mut Sender) {
-        if self.left != Some(Bytes(0)) || self.problem.as_deref() == Some(USED_UP) {
+        if !self.is_used_up() || self.problem.as_deref() == Some(USED_UP) {
             return;
         }
         if self.socket.take().is_some() {
@@ -306,6 +307,11 @@ impl NearPath {
         (self.is_known, self.problem) = (false, Some(USED_UP.to_owned()));
     }
 
+    /// Whether it may carry nothing more.
+    fn is_used_up(&self) -> bool {
+        self.left == Some(Bytes(0))
+    }
+
     /// Counts a datagram of so many bytes.
     fn handle_carried(&mut self, len: usize) {
         let below = BELOW[usize::from(self.options.to.is_ipv6())];
@@ -313,7 +319,7 @@ impl NearPath {
     }
 
     fn open(&mut self, now: Instant) {
-        if self.socket.is_some() || now < self.again_at || self.left == Some(Bytes(0)) {
+        if self.socket.is_some() || now < self.again_at || self.is_used_up() {
             return;
         }
         let PathOptions { device, address, to, .. } = &self.options;
@@ -382,7 +388,7 @@ impl NearPath {
 
     /// What the network refuses is lost, as on the way.
     fn send(&mut self, bytes: &[u8]) {
-        let Some(socket) = self.socket.as_ref().filter(|_| self.left != Some(Bytes(0))) else {
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_used_up()) else {
             return;
         };
         let _ = socket.send_to(bytes, self.options.to);
@@ -391,7 +397,7 @@ impl NearPath {
 
     fn poll_timeout(&self) -> Instant {
         let caller = self.caller.poll_timeout();
-        if self.left == Some(Bytes(0)) {
+        if self.is_used_up() {
             // It waits for an allowance.
             return Instant(u64::MAX);
         }

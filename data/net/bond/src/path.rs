@@ -61,8 +61,6 @@ pub struct PathStatus {
     pub state: PathState,
     /// Whether packets go on it, as opposed to probes only.
     pub is_used: bool,
-    /// Whether it is a spare one.
-    pub is_spare: bool,
     /// The rate at which it is sent to.
     pub rate: Bitrate,
     /// How long packets wait in its queues.
@@ -118,7 +116,6 @@ impl Path {
         PathStatus {
             state: self.state,
             is_used,
-            is_spare: self.params.is_spare,
             rate: self.estimator.rate(),
             queueing: self.estimator.queueing(),
             round_trip: self.estimator.round_trip(),
@@ -193,7 +190,7 @@ impl Path {
             return is_due;
         }
         let is_unknown = wanted.is_some_and(|wanted| self.unknown_at(wanted) <= now);
-        if is_unknown && !self.is_starting() && self.estimator.queueing() > QUEUED {
+        if is_unknown && self.is_queued() {
             // Whatever is sent waits there. A few probes show when the queue is gone.
             let is_due = self.probe_at <= now && self.waiting.is_empty();
             if is_due {
@@ -211,6 +208,11 @@ impl Path {
 
     pub(crate) const fn rate(&self) -> Bitrate {
         self.estimator.rate()
+    }
+
+    /// Whether its rate is known, and a queue that probes would lengthen.
+    fn is_queued(&self) -> bool {
+        !self.is_starting() && self.estimator.queueing() > QUEUED
     }
 
     fn is_starting(&self) -> bool {
@@ -278,7 +280,7 @@ impl Path {
     pub(crate) fn poll_timeout(&self, wanted: Option<Instant>, is_used: bool) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
-            true if !self.is_starting() && self.estimator.queueing() > QUEUED => {
+            true if self.is_queued() => {
                 wanted.map(|wanted| self.unknown_at(wanted).max(self.probe_at))
             }
             true => wanted.map(|wanted| self.unknown_at(wanted).max(self.free_at)),
