@@ -79,9 +79,10 @@ pub enum State {
 pub struct Estimator {
     params: RateParams,
     unreported: Unreported,
-    /// When packets arrived, how large they were, and whether they were sent after a pause.
-    arrivals: VecDeque<(Instant, Bytes, bool)>,
+    arrivals: VecDeque<Arrived>,
     sent_at: Instant,
+    /// Whether the latest arrivals were sent one behind another at the rate.
+    is_train: bool,
     base: BaseDelay,
     round_trips: BaseDelay,
     round_trip: Duration,
@@ -116,6 +117,16 @@ pub struct Estimator {
     recent: [u64; 2],
 }
 
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    at: Instant,
+    sent: Instant,
+    size: Bytes,
+    /// Whether it was sent after a pause.
+    is_paused: bool,
+}
+
 /// What a report says, beside what was sent.
 #[derive(Clone, Debug, Default)]
 struct Reported {
@@ -137,6 +148,7 @@ impl Estimator {
             unreported: Unreported::default(),
             arrivals: VecDeque::new(),
             sent_at: now,
+            is_train: false,
             base: BaseDelay::default(),
             round_trips: BaseDelay::default(),
             round_trip: Duration::from_millis(100),
@@ -254,7 +266,8 @@ impl Estimator {
             seen.least = Some(seen.least.map_or(delay, |least| least.min(delay)));
             seen.newest = seen.newest.max(sent.at);
             self.variation.handle_delay(sent.at, delay, sent.is_paused);
-            self.arrivals.push_back((arrival.at, sent.size, sent.is_paused));
+            let (at, sent, size, is_paused) = (arrival.at, sent.at, sent.size, sent.is_paused);
+            self.arrivals.push_back(Arrived { at, sent, size, is_paused });
         }
         let (Some(least), Some(mean)) = (self.reported.least, self.variation.mean()) else {
             return;
@@ -304,20 +317,22 @@ impl Estimator {
     /// The rate at which packets arrive: of the latest, as many as are needed to measure one, and of those that were
     /// sent without a pause between them, if they suffice.
     fn arrival_rate(&mut self) -> Option<Bitrate> {
-        let newest = self.arrivals.iter().map(|(at, ..)| *at).max()?;
+        let newest = self.arrivals.iter().map(|arrived| arrived.at).max()?;
         while self.arrivals.len() > ARRIVALS
-            && let Some((first, ..)) = self.arrivals.front()
-            && (newest.since(*first) > SPAN || self.arrivals.len() > ARRIVALS_MAX)
+            && let Some(first) = self.arrivals.front()
+            && (newest.since(first.at) > SPAN || self.arrivals.len() > ARRIVALS_MAX)
         {
             self.arrivals.pop_front();
         }
-        let run = self.arrivals.iter().rposition(|(.., is_paused)| *is_paused).unwrap_or(0);
-        let suffices = self.usage.is_low() && self.arrivals.len() - run >= ARRIVALS / 4;
+        let run = self.arrivals.iter().rposition(|arrived| arrived.is_paused).unwrap_or(0);
+        let suffices = self.arrivals.len() - run >= ARRIVALS / 4;
         let begin = if suffices { run } else { 0 };
         let run = || self.arrivals.iter().skip(begin);
-        let (first, size, _) = *run().min_by_key(|(at, ..)| *at)?;
-        let all: Bytes = run().map(|(_, size, _)| *size).sum();
-        let rate = (all - size) / newest.since(first);
+        let first = *run().min_by_key(|arrived| arrived.at)?;
+        let all: Bytes = run().map(|arrived| arrived.size).sum();
+        let rate = (all - first.size) / newest.since(first.at);
+        let last = run().map(|arrived| arrived.sent).max()?;
+        self.is_train = suffices && all.0 * 10 > (self.rate * last.since(first.sent)).0 * 8;
         // A far end that makes up times makes no rate that was not tried.
         (self.arrivals.len() >= ARRIVALS / 4 && rate.0 > 0)
             .then(|| rate.min(self.highest[0].max(self.highest[1]).max(self.capacity)))
@@ -413,7 +428,14 @@ impl Estimator {
             return;
         }
         if self.usage.is_low() && self.queueing <= self.shown(JOINED) {
-            // So little was sent that it makes no queue.
+            // So little was sent that it makes no queue, but for a train of packets that waited for each other.
+            let is_train = self.is_train && !self.variation.is_varying() && self.queueing > TARGET;
+            if is_train && arrives < self.rate {
+                self.capacity = arrives;
+                self.set_rate(now, arrives);
+                self.begin_round(now);
+                self.growth = 0;
+            }
             return;
         }
         let Some(arrives) = self.carried(arrives) else { return };
