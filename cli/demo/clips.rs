@@ -255,6 +255,13 @@ impl Receivers {
         self.receiver.as_ref().map(Receiver::snapshots).unwrap_or_default()
     }
 
+    /// Frames settled and decodable so far.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        self.snapshots().iter().fold((0, 0), |(all, good), meter| {
+            (all + meter.frames, good + meter.decodable.unwrap_or(0))
+        })
+    }
+
     /// The receivers' final measurements; they stop.
     pub(super) fn finish(&mut self) -> Vec<MeterSnapshot> {
         self.receiver.take().map(|receiver| receiver.stop().0).unwrap_or_default()

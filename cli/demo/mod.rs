@@ -302,9 +302,7 @@ fn watch(
         if elapsed >= Duration::from_secs(last_report + step) {
             last_report = elapsed.as_secs_f64() as u64;
             let share = |side: &Side| {
-                let shares = side.node.snapshot().streams;
-                let (good, all) =
-                    shares.iter().fold((0, 0), |(g, a), s| (g + s.decodable, a + s.frames));
+                let (all, good) = side.receivers.lock().counts();
                 100.0 * good as f64 / (all.max(1)) as f64
             };
             let shares = sides.iter().map(|side| format!("{} {:.0} %", side.by, share(side)));

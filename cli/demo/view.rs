@@ -38,16 +38,6 @@ struct Figures {
     bound_at: Instant,
 }
 
-impl Side {
-    /// Frames settled and decodable at the receivers so far.
-    fn counts(&self) -> (u64, u64) {
-        let meters = self.receivers.lock().snapshots();
-        meters.iter().fold((0, 0), |(all, good), meter| {
-            (all + meter.frames, good + meter.decodable.unwrap_or(0))
-        })
-    }
-}
-
 impl DemoView {
     pub(super) fn new(clock: Clock, delay: Duration, ours: Side, other: Side) -> Self {
         let of = |is_ours: bool, side: &Side| {
@@ -73,7 +63,8 @@ impl DemoView {
         let Figures { since, before, bound_at, .. } = self.figures.lock().clone();
         let settled = since + self.delay;
         if before.is_none() && now > settled {
-            let counts = [self.ours.counts(), self.other.counts()];
+            let counts =
+                [self.ours.receivers.lock().counts(), self.other.receivers.lock().counts()];
             self.figures.lock().before = Some(counts);
         }
         if now.since(bound_at.max(settled)) > BOUND_EVERY {
@@ -115,7 +106,7 @@ impl NodeView for DemoView {
         let figures = self.figures.lock().clone();
         let share = |n: usize, side: &Side| {
             let (all, good) = figures.before?[n];
-            let counts = side.counts();
+            let counts = side.receivers.lock().counts();
             let (all, good) = (counts.0.saturating_sub(all), counts.1.saturating_sub(good));
             (all > 0).then(|| good as f64 / all as f64)
         };
