@@ -3,6 +3,8 @@
 //! due is due at once again.
 
 use selvedge_data_net_bond::{PathId, PathParams, Receiver, Sender, StreamId};
+use selvedge_data_stream::rtp::FrameTag;
+use selvedge_data_stream::{Kind, References};
 use selvedge_units::{Bytes, Duration, Instant};
 
 struct Ends {
@@ -13,13 +15,15 @@ struct Ends {
     there: Vec<Vec<u8>>,
     back: Vec<Vec<u8>>,
     delivered: u64,
+    frame: u32,
 }
 
 /// Each step is an operation, an argument, and what the operation takes of the bytes that follow.
 pub(crate) fn fuzz(mut bytes: &[u8]) {
     let now = Instant::ZERO + Duration::from_secs(1);
     let (sender, receiver) = (Sender::new(Bytes(28)), Receiver::default());
-    let mut ends = Ends { now, sender, receiver, there: vec![], back: vec![], delivered: 0 };
+    let mut ends =
+        Ends { now, sender, receiver, there: vec![], back: vec![], delivered: 0, frame: 0 };
     for path in 0..2 {
         ends.sender.add_path(now, PathId(path), PathParams::default());
     }
@@ -31,7 +35,14 @@ pub(crate) fn fuzz(mut bytes: &[u8]) {
             0 | 1 => {
                 let (stream, size) = (StreamId(u16::from(argument & 3)), 1 + any as usize * 5);
                 let due = ends.now + Duration::from_millis(any * 4);
-                ends.sender.handle_packet(ends.now, stream, due, vec![0; size].into());
+                let tag = ends.tag(operation >> 3);
+                ends.sender.handle_packet(
+                    ends.now,
+                    stream,
+                    due,
+                    tag.as_ref(),
+                    vec![0; size].into(),
+                );
             }
             2 => ends.now += Duration::from_millis(any),
             3 => ends.deliver(*argument),
@@ -55,6 +66,23 @@ pub(crate) fn fuzz(mut bytes: &[u8]) {
 }
 
 impl Ends {
+    /// The tag of the next packet, if it has one, by five bits.
+    fn tag(&mut self, bits: u8) -> Option<FrameTag> {
+        let [has_tag, is_intra, referenced, first, last] =
+            [0, 1, 2, 3, 4].map(|at| bits >> at & 1 == 1);
+        self.frame = self.frame.wrapping_add(first.into());
+        has_tag.then(|| FrameTag {
+            seq: self.frame,
+            kind: if is_intra { Kind::Intra } else { Kind::Bidirectional },
+            referenced,
+            first,
+            last,
+            refs: References::NONE,
+            left_ms: 0,
+            deadline_ms: 0,
+        })
+    }
+
     /// One datagram arrives, is lost or comes twice.
     fn deliver(&mut self, how: u8) {
         if self.there.is_empty() {

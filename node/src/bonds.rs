@@ -91,9 +91,9 @@ struct BondedStream {
 impl Carrier for BondedStream {
     fn carry(&self, packet: &[u8]) -> bool {
         let tag = rtp::Packet::parse(packet).ok().and_then(|packet| packet.tag);
-        let left = tag.map_or(0, |tag| tag.left_ms.max(0).unsigned_abs());
+        let left = tag.as_ref().map_or(0, |tag| tag.left_ms.max(0).unsigned_abs());
         let deadline = self.near.clock.now() + Duration::from_millis(left.into());
-        self.near.sender.send(self.stream, deadline, packet)
+        self.near.sender.send(self.stream, deadline, tag.as_ref(), packet)
     }
 
     fn take_extra(&self) -> Bytes {

@@ -16,6 +16,7 @@ use selvedge_comm_stack::wire::random;
 use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{PathId, PathParams, PathState, PathStatus, Sender, StreamId};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
+use selvedge_data_stream::rtp::FrameTag;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::socket::open_path;
@@ -149,14 +150,20 @@ impl BondSender {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Takes a packet of a stream that is due at the far end at `deadline` plus the shortest path's delay; false if no
-    /// path was ever connected.
-    pub fn send(&self, stream: StreamId, deadline: Instant, packet: &[u8]) -> bool {
+    /// Takes a packet of a stream that is due at the far end at `deadline` plus the shortest path's delay, with its frame's
+    /// tag if it has one; false if no path was ever connected.
+    pub fn send(
+        &self,
+        stream: StreamId,
+        deadline: Instant,
+        tag: Option<&FrameTag>,
+        packet: &[u8],
+    ) -> bool {
         let mut near = self.shared.near.lock();
         if !near.paths.iter().any(|path| path.is_known) {
             return false;
         }
-        near.bond.handle_packet(self.shared.clock.now(), stream, deadline, packet.into());
+        near.bond.handle_packet(self.shared.clock.now(), stream, deadline, tag, packet.into());
         drop(near);
         self.shared.event.ring();
         true
@@ -206,7 +213,7 @@ impl BondSender {
         let near = self.shared.near.lock();
         let of = |path: &NearPath| {
             let status = near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status);
-            let why = || why(status?, path.options.params.is_spare).map(str::to_owned);
+            let why = || why(status?, path.options.params.is_spare);
             PathView {
                 name: path.options.name.clone(),
                 problem: path.problem.clone().or_else(why),
@@ -218,14 +225,18 @@ impl BondSender {
     }
 }
 
-/// Why no packets go on a path that was connected, if none do.
-fn why(status: PathStatus, is_spare: bool) -> Option<&'static str> {
-    match status.state {
-        PathState::Silent(_) => Some(SILENT),
-        PathState::Active if status.is_used => None,
-        PathState::Active if is_spare => Some("spare: another path carries all"),
-        PathState::Active => Some("too slow: it needs more than half of the shortest delay"),
-    }
+/// What is wrong with a path that was connected, or why no packets go on it.
+fn why(status: PathStatus, is_spare: bool) -> Option<String> {
+    let why = match status {
+        PathStatus { state: PathState::Silent(_), .. } => SILENT,
+        PathStatus { most: Some(most), .. } => {
+            return Some(format!("loses datagrams of more than {} bytes", most.0));
+        }
+        PathStatus { is_used: true, .. } => return None,
+        _ if is_spare => "spare: another path carries all",
+        _ => "too slow: it needs more than half of the shortest delay",
+    };
+    Some(why.to_owned())
 }
 
 impl Drop for BondSender {

@@ -60,7 +60,7 @@ const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 fn send(bond: &BondSender, clock: Clock, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let deadline = clock.now() + Duration::from_secs(5);
-        assert!(bond.send(StreamId(7), deadline, &number.to_be_bytes()));
+        assert!(bond.send(StreamId(7), deadline, None, &number.to_be_bytes()));
     }
 }
 
@@ -102,7 +102,7 @@ fn packets_come_in_order_over_both_paths_and_again_when_either_end_begins_anew()
     // A near end that begins anew counts from the beginning.
     drop(near);
     let near = sender(at, 1, clock);
-    until("a path", || near.send(StreamId(7), clock.now() + Duration::from_secs(5), &[0; 4]));
+    until("a path", || near.send(StreamId(7), clock.now() + Duration::from_secs(5), None, &[0; 4]));
     until("its packet", || seen.0.lock().packets.last().is_some_and(|(_, bytes)| *bytes == [0; 4]));
     assert_eq!(seen.0.lock().starts, 2);
 }
@@ -117,7 +117,7 @@ fn another_secret_connects_nothing_and_says_so() {
         path.problem.as_ref().is_some_and(|why| why.contains("have the same secret"))
     };
     until("the reason", || near.view().iter().all(says));
-    assert!(!near.send(StreamId(1), clock.now(), &[1]));
+    assert!(!near.send(StreamId(1), clock.now(), None, &[1]));
     assert!(far.view().paths.is_empty());
     assert_eq!(seen.0.lock().starts, 0);
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use selvedge_data_net_bond::OVERHEAD;
+use selvedge_data_net_bond::{OVERHEAD, PARITY_OVERHEAD};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_data_stack::compose::Fit;
 use selvedge_units::{Bitrate, Bytes};
@@ -107,8 +107,10 @@ const BONDS: NamedTables = NamedTables {
 /// How the packets of a bonded link's streams fit into its datagrams.
 #[must_use]
 pub fn bonded(link: &LinkConfig, to: SocketAddr) -> Fit {
-    let headers = Bytes(if to.is_ipv6() { 48 } else { 28 } + SEALING as u64) + OVERHEAD;
-    Fit { message: Bytes(link.mtu.0.saturating_sub(headers.0)), headers }
+    let below = Bytes(if to.is_ipv6() { 48 } else { 28 } + SEALING as u64);
+    // A parity of the longest packets has to fit, too.
+    let most = link.mtu.0.saturating_sub((below + PARITY_OVERHEAD).0);
+    Fit { message: Bytes(most), headers: below + OVERHEAD }
 }
 
 /// The bond of a link, and the rate that the link begins with; `None` if the link has none. Reports what does not go

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use selvedge_data_net_bond as bond;
 use selvedge_data_net_bond::{OVERHEAD, PathId, PathParams, PathStatus, StreamId};
 use selvedge_data_net_line::{Ecn, Packet};
+use selvedge_data_stream::rtp;
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::receiver::Receiver;
@@ -129,7 +130,9 @@ impl BondedSender {
                 let Some(packet) = sender.poll_transmit(now) else { return false };
                 let Payload::Bytes(bytes) = packet.payload.payload else { return false };
                 let stream = StreamId(packet.flow as u16);
-                self.bond.handle_packet(now, stream, sender.deadline(), bytes);
+                let tag = rtp::Packet::parse(&bytes).ok().and_then(|packet| packet.tag);
+                let tag = tag.filter(|_| sender.selects());
+                self.bond.handle_packet(now, stream, sender.deadline(), tag.as_ref(), bytes);
             }
             BondedLoad::Flood(flood) => {
                 let rate = self.bond.rate();
@@ -140,7 +143,7 @@ impl BondedSender {
                 flood.next =
                     flood.next.max(now) + (flood.size + OVERHEAD + packet::OVERHEAD) / rate;
                 let (stream, deadline) = (StreamId(flood.flow.0 as u16), now + flood.delay);
-                self.bond.handle_packet(now, stream, deadline, flood.packet());
+                self.bond.handle_packet(now, stream, deadline, None, flood.packet());
             }
         }
         true

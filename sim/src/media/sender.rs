@@ -208,6 +208,11 @@ impl Sender {
         self.owed += owed;
     }
 
+    /// Whether its link weighs frames, so that their tags matter.
+    pub(super) fn selects(&self) -> bool {
+        self.link.params().selection
+    }
+
     /// The shortest time that a frame has.
     pub(super) fn shortest_delay(&self) -> Option<Duration> {
         self.streams.iter().filter_map(|stream| stream.about.contract.delay).min()

@@ -6,6 +6,14 @@
 //! report: 2 | path: 1 byte | a report of data/net/rate
 //! probe:  3 | as data, to the time left | zeros
 //! description: 4 | path: 1 byte | stream: 2 | text in UTF-8, at most 8192 bytes
+//! parity: 5 | as data, to the time left, with the sequence of the first packet that it covers | packets covered: 1,
+//!         at most 48 | parities: 1, at most 32 | this one's index: 1 | the parity
+//! ```
+//!
+//! A parity is one of a Reed-Solomon code's over the packets that it covers. The code covers of each packet:
+//!
+//! ```text
+//! length: 2 | the packet | zeros, to the even length of the longest
 //! ```
 //!
 //! All numbers are big-endian. The far end reports a probe's arrival as that of a packet. The application gives the
@@ -18,7 +26,10 @@ const DATA: u8 = 1;
 const REPORT: u8 = 2;
 const PROBE: u8 = 3;
 const DESCRIPTION: u8 = 4;
+const PARITY: u8 = 5;
 const HEADER: usize = 22;
+/// What a parity has before its bytes.
+const PARITY_HEADER: usize = HEADER + 3;
 const LEFT_UNIT: Duration = Duration::from_micros(250);
 
 /// The longest text that describes a stream, in bytes.
@@ -28,6 +39,14 @@ pub(crate) const DESCRIPTION_HEADER: usize = 4;
 
 /// What a bond puts before each packet.
 pub const OVERHEAD: Bytes = Bytes(HEADER as u64);
+
+/// What a parity may be longer than the longest packet, with what a bond puts before it.
+pub const PARITY_OVERHEAD: Bytes = Bytes(PARITY_HEADER as u64 + 3);
+
+/// Packets that parities cover together, at most.
+pub(crate) const COVERED_MAX: usize = 48;
+/// Parities of them, at most.
+pub(crate) const PARITIES_MAX: usize = 32;
 
 /// A path, by the number that both ends know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +63,7 @@ pub enum DatagramError {
     #[error("{0} bytes are too few for a datagram of a bond")]
     Length(usize),
     /// Of no kind that there is.
-    #[error("a datagram of a bond begins with 1, 2, 3 or 4, not with {0}")]
+    #[error("a datagram of a bond begins with 1 to 5, not with {0}")]
     Kind(u8),
     /// A description that is no text, or too long.
     #[error("{0} bytes are no description of a stream: it has at most 8192 in UTF-8")]
@@ -52,6 +71,18 @@ pub enum DatagramError {
     /// The number of a packet on its path has no successor.
     #[error("no packet follows packet {0}")]
     Number(u64),
+    /// A parity that is none of a code that there is.
+    #[error(
+        "parity {index} of {parities} over {covered} packets can't be: at most 32 cover at most 48"
+    )]
+    Parity {
+        /// Packets that it covers.
+        covered: u8,
+        /// Parities of the code.
+        parities: u8,
+        /// Which of them it is.
+        index: u8,
+    },
     /// The report in it is none.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -70,9 +101,21 @@ pub(crate) struct Head {
     pub(crate) left: Duration,
 }
 
+/// A parity's place in its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// Packets that the code covers.
+    pub(crate) covered: u8,
+    /// Parities that it has.
+    pub(crate) parities: u8,
+    /// Which of them this is.
+    pub(crate) index: u8,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Datagram<'a> {
     Data(Head, &'a [u8]),
+    Parity(Head, Code, &'a [u8]),
     Report(PathId, Report),
     Description(StreamId, &'a str),
 }
@@ -93,6 +136,14 @@ impl Head {
         let left = self.left.0 / LEFT_UNIT.0;
         bytes.extend(u16::try_from(left).unwrap_or(u16::MAX).to_be_bytes());
         bytes.extend(packet);
+        bytes
+    }
+
+    /// A parity with this head, whose sequence is that of the first packet covered.
+    pub(crate) fn encode_parity(&self, code: Code, parity: &[u8]) -> Vec<u8> {
+        let mut bytes = self.encode(&[code.covered, code.parities, code.index]);
+        bytes[0] = PARITY;
+        bytes.extend(parity);
         bytes
     }
 
@@ -139,7 +190,7 @@ impl<'a> Datagram<'a> {
         if kind == DESCRIPTION {
             return Self::parse_description(rest);
         }
-        if kind != DATA && kind != PROBE {
+        if kind != DATA && kind != PROBE && kind != PARITY {
             return Err(DatagramError::Kind(kind));
         }
         let (Some(head), Some(packet)) = (bytes.get(..HEADER), bytes.get(HEADER..)) else {
@@ -156,7 +207,27 @@ impl<'a> Datagram<'a> {
         if head.number == u64::MAX {
             return Err(DatagramError::Number(head.number));
         }
-        Ok(Self::Data(head, if kind == PROBE { &[] } else { packet }))
+        match kind {
+            DATA => Ok(Self::Data(head, packet)),
+            PROBE => Ok(Self::Data(head, &[])),
+            _ => Self::parse_parity(head, packet),
+        }
+    }
+
+    fn parse_parity(head: Head, bytes: &'a [u8]) -> Result<Self, DatagramError> {
+        let Some((&[covered, parities, index], parity)) = bytes.split_first_chunk() else {
+            return Err(DatagramError::Length(HEADER + bytes.len()));
+        };
+        let is_code = (1..=COVERED_MAX).contains(&covered.into())
+            && (1..=PARITIES_MAX).contains(&parities.into())
+            && index < parities;
+        if !is_code {
+            return Err(DatagramError::Parity { covered, parities, index });
+        }
+        if parity.is_empty() || !parity.len().is_multiple_of(2) {
+            return Err(DatagramError::Length(PARITY_HEADER + parity.len()));
+        }
+        Ok(Self::Parity(head, Code { covered, parities, index }, parity))
     }
 
     fn parse_description(bytes: &'a [u8]) -> Result<Self, DatagramError> {
@@ -193,6 +264,27 @@ mod tests {
         }
 
         #[test]
+        fn a_parity_is_read(covered in 1..=48_u8, parities in 1..=32_u8, index: u8, two: Vec<[u8; 2]>) {
+            let code = Code { covered, parities, index: index % parities };
+            let head = Head {
+                path: PathId(3),
+                stream: StreamId(4),
+                number: 5,
+                sequence: 6,
+                sent: 7,
+                left: LEFT_UNIT * 8,
+            };
+            let parity = two.concat();
+            let bytes = head.encode_parity(code, &parity);
+            let read = Datagram::parse(&bytes);
+            if parity.is_empty() {
+                prop_assert_eq!(read, Err(DatagramError::Length(25)));
+            } else {
+                prop_assert_eq!(read, Ok(Datagram::Parity(head, code, &parity)));
+            }
+        }
+
+        #[test]
         fn a_description_is_read(ids: (u8, u16), text: String) {
             let bytes = encode_description(PathId(ids.0), StreamId(ids.1), &text);
             prop_assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Description(StreamId(ids.1), &text)));
@@ -217,11 +309,13 @@ mod tests {
         let error = |bytes: &[u8]| Datagram::parse(bytes).unwrap_err().to_string();
         assert_eq!(error(&[1]), "1 bytes are too few for a datagram of a bond");
         assert_eq!(error(&[1; 21]), "21 bytes are too few for a datagram of a bond");
-        assert_eq!(error(&[5; 30]), "a datagram of a bond begins with 1, 2, 3 or 4, not with 5");
+        assert_eq!(error(&[6; 30]), "a datagram of a bond begins with 1 to 5, not with 6");
         assert_eq!(error(&[4, 0, 1]), "3 bytes are too few for a datagram of a bond");
         let no_text = "1 bytes are no description of a stream: it has at most 8192 in UTF-8";
         assert_eq!(error(&[4, 0, 0, 1, 255]), no_text);
         assert!(error(&[4; 8_200]).starts_with("8196 bytes are no description"));
+        let none = "parity 5 of 5 over 5 packets can't be: at most 32 cover at most 48";
+        assert_eq!(error(&[5; 31]), none);
         let mut last = [255; 22];
         last[0] = 1;
         assert_eq!(error(&last), format!("no packet follows packet {}", u64::MAX));

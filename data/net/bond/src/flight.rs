@@ -6,7 +6,8 @@ use std::sync::Arc;
 use selvedge_data_net_rate::{Delay, Report, UNDER_WAY_MAX};
 use selvedge_units::{Bytes, Instant};
 
-use crate::datagram::StreamId;
+use crate::datagram::{Code, StreamId};
+use crate::protection::Worth;
 
 /// A packet that the bond holds until it is known to have arrived.
 #[derive(Clone, Debug)]
@@ -17,6 +18,10 @@ pub(crate) struct Held {
     pub(crate) packet: Arc<[u8]>,
     /// What it takes on the wire.
     pub(crate) size: Bytes,
+    /// What its loss costs.
+    pub(crate) worth: Worth,
+    /// If it is a parity, its place in the code; the sequence is that of the first packet covered.
+    pub(crate) code: Option<Code>,
 }
 
 /// What a report says of the packets that were under way.
@@ -25,6 +30,8 @@ pub(crate) struct Seen {
     pub(crate) lost: Vec<Held>,
     pub(crate) arrived: u64,
     pub(crate) missing: u64,
+    /// Sizes of those that arrived or are lost, in the order in which they were sent.
+    pub(crate) sizes: Vec<(Bytes, bool)>,
     /// The least and the longest delay.
     pub(crate) delays: Option<[Delay; 2]>,
 }
@@ -33,7 +40,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flight {
     first: u64,
-    packets: VecDeque<(Instant, Option<Held>)>,
+    packets: VecDeque<(Instant, Bytes, Option<Held>)>,
 }
 
 impl Flight {
@@ -44,20 +51,20 @@ impl Flight {
 
     /// When the oldest of them was sent.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.packets.front().map(|(sent, _)| *sent)
+        self.packets.front().map(|(sent, ..)| *sent)
     }
 
     /// The packet that was sent last, if it was not a probe.
     pub(crate) fn newest(&self) -> Option<&Held> {
-        self.packets.back()?.1.as_ref()
+        self.packets.back()?.2.as_ref()
     }
 
-    pub(crate) fn handle_sent(&mut self, now: Instant, held: Option<Held>) {
+    pub(crate) fn handle_sent(&mut self, now: Instant, size: Bytes, held: Option<Held>) {
         if self.packets.len() == UNDER_WAY_MAX {
             self.packets.pop_front();
             self.first += 1;
         }
-        self.packets.push_back((now, held));
+        self.packets.push_back((now, size, held));
     }
 
     /// Takes what a report names; what was sent before and is not named is lost, since reports are repeated. `None`
@@ -69,10 +76,11 @@ impl Flight {
         }
         let mut seen = Seen::default();
         while self.first < end {
-            let (sent, held) = self.packets.pop_front()?;
+            let (sent, size, held) = self.packets.pop_front()?;
             let at = self.first.checked_sub(report.first);
             self.first += 1;
             let arrival = at.and_then(|at| report.packets[at as usize]);
+            seen.sizes.push((size, arrival.is_some()));
             let Some(arrival) = arrival else {
                 seen.missing += 1;
                 seen.lost.extend(held);
@@ -89,6 +97,6 @@ impl Flight {
     /// Takes all packets, since the path may be gone; their numbers stay used.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
         self.first = self.next();
-        std::mem::take(&mut self.packets).into_iter().filter_map(|(_, held)| held)
+        std::mem::take(&mut self.packets).into_iter().filter_map(|(.., held)| held)
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Packets that leave a link come to the sending end ([`Sender`]), each with its frame's deadline. The sending end
 //! gives each packet to the path that brings it in time and is free first. It measures the rate, queue, delay and loss
-//! of each path (`data/net/rate`). A lost packet is sent again if it can still be in time. A path that delivers
-//! nothing gets probes only.
+//! of each path (`data/net/rate`). A lost packet is sent again if it can still be in time, and twice or more if it has no
+//! other chance and much depends on it. Where a round trip is too long for that, parities follow a frame, as many as
+//! save more frames than their bytes would carry. A path that delivers nothing gets probes only.
 //!
 //! The receiving end ([`Receiver`]) gives each stream's packets in order. It waits for a missing packet until the next
 //! packet of the stream is due.
@@ -24,12 +25,15 @@
 mod datagram;
 mod descriptions;
 mod flight;
+mod mtu;
 mod path;
+mod protection;
 mod receiver;
 mod reorder;
+mod restoration;
 mod sender;
 
-pub use datagram::{DESCRIPTION_MAX, DatagramError, OVERHEAD, PathId, StreamId};
+pub use datagram::{DESCRIPTION_MAX, DatagramError, OVERHEAD, PARITY_OVERHEAD, PathId, StreamId};
 pub use path::{Cost, PathParams, PathState, PathStatus};
 pub use receiver::{Delivered, Receiver, ReceiverCounts};
 pub use selvedge_data_net_rate::RateParams;

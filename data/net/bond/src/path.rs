@@ -6,6 +6,8 @@ use selvedge_data_net_rate::{Delay, Estimator, RateParams, Report, State};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use crate::flight::{Flight, Held, Seen};
+use crate::mtu::Mtu;
+use crate::protection::{CERTAIN, REPAIRS_MAX, both};
 
 /// A path that is silent for this long, or two round trips, delivers nothing.
 const SILENT: Duration = Duration::from_millis(300);
@@ -71,6 +73,8 @@ pub struct PathStatus {
     pub loss: Share,
     /// What it carried, repairs and probes included.
     pub sent: Bytes,
+    /// Larger datagrams vanish on it, all headers included; `None`: none was seen to.
+    pub most: Option<Bytes>,
 }
 
 #[derive(Debug)]
@@ -91,6 +95,7 @@ pub(crate) struct Path {
     heard: Instant,
     probe_at: Instant,
     sent: Bytes,
+    pub(crate) mtu: Mtu,
 }
 
 impl Path {
@@ -109,6 +114,7 @@ impl Path {
             heard: now,
             probe_at: now,
             sent: Bytes(0),
+            mtu: Mtu::default(),
         }
     }
 
@@ -122,6 +128,7 @@ impl Path {
             loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)
                 .unwrap_or(Share::ONE),
             sent: self.sent,
+            most: self.mtu.most(),
         }
     }
 
@@ -153,6 +160,16 @@ impl Path {
         } else {
             self.estimator.round_trip() + REPORTED * 2
         }
+    }
+
+    /// The chance that a packet sent now is lost and that no repair of it comes by its deadline, in units of
+    /// [`CERTAIN`]. A last repair goes more than once.
+    pub(crate) fn chance_of_loss(&self, left: Duration) -> u64 {
+        let lost = self.loss * (CERTAIN / ALL);
+        let step = (self.estimator.round_trip() + REPORTED * 2).0;
+        let repairs = left.0 / step;
+        let tries = if repairs > 0 { repairs + u64::from(REPAIRS_MAX) } else { 1 };
+        (1..tries).fold(lost, |chance, _| if chance == 0 { 0 } else { both(chance, lost) })
     }
 
     pub(crate) fn enqueue(&mut self, held: Held) {
@@ -223,7 +240,7 @@ impl Path {
         let number = self.flight.next();
         let counted = self.estimator.handle_sent(now, number, size);
         debug_assert!(counted.is_ok(), "{counted:?}");
-        self.flight.handle_sent(now, held);
+        self.flight.handle_sent(now, size, held);
         self.sent += size;
         self.free_at = self.free_at.max(now - CATCH_UP) + size / self.estimator.rate();
         number
@@ -239,6 +256,13 @@ impl Path {
         let seen = self.flight.handle_report(report)?;
         self.estimator.handle_report(now, report);
         (self.heard, self.state) = (now, PathState::Active);
+        for (size, has_arrived) in &seen.sizes {
+            if *has_arrived {
+                self.mtu.handle_arrived(*size);
+            } else {
+                self.mtu.handle_lost(now, *size);
+            }
+        }
         if let Some([_, most]) = seen.delays {
             // A shorter delay is believed slowly.
             self.delay = Some(self.delay.map_or(most, |delay| delay.longest(most)));

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use selvedge_data_net_rate::{Arrivals, BaseDelay, Delay};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::datagram::{Datagram, DatagramError, Head, PathId, StreamId, encode_report, nearest};
+use crate::datagram::{
+    Code, Datagram, DatagramError, Head, PathId, StreamId, encode_report, nearest,
+};
 use crate::reorder::{Reorder, Taken};
+use crate::restoration::Restoration;
 use crate::sender::Transmit;
 
 /// Streams, at most.
@@ -32,12 +35,14 @@ pub struct ReceiverCounts {
     pub delivered: u64,
     /// Packets that had come before, or came too late to be waited for.
     pub late: u64,
+    /// Packets that were lost, and that parities restored in time.
+    pub restored: u64,
     /// Packets of more streams than there may be, or beyond the memory that may wait.
     pub refused: u64,
 }
 
 /// The receiving end of a bond. A packet costs O(log(packets that wait)); at most 64 MiB wait, and 8 MiB
-/// of descriptions are kept.
+/// of descriptions and 12 MiB of packets that parities may need are kept.
 #[derive(Debug, Default)]
 pub struct Receiver {
     paths: BTreeMap<PathId, Arrivals>,
@@ -47,6 +52,7 @@ pub struct Receiver {
     clock: Option<u64>,
     streams: BTreeMap<StreamId, Reorder>,
     bytes: Bytes,
+    restoration: Restoration,
     ready: VecDeque<Delivered>,
     /// What is known of each stream, and what of that is new.
     descriptions: BTreeMap<StreamId, Box<str>>,
@@ -71,8 +77,9 @@ impl Receiver {
         bytes: &[u8],
         is_marked: bool,
     ) -> Result<(), DatagramError> {
-        let (head, packet) = match Datagram::parse(bytes)? {
-            Datagram::Data(head, packet) => (head, packet),
+        let (head, code, packet) = match Datagram::parse(bytes)? {
+            Datagram::Data(head, packet) => (head, None, packet),
+            Datagram::Parity(head, code, parity) => (head, Some(code), parity),
             Datagram::Description(stream, text) => {
                 self.describe(stream, text);
                 return Ok(());
@@ -84,7 +91,7 @@ impl Receiver {
         let delay = Delay::between(self.sent(head.sent), now);
         self.base.handle_delay(now, delay, false);
         if !packet.is_empty() {
-            self.take(now, &head, delay, packet);
+            self.take(now, &head, delay, code, packet);
         }
         Ok(())
     }
@@ -98,7 +105,7 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, now: Instant, head: &Head, delay: Delay, packet: &[u8]) {
+    fn take(&mut self, now: Instant, head: &Head, delay: Delay, code: Option<Code>, packet: &[u8]) {
         let is_full = self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&head.stream)
             || self.bytes >= BYTES_MAX;
         if is_full {
@@ -108,9 +115,20 @@ impl Receiver {
         let due = now - self.base.queueing(delay) + head.left - GUARD;
         let reorder = self.streams.entry(head.stream).or_default();
         let (before, mut out) = (reorder.bytes(), Vec::new());
-        let taken = reorder.handle_packet(head.sequence, due, packet.to_vec(), &mut out);
+        let number = reorder.unwrapped(head.sequence);
+        let place = (head.stream, number);
+        let restored = if let Some(code) = code {
+            self.restoration.handle_parity(now, place, code, packet)
+        } else {
+            let taken = reorder.handle_packet(number, due, packet.to_vec(), &mut out);
+            self.counts.late += u64::from(taken == Taken::Late);
+            self.restoration.handle_packet(now, place, packet)
+        };
+        for (number, packet) in restored {
+            let taken = reorder.handle_packet(number, due, packet, &mut out);
+            self.counts.restored += u64::from(taken == Taken::New);
+        }
         self.bytes = self.bytes + reorder.bytes() - before;
-        self.counts.late += u64::from(taken == Taken::Late);
         self.deliver(head.stream, out);
     }
 

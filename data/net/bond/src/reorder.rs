@@ -32,7 +32,7 @@ pub(crate) enum Taken {
 
 impl Reorder {
     /// The number next to the expected one that is this modulo 2^32.
-    fn unwrapped(&mut self, sequence: u32) -> u64 {
+    pub(crate) fn unwrapped(&mut self, sequence: u32) -> u64 {
         // Numbers begin at 2^32, so that none is below zero.
         let base = 1 << 32;
         let next = *self.next.get_or_insert_with(|| {
@@ -41,15 +41,14 @@ impl Reorder {
         nearest(next, sequence)
     }
 
-    /// Takes a packet that has to go by `due`, and gives what can go now.
+    /// Takes the packet of this number, as [`Self::unwrapped`] gave it, that has to go by `due`; gives what can go now.
     pub(crate) fn handle_packet(
         &mut self,
-        sequence: u32,
+        number: u64,
         due: Instant,
         packet: Vec<u8>,
         out: &mut Vec<Vec<u8>>,
     ) -> Taken {
-        let number = self.unwrapped(sequence);
         let next = self.next.unwrap_or(number);
         if number < next || self.held.contains_key(&number) {
             return Taken::Late;
@@ -116,7 +115,8 @@ mod tests {
     fn take(reorder: &mut Reorder, sequence: u32, due: u64) -> (Taken, Vec<Vec<u8>>) {
         let mut out = Vec::new();
         let packet = sequence.to_be_bytes().to_vec();
-        let taken = reorder.handle_packet(sequence, Instant(due), packet, &mut out);
+        let number = reorder.unwrapped(sequence);
+        let taken = reorder.handle_packet(number, Instant(due), packet, &mut out);
         (taken, out)
     }
 
@@ -152,7 +152,8 @@ mod tests {
             for (now, (step, due)) in steps.into_iter().enumerate() {
                 at = at.wrapping_add_signed(step);
                 let (packet, now) = (at.to_be_bytes().to_vec(), now as u64);
-                reorder.handle_packet(at, Instant(now + due), packet, &mut out);
+                let number = reorder.unwrapped(at);
+                reorder.handle_packet(number, Instant(now + due), packet, &mut out);
                 reorder.handle_timeout(Instant(now), &mut out);
                 prop_assert!(reorder.poll_timeout().is_none_or(|due| due.0 > now));
             }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use selvedge_data_link::PathEstimate;
 use selvedge_data_net_rate::{BaseDelay, Estimator};
+use selvedge_data_stream::rtp::FrameTag;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::datagram::{
-    DESCRIPTION_HEADER, Datagram, DatagramError, Head, OVERHEAD, PathId, StreamId,
+    DESCRIPTION_HEADER, Datagram, DatagramError, Head, OVERHEAD, PARITY_OVERHEAD, PathId, StreamId,
     encode_description, sent_at,
 };
 use crate::descriptions::Descriptions;
 use crate::flight::Held;
 use crate::path::{Cost, Path, PathParams, PathStatus};
+use crate::protection::{Block, CERTAIN, Protection, REPAIRS_MAX, Worth, both};
 
 /// What may delay a packet beside what is measured.
 const MARGIN: Duration = Duration::from_millis(3);
@@ -33,6 +35,14 @@ pub struct Transmit {
     pub bytes: Vec<u8>,
 }
 
+/// A stream at the sending end.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The sequence of its next packet.
+    next: u32,
+    protection: Protection,
+}
+
 /// The sending end of a bond. A packet costs O(paths), a report O(its packets). It holds the packets that are under
 /// way or wait: as many as the paths carry until the deadlines, and at most 8192 a path under way.
 #[derive(Debug)]
@@ -42,7 +52,7 @@ pub struct Sender {
     paths: BTreeMap<PathId, Path>,
     /// The least delay of all paths.
     base: BaseDelay,
-    sequences: BTreeMap<StreamId, u32>,
+    streams: BTreeMap<StreamId, Stream>,
     descriptions: Descriptions,
     owed: Bytes,
     expired: u64,
@@ -62,7 +72,7 @@ impl Sender {
             below,
             paths: BTreeMap::new(),
             base: BaseDelay::default(),
-            sequences: BTreeMap::new(),
+            streams: BTreeMap::new(),
             descriptions: Descriptions::default(),
             owed: Bytes(0),
             expired: 0,
@@ -115,7 +125,8 @@ impl Sender {
     /// a packet should come here, so that each path in use brings it in time, after a repair where packets are lost.
     #[must_use]
     pub fn estimate(&self) -> PathEstimate {
-        let reserve = self.used().map(|path| needs(path, &self.base)).max().unwrap_or_default();
+        let needs = |path| self.needs(path) + self.time_of_repair(path).unwrap_or_default();
+        let reserve = self.used().map(needs).max().unwrap_or_default();
         PathEstimate { rate: self.rate(), expected: self.sum_of(Estimator::expected), reserve }
     }
 
@@ -133,8 +144,8 @@ impl Sender {
         self.demand = demand;
     }
 
-    /// Sets what a path may need at most, by its excess delay and the repair of its losses: a part of the shortest time
-    /// that frames have.
+    /// Sets what a path may need at most by its excess delay, and with the repair of its losses: a part of the shortest
+    /// time that frames have. What a path can't repair within it is protected beforehand.
     pub const fn set_reserve_most(&mut self, most: Duration) {
         self.reserve_most = most;
     }
@@ -145,9 +156,23 @@ impl Sender {
         self.paths.values().filter(move |path| is_used(path))
     }
 
+    /// How long before its deadline a packet should come here, so that this path brings it in time.
+    fn needs(&self, path: &Path) -> Duration {
+        needs(path, &self.base)
+    }
+
+    /// From the loss of a packet on this path to its repair, if there is time for that.
+    fn time_of_repair(&self, path: &Path) -> Option<Duration> {
+        let time = path.time_of_repair();
+        (time + MARGIN <= self.reserve_most).then_some(time)
+    }
+
     fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
         let (base, most) = (self.base.clone(), self.reserve_most);
-        let rank = move |path: &Path| match (path.is_active(), needs(path, &base) <= most) {
+        let in_time = move |path: &Path| {
+            path.mtu.most().is_none() && needs(path, &base) + path.time_of_repair() <= most
+        };
+        let rank = move |path: &Path| match (path.is_active(), in_time(path)) {
             (true, true) if !path.params.is_spare => Rank::Good,
             (true, true) => Rank::Spare,
             (true, false) => Rank::Slow,
@@ -191,19 +216,56 @@ impl Sender {
         self.expired
     }
 
-    /// Takes a packet of a stream, due at its far end at `deadline` plus the delay of the shortest path.
+    /// Takes a packet of a stream, due at its far end at `deadline` plus the delay of the shortest path. Its frame's tag
+    /// states how much depends on it; without one it is sent again if it is lost, and not protected beforehand.
     pub fn handle_packet(
         &mut self,
         now: Instant,
         stream: StreamId,
         deadline: Instant,
+        tag: Option<&FrameTag>,
         packet: Arc<[u8]>,
     ) {
-        let next = self.sequences.entry(stream).or_default();
-        let sequence = *next;
-        *next = next.wrapping_add(1);
+        let known = self.streams.entry(stream).or_default();
+        let sequence = known.next;
+        known.next = sequence.wrapping_add(1);
+        let (worth, block) = tag
+            .map(|tag| known.protection.handle_packet(sequence, tag, &packet))
+            .unwrap_or_default();
         let size = Bytes(packet.len() as u64) + OVERHEAD + self.below;
-        self.place(now, Held { stream, sequence, deadline, packet, size });
+        self.place(now, Held { stream, sequence, deadline, packet, size, worth, code: None });
+        if let Some(block) = block {
+            self.protect(now, stream, deadline, &block);
+        }
+    }
+
+    /// Sends the parities of a block that pay.
+    fn protect(&mut self, now: Instant, stream: StreamId, deadline: Instant, block: &Block) {
+        for (code, parity) in block.parities(self.chance_of_loss(now, deadline)) {
+            let (sequence, worth) = (block.first, Worth::default());
+            let size = Bytes(parity.len() as u64) + PARITY_OVERHEAD + self.below;
+            let packet = parity.into();
+            let code = Some(code);
+            if self.place(now, Held { stream, sequence, deadline, packet, size, worth, code }) {
+                self.owed += size;
+            }
+        }
+    }
+
+    /// The chance that a packet that is sent now is lost for good, on all paths in use by their rates.
+    fn chance_of_loss(&self, now: Instant, deadline: Instant) -> u64 {
+        let (mut all, mut lost) = (0_u64, 0_u128);
+        for path in self.used() {
+            let [_, sent] = path.sent_by(now, Bytes(0));
+            let excess = path.excess(|delay| self.base.queueing(delay));
+            // Repairs for which no time was reserved come too late too often.
+            let left = deadline.since(sent + excess + MARGIN);
+            let is_repaired = self.time_of_repair(path).is_some();
+            let chance = path.chance_of_loss(if is_repaired { left } else { Duration::ZERO });
+            let rate = path.rate().0 / 1_024 + 1;
+            (all, lost) = (all + rate, lost + u128::from(rate) * u128::from(chance));
+        }
+        (lost / u128::from(all.max(1))) as u64
     }
 
     /// Gives a packet to the path that brings it in time at the least cost, and of those to the one that is free
@@ -239,14 +301,29 @@ impl Sender {
         path.map(|path| path.enqueue(held)).is_some()
     }
 
-    /// What a path lost or held goes on others, if it can be in time.
+    /// What a path lost or held goes on others, if it can be in time; more than once if it is the last chance for a packet
+    /// that is worth it. Parities are not sent again.
     fn move_on(&mut self, now: Instant, held: Vec<Held>) {
-        for held in held {
-            let size = held.size;
-            if held.deadline > now && self.place(now, held) {
-                self.owed += size;
-            } else {
+        for held in held.into_iter().filter(|held| held.code.is_none()) {
+            if held.deadline <= now {
                 self.expired += 1;
+                continue;
+            }
+            let chance = self.chance_of_loss(now, held.deadline);
+            let mut again = chance;
+            for copy in 0..REPAIRS_MAX {
+                if copy > 0 && !held.worth.pays(both(again, CERTAIN - chance)) {
+                    break;
+                }
+                if copy > 0 {
+                    again = both(again, chance);
+                }
+                if self.place(now, held.clone()) {
+                    self.owed += held.size;
+                } else if copy == 0 {
+                    self.expired += 1;
+                    break;
+                }
             }
         }
     }
@@ -293,7 +370,8 @@ impl Sender {
         }
         let packet = self.paths.iter_mut().find_map(|(id, path)| Some((*id, path.poll(now)?)));
         let Some((path, (number, held))) = packet else { return self.poll_probe(now) };
-        let bytes = head(path, number, now, Some(&held)).encode(&held.packet);
+        let head = head(path, number, now, Some(&held));
+        let bytes = encode(head, &held);
         Some(Transmit { path, bytes })
     }
 
@@ -309,7 +387,7 @@ impl Sender {
     }
 
     /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that delivers and is not
-    /// used it is empty. The link does not pay for it.
+    /// used it is empty, unless larger packets vanish there and one is tried. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
         let is_used = self.is_used();
@@ -318,15 +396,16 @@ impl Sender {
             path.poll_probe(now, wanted, is_used).then_some(*id)
         };
         let id = self.paths.iter_mut().find_map(due)?;
-        let path = self.paths.get(&id)?;
-        let padded = if path.is_active() && !is_used(path) { OVERHEAD } else { PADDED };
+        let path = self.paths.get_mut(&id)?;
+        let is_empty = path.is_active() && !is_used(path) && !path.mtu.tries(now);
+        let padded = if is_empty { OVERHEAD } else { PADDED };
         let others = self.paths.values().filter(|_| padded == PADDED);
         let newest = others.filter_map(Path::newest).next().cloned();
         let size = newest.as_ref().map_or(padded + self.below, |held| held.size);
         let number = self.paths.get_mut(&id)?.handle_sent(now, size, None);
         let head = head(id, number, now, newest.as_ref());
         let bytes = match &newest {
-            Some(held) => head.encode(&held.packet),
+            Some(held) => encode(head, held),
             None => head.encode_probe(padded),
         };
         Some(Transmit { path: id, bytes })
@@ -352,7 +431,7 @@ enum Rank {
     Good,
     /// So does a spare one.
     Spare,
-    /// It delivers too late.
+    /// It delivers too late, or small packets only.
     Slow,
     /// It delivers nothing.
     Silent,
@@ -360,7 +439,7 @@ enum Rank {
 
 /// How long before its deadline a packet should come here, so that this path brings it in time.
 fn needs(path: &Path, base: &BaseDelay) -> Duration {
-    path.excess(|delay| base.queueing(delay)) + MARGIN + path.time_of_repair()
+    path.excess(|delay| base.queueing(delay)) + MARGIN
 }
 
 /// The head of a datagram with this packet, or with none.
@@ -372,6 +451,13 @@ fn head(path: PathId, number: u64, now: Instant, held: Option<&Held>) -> Head {
         sequence: held.map_or(0, |held| held.sequence),
         sent: sent_at(now),
         left: held.map_or(Duration::ZERO, |held| held.deadline.since(now)),
+    }
+}
+
+fn encode(head: Head, held: &Held) -> Vec<u8> {
+    match held.code {
+        Some(code) => head.encode_parity(code, &held.packet),
+        None => head.encode(&held.packet),
     }
 }
 
@@ -403,7 +489,7 @@ mod tests {
             let now = Instant(ms * 1_000_000);
             if packets > 0 && ms % (1_000 / packets) == 0 {
                 let deadline = now + Duration::from_millis(300);
-                sender.handle_packet(now, StreamId(1), deadline, [0; 1_000].into());
+                sender.handle_packet(now, StreamId(1), deadline, None, [0; 1_000].into());
             }
             sender.handle_timeout(now);
             while let Some(transmit) = sender.poll_transmit(now) {

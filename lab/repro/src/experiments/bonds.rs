@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 
 use selvedge_data_link::{Link, LinkParams};
-use selvedge_data_net_bond::PathParams;
+use selvedge_data_net_bond::{PathParams, RateParams};
 use selvedge_data_net_line::{
     DelayModel, Jitter, Limit, LineModel, LossModel, Outages, Packet, QueueModel, Rate,
 };
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::rtp;
+use selvedge_data_stream::{Frame, rtp};
 use selvedge_sim::media::{BondedLoad, BondedSender, MediaStream, Receiver, Sender};
 use selvedge_sim::{
     Datagram, Endpoint, Flow, FlowId, HostId, Limits, Network, Payload, Results, Simulation,
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
-use super::up_media::{Media, PAYLOAD, PERIOD, contract};
+use super::up_media::{Media, PAYLOAD, PERIOD};
 use crate::experiment::RunError;
 
 /// IPv4 and UDP.
@@ -33,16 +33,34 @@ pub(super) struct Road {
     pub(super) jitter: Duration,
     pub(super) loss: LossModel,
     pub(super) outages: Option<Outages>,
+    /// What is larger is dropped, and nobody says so.
+    pub(super) mtu: Option<Bytes>,
 }
 
 impl Road {
     pub(super) fn new(rate: Bitrate, delay: u64) -> Self {
         let (delay, jitter) = (Duration::from_millis(delay), Duration::from_millis(2));
-        Self { rate, delay: delay + jitter, jitter, loss: LossModel::None, outages: None }
+        Self {
+            rate,
+            delay: delay + jitter,
+            jitter,
+            loss: LossModel::None,
+            outages: None,
+            mtu: None,
+        }
     }
 
-    /// The share of the packets that is lost in the long run.
+    /// The share of the packets that is lost in the long run, of those of full size.
     pub(super) fn lost(&self) -> f64 {
+        if self.mtu.is_some_and(|mtu| mtu < Bytes(PAYLOAD)) {
+            return 1.0;
+        }
+        let passes =
+            self.outages.map_or(1.0, |gone| 1.0 - gone.lasts.0 as f64 / gone.every.0 as f64);
+        1.0 - passes * (1.0 - self.lost_otherwise())
+    }
+
+    fn lost_otherwise(&self) -> f64 {
         let share = |share: Share| f64::from(share.billionths()) / 1e9;
         match self.loss {
             LossModel::None => 0.0,
@@ -62,7 +80,8 @@ impl Road {
         let (loss, outages) = (self.loss, self.outages);
         let back = LineModel { delay: delay.clone(), loss, outages, ..LineModel::default() };
         let rate = Some(Rate::Constant(self.rate));
-        [LineModel { rate, queue, delay, loss, outages, ..LineModel::default() }, back]
+        let mtu = self.mtu;
+        [LineModel { rate, queue, delay, loss, outages, mtu, ..LineModel::default() }, back]
     }
 }
 
@@ -93,11 +112,23 @@ pub(super) fn percent(text: &str) -> Share {
     text.parse().expect("it is a share")
 }
 
+/// What can be decodable at most over all paths, as if they were one that carries what each of them does not lose.
+pub(super) fn bound(media: Media, streams: &[Vec<Frame>; 2], roads: &[Road]) -> f64 {
+    let all: f64 = roads.iter().map(|road| road.rate.0 as f64 * (1.0 - road.lost())).sum();
+    media.bound_at(streams, Bitrate(all as u64), Bytes(1_500))
+}
+
+pub(super) fn mean(all: &[f64]) -> f64 {
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
 /// How packets are spread over the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
     /// By the product, which knows nothing of the paths beforehand.
     Bond,
+    /// Model: first come, first served, at the true rates; each lost packet is sent again, as SRT and RIST do it.
+    InOrder,
     /// Model: in turns, at the sum of the true rates.
     Turns,
     /// Model: in proportion to the true rates, at their sum.
@@ -114,26 +145,21 @@ pub(super) fn decodable(
 ) -> Result<f64, RunError> {
     let (mut network, hosts) = network(roads, seed)?;
     let all = Bitrate(roads.iter().map(|road| road.rate.0).sum());
+    let is_bonded = matches!(spread, Spread::Bond | Spread::InOrder);
     let rate = if spread == Spread::Bond { PathParams::default().rate.start } else { all };
-    let overhead =
-        if spread == Spread::Bond { BELOW + selvedge_data_net_bond::OVERHEAD } else { BELOW };
+    let overhead = if is_bonded { BELOW + selvedge_data_net_bond::OVERHEAD } else { BELOW };
     let headers = overhead + Bytes(rtp::packet_len(0) as u64);
-    let (mtu, discipline) = (headers + Bytes(PAYLOAD), Discipline::Dwcs);
-    let params = LinkParams {
-        discipline,
-        selection: true,
-        rate,
-        burst: mtu,
-        catch_up: None,
-        mtu,
-        queue: None,
-    };
+    let mtu = headers + Bytes(PAYLOAD);
+    let selection = spread != Spread::InOrder;
+    let discipline = if selection { Discipline::Dwcs } else { Discipline::Fifo };
+    let params =
+        LinkParams { discipline, selection, rate, burst: mtu, catch_up: None, mtu, queue: None };
     let mut sender = Sender::new(Link::new(params), overhead);
     let mut flows = Vec::new();
     for (number, (list, begin)) in media.lists().into_iter().enumerate() {
         let name = format!("stream {number}");
         let flow = network.flow(&name, hosts[0][0], hosts[0][1])?;
-        let (packets, period, contract) = (Vec::new(), PERIOD, contract());
+        let (packets, period, contract) = (Vec::new(), PERIOD, media.contract());
         sender.add_stream(MediaStream {
             name,
             flow,
@@ -147,8 +173,15 @@ pub(super) fn decodable(
         });
         flows.push(flow);
     }
-    if spread == Spread::Bond {
-        let paths: Vec<_> = hosts.iter().map(|ends| (*ends, PathParams::default())).collect();
+    if is_bonded {
+        let params = |road: &Road| match spread {
+            Spread::Bond => PathParams::default(),
+            _ => PathParams {
+                rate: RateParams { start: road.rate, least: road.rate, most: road.rate },
+                ..PathParams::default()
+            },
+        };
+        let paths: Vec<_> = hosts.iter().copied().zip(roads.iter().map(params)).collect();
         let load = BondedLoad::Streams(Box::new(sender));
         BondedSender::attach(&mut network, "bond", &paths, load, &flows)?;
     } else {

@@ -84,12 +84,23 @@ pub(super) const FRAMES: usize = 2_000;
 pub(super) struct Media {
     encoding: Encoding,
     share: u64,
+    delay: Duration,
 }
 
 impl Media {
     /// Closed groups, B frames in a pyramid.
     pub(super) const fn new(mbps: u64, group: u64, b: u64, share: u64) -> Self {
-        Self { encoding: Encoding { mbps, group, b, form: "" }, share }
+        Self { encoding: Encoding { mbps, group, b, form: "" }, share, delay: DELAY }
+    }
+
+    /// The same with another delay.
+    pub(super) const fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The contract of each stream.
+    pub(super) fn contract(self) -> Contract {
+        Contract { delay: Some(self.delay), ..contract() }
     }
 
     /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
@@ -114,14 +125,14 @@ impl Media {
 
     /// What can be decodable at most.
     pub(super) fn bound(self, streams: &[Vec<Frame>]) -> f64 {
-        Self::bound_at(streams, self.rate(streams), Bytes(1500))
+        self.bound_at(streams, self.rate(streams), Bytes(1500))
     }
 
     /// The same over a link of another rate and burst.
-    pub(super) fn bound_at(streams: &[Vec<Frame>], rate: Bitrate, burst: Bytes) -> f64 {
+    pub(super) fn bound_at(self, streams: &[Vec<Frame>], rate: Bitrate, burst: Bytes) -> f64 {
         let offline = |frame: &Frame| OfflineFrame {
             arrival: frame.arrival,
-            deadline: frame.arrival + DELAY,
+            deadline: frame.arrival + self.delay,
             size: frame.size,
             refs: frame.refs,
         };
@@ -138,7 +149,7 @@ impl Media {
 
 impl fmt::Display for Media {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { encoding: Encoding { mbps, group, b, form }, share } = self;
+        let Self { encoding: Encoding { mbps, group, b, form }, share, .. } = self;
         write!(f, "{mbps} Mbit/s, groups of {group}{form}, {b} B frames, {share} %")
     }
 }
@@ -339,7 +350,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     for (encoding, _) in LISTS {
         let Encoding { mbps, group, b, form } = encoding;
         for share in SHARES.into_iter().filter(|&share| wanted(mbps, b, share)) {
-            let media = Media { encoding, share };
+            let media = Media { encoding, share, delay: DELAY };
             watch.go_on(&media.to_string())?;
             let Shares { bound, selected, loaded, fifo, priority, obs } =
                 measure(media, params.seed);
