@@ -136,7 +136,8 @@ impl BondedSender {
             }
             BondedLoad::Flood(flood) => {
                 let rate = self.bond.rate();
-                flood.next += owed / rate;
+                // What waits for longer than its delay expires, and is not paid for.
+                flood.next = (flood.next + owed / rate).min(now.max(flood.next) + flood.delay);
                 if flood.next > now {
                     return false;
                 }

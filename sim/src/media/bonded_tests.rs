@@ -1,6 +1,6 @@
 //! A bond on simulated paths: what a flood gets through them, and what streams lose.
 
-use selvedge_data_net_line::{DelayModel, LineModel, Rate};
+use selvedge_data_net_line::{DelayModel, LineModel, Outages, Rate};
 use selvedge_units::Bitrate;
 
 use super::*;
@@ -66,4 +66,24 @@ fn a_flood_gets_the_sum_of_the_paths() {
         println!("{share:.3} of the sum");
         assert!(share > 0.90, "{share}");
     }
+}
+
+#[test]
+fn paths_that_are_all_gone_are_back_in_use_within_a_second() {
+    let outages = Outages { every: ms(15_000), lasts: ms(3_000), holds: false };
+    let gone = |mbps| LineModel { outages: Some(outages), ..path(mbps, 20) };
+    let (mut network, hosts) = network(&[gone(4), gone(2)]);
+    let flow = network.flow("flood", hosts[0].0[0], hosts[0].0[1]).unwrap();
+    let flood = Flood::new(flow, Bytes(1_200), ms(1_000), Instant::ZERO);
+    BondedSender::attach(&mut network, "bond", &hosts, BondedLoad::Flood(flood), &[]).unwrap();
+    let mut simulation = Simulation::new(network, Limits::default()).unwrap();
+    let mut useful = |until: u64| {
+        simulation.run(Instant::ZERO + ms(until), &mut |_| {}).unwrap();
+        simulation.results().flows[flow.0 as usize].useful.unwrap().0
+    };
+    let [before, gone, again, later] = [16_500, 18_000, 19_000, 20_000].map(&mut useful);
+    assert_eq!(before, gone, "something came");
+    println!("{} and {} bytes in the first two seconds after", again - gone, later - again);
+    assert!(again - gone > 6_000_000 / 8 / 10, "{} bytes in the first second", again - gone);
+    assert!(later - again > 6_000_000 / 8 / 2, "{} bytes in the second", later - again);
 }

@@ -11,6 +11,7 @@ use crate::protection::{CERTAIN, REPAIRS_MAX, both};
 
 /// A path that is silent for this long, or two round trips, delivers nothing.
 const SILENT: Duration = Duration::from_millis(300);
+const SILENT_ALONE: Duration = Duration::from_secs(1);
 /// So often a path that carries no packets is tried, and a spare one that delivers.
 const PROBES: Duration = Duration::from_millis(100);
 /// A queue that is longer is not lengthened by probes.
@@ -273,10 +274,12 @@ impl Path {
         Some(seen)
     }
 
-    /// Whether it took packets and has delivered nothing for too long.
-    pub(crate) fn silent_at(&self) -> Option<Instant> {
+    /// When it has delivered nothing for too long, if it took packets: longer if no other path delivers, since a few lost
+    /// reports are no reason to find its rate anew.
+    pub(crate) fn silent_at(&self, is_only: bool) -> Option<Instant> {
         let oldest = self.flight.oldest().filter(|_| self.is_active())?;
-        Some(oldest.max(self.heard) + SILENT.max(self.estimator.round_trip() * 2))
+        let silent = if is_only { SILENT_ALONE } else { SILENT };
+        Some(oldest.max(self.heard) + silent.max(self.estimator.round_trip() * 2))
     }
 
     /// It delivers nothing: all that it holds is for other paths, and its rate has to be found anew.
@@ -301,7 +304,12 @@ impl Path {
         dropped
     }
 
-    pub(crate) fn poll_timeout(&self, wanted: Option<Instant>, is_used: bool) -> Option<Instant> {
+    pub(crate) fn poll_timeout(
+        &self,
+        wanted: Option<Instant>,
+        is_used: bool,
+        is_only: bool,
+    ) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
             true if self.is_queued() => {
@@ -311,6 +319,6 @@ impl Path {
             false => Some(self.probe_at),
         };
         let rate = self.estimator.poll_timeout().filter(|_| self.is_active());
-        [send, probe, rate, self.silent_at()].into_iter().flatten().min()
+        [send, probe, rate, self.silent_at(is_only)].into_iter().flatten().min()
     }
 }

@@ -16,6 +16,8 @@ use crate::sender::Transmit;
 const STREAMS_MAX: usize = 1_024;
 /// Bytes that wait for missing packets, at most: 16 s of 30 Mbit/s.
 const BYTES_MAX: Bytes = Bytes(64 << 20);
+/// A path carries packets if one came on it within this time.
+const RECENT: Duration = Duration::from_millis(100);
 /// So long before its deadline a packet goes on.
 const GUARD: Duration = Duration::from_millis(4);
 
@@ -46,6 +48,10 @@ pub struct ReceiverCounts {
 #[derive(Debug, Default)]
 pub struct Receiver {
     paths: BTreeMap<PathId, Arrivals>,
+    /// The two paths on which packets came last, and when.
+    latest: [Option<(PathId, Instant)>; 2],
+    /// The second copy of a report.
+    copy: Option<Transmit>,
     /// The least delay of all paths.
     base: BaseDelay,
     /// The latest time of the sender's clock, in microseconds, from 2^32 on.
@@ -86,6 +92,10 @@ impl Receiver {
             }
             Datagram::Report(..) => return Ok(()),
         };
+        if self.latest[0].is_none_or(|(path, _)| path != head.path) {
+            self.latest[1] = self.latest[0];
+        }
+        self.latest[0] = Some((head.path, now));
         let arrivals = self.paths.entry(head.path).or_default();
         arrivals.handle_packet(now, head.number, is_marked);
         let delay = Delay::between(self.sent(head.sent), now);
@@ -170,12 +180,21 @@ impl Receiver {
         Some((stream, self.descriptions.get(&stream)?))
     }
 
-    /// The report that is sent now, on its path.
+    /// The report that is sent now: on its path, and on another that carries packets, since a path that seems to deliver
+    /// nothing is left by all its packets.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.paths.iter_mut().find_map(|(path, arrivals)| {
-            let report = arrivals.poll_report(now)?;
-            Some(Transmit { path: *path, bytes: encode_report(*path, &report) })
-        })
+        if let Some(copy) = self.copy.take() {
+            return Some(copy);
+        }
+        let (path, report) = self
+            .paths
+            .iter_mut()
+            .find_map(|(path, arrivals)| Some((*path, arrivals.poll_report(now)?)))?;
+        let bytes = encode_report(path, &report);
+        let is_other = |(other, at): &(PathId, Instant)| *other != path && *at + RECENT >= now;
+        let other = self.latest.into_iter().flatten().find(is_other);
+        self.copy = other.map(|(path, _)| Transmit { path, bytes: bytes.clone() });
+        Some(Transmit { path, bytes })
     }
 
     /// When [`Self::handle_timeout`] and [`Self::poll_transmit`] should be called.

@@ -301,6 +301,10 @@ impl Sender {
         path.map(|path| path.enqueue(held)).is_some()
     }
 
+    fn is_one_active(&self) -> bool {
+        self.paths.values().filter(|path| path.is_active()).count() == 1
+    }
+
     /// What a path lost or held goes on others, if it can be in time; more than once if it is the last chance for a packet
     /// that is worth it. Parities are not sent again.
     fn move_on(&mut self, now: Instant, held: Vec<Held>) {
@@ -348,12 +352,13 @@ impl Sender {
     /// Does what is due by `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut held = Vec::new();
+        let is_only = self.is_one_active();
         for path in self.paths.values_mut() {
             if path.is_active() {
                 path.estimator.handle_timeout(now);
             }
             self.expired += path.expire(now);
-            if path.silent_at().is_some_and(|at| at <= now) {
+            if path.silent_at(is_only).is_some_and(|at| at <= now) {
                 held.extend(path.fall_silent(now));
             }
         }
@@ -416,7 +421,10 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wants = self.wants();
         let is_used = self.is_used();
-        let due = |(id, path): (&PathId, &Path)| path.poll_timeout(wants(*id, path), is_used(path));
+        let is_only = self.is_one_active();
+        let due = |(id, path): (&PathId, &Path)| {
+            path.poll_timeout(wants(*id, path), is_used(path), is_only)
+        };
         let paths = self.paths.iter().filter_map(due).min();
         let is_any_active = self.paths.values().any(Path::is_active);
         let describes = self.descriptions.poll_timeout().filter(|_| is_any_active);

@@ -39,9 +39,11 @@ enum Form {
     Flapping,
     /// A good one, and one that drops packets above 1 kB.
     BlackHole,
+    /// Two that are gone together for three of fifteen seconds.
+    Gone,
 }
 
-const FORMS: [(Form, &str); 7] = [
+const FORMS: [(Form, &str); 8] = [
     (Form::Equal, "equal"),
     (Form::Unequal, "5 to 1"),
     (Form::Skewed, "140 ms of skew"),
@@ -49,6 +51,7 @@ const FORMS: [(Form, &str); 7] = [
     (Form::Bad, "a good one and a bad one"),
     (Form::Flapping, "a good one and one that flaps"),
     (Form::BlackHole, "a good one and a black hole"),
+    (Form::Gone, "gone together"),
 ];
 
 /// The paths' rates together, in hundredths of what the streams need.
@@ -81,6 +84,11 @@ impl Form {
                 let [every, lasts] = [100, 50].map(Duration::from_millis);
                 let outages = Some(Outages { every, lasts, holds: false });
                 vec![Road::new(rate, 20), Road { outages, ..Road::new(part(3), 20) }]
+            }
+            Self::Gone => {
+                let [every, lasts] = [15_000, 3_000].map(Duration::from_millis);
+                let outages = Some(Outages { every, lasts, holds: false });
+                [3, 3].map(|of_six| Road { outages, ..Road::new(part(of_six), 20) }).to_vec()
             }
             Self::BlackHole => {
                 let mtu = Some(Bytes(1_000));
@@ -137,7 +145,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     let mut table = Table::new("Frames decodable on time, as shares of all", &columns);
     let mut least_of = Least::default();
     for (form, name) in
-        params.amount(&FORMS[..], &[FORMS[0], FORMS[3], FORMS[4], FORMS[5], FORMS[6]])
+        params.amount(&FORMS[..], &[FORMS[0], FORMS[3], FORMS[4], FORMS[5], FORMS[6], FORMS[7]])
     {
         for hundredths in params.amount(&SHARES[..], &SHARES[1..2]) {
             watch.go_on(&format!("{name}, {hundredths} %"))?;
@@ -173,8 +181,8 @@ impl Default for Least {
 
 impl Least {
     fn count(&mut self, form: Form, of_bound: f64, above: f64) {
-        // Of a path that flaps nothing can be had that is worth a bound.
-        if form != Form::Flapping {
+        // The bound takes the mean rate of paths that are gone for a while: nobody can have that.
+        if !matches!(form, Form::Flapping | Form::Gone) {
             let least = &mut self.of_bound[usize::from(form.loses())];
             *least = least.min(of_bound);
         }
