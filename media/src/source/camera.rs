@@ -1,17 +1,23 @@
 //! `camera:` sources: Video4Linux devices. Encoded output of the camera is taken as it is; unencoded
-//! pictures become JPEG.
+//! pictures become H.264, or JPEG where no encoder is installed.
 
 use std::path::Path;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_control_config::FilePart;
+use selvedge_units::Bitrate;
 
 use super::elements::{bin, init, make, wiring};
 use super::feed::{Feed, Timing};
+use super::test::h264_encoder;
 use crate::error::SourceError;
 
 const LIST: &str = "list the cameras of this machine with: v4l2-ctl --list-devices";
+
+/// What is made of pictures that come unencoded. Over a bond the encoder follows the measured rate.
+const ENCODED: Bitrate = Bitrate::from_mbps(2);
+const PICTURES: u32 = 30;
 
 /// The feed of a camera.
 pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
@@ -52,7 +58,7 @@ fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, Source
         });
     };
     Feed::parsed(what, Timing::Live, FilePart::First, |pipeline| {
-        let tail = bin(line)?;
+        let tail = bin(&line)?;
         let parts = [&camera, tail.upcast_ref()];
         pipeline.add_many(parts).map_err(|e| wiring("v4l2src", e))?;
         gst::Element::link_many(parts).map_err(|e| wiring("v4l2src", e))?;
@@ -61,18 +67,23 @@ fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, Source
 }
 
 /// The elements after a camera that delivers these caps.
-fn line_for(caps: &gst::CapsRef) -> Option<&'static str> {
+fn line_for(caps: &gst::CapsRef) -> Option<String> {
     let gives = |name| caps.iter().any(|s| s.name() == name);
-    let lines = [
-        ("video/x-h264", "capsfilter caps=video/x-h264"),
-        ("image/jpeg", "capsfilter caps=image/jpeg,width=[1,2040],height=[1,2040]"),
-        (
-            "video/x-raw",
+    let raw = || {
+        let jpeg = |_| "jpegenc quality=75".to_owned();
+        let encoder = h264_encoder(PICTURES, ENCODED).unwrap_or_else(jpeg);
+        format!(
             "capsfilter caps=video/x-raw,width=[1,1920],height=[1,1920] ! videoconvert ! \
-             capsfilter caps=video/x-raw,format=I420 ! jpegenc quality=75",
-        ),
-    ];
-    lines.iter().find(|(name, _)| gives(name)).map(|(_, line)| *line)
+             capsfilter caps=video/x-raw,format=I420 ! {encoder}"
+        )
+    };
+    if gives("video/x-h264") {
+        Some("capsfilter caps=video/x-h264".to_owned())
+    } else if gives("image/jpeg") {
+        Some("capsfilter caps=image/jpeg,width=[1,2040],height=[1,2040]".to_owned())
+    } else {
+        gives("video/x-raw").then(raw)
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +104,7 @@ mod tests {
     fn what_a_camera_encodes_itself_is_preferred() {
         init().unwrap();
         let line = |caps: &str| line_for(&gst::Caps::from_str(caps).unwrap());
-        assert!(line("video/x-raw,format=YUY2").unwrap().ends_with("jpegenc quality=75"));
+        assert!(line("video/x-raw,format=YUY2").unwrap().contains("bitrate=2000"));
         assert!(line("video/x-raw; image/jpeg").unwrap().contains("image/jpeg"));
         assert!(line("video/x-raw; image/jpeg; video/x-h264").unwrap().contains("h264"));
         assert_eq!(line("video/x-bayer"), None);
@@ -104,7 +115,7 @@ mod tests {
         init().unwrap();
         for caps in ["video/x-raw", "image/jpeg", "video/x-h264"] {
             let line = line_for(&gst::Caps::new_empty_simple(caps)).unwrap();
-            let built = bin(line).unwrap();
+            let built = bin(&line).unwrap();
             assert!(built.static_pad("sink").is_some() && built.static_pad("src").is_some());
         }
     }
@@ -125,6 +136,9 @@ mod tests {
         init().unwrap();
         let mut feed = opened("camera:fake", "fake", fake(convert)).unwrap();
         assert!(feed.is_live());
+        if convert.contains("YUY2") {
+            assert_eq!(feed.encoder().map(|encoder| encoder.stated()), Some(ENCODED));
+        }
         let mut codec = None;
         for _ in 0..10 {
             match feed.pull(selvedge_units::Duration::from_secs(20)).unwrap() {
@@ -140,7 +154,7 @@ mod tests {
         use crate::picture::Codec;
 
         let size = "video/x-raw,width=160,height=120,framerate=30/1";
-        assert_eq!(units(&format!("{size},format=YUY2")), Codec::Jpeg);
+        assert_eq!(units(&format!("{size},format=YUY2")), Codec::H264);
         assert_eq!(units(&format!("{size},format=I420 ! jpegenc")), Codec::Jpeg);
         assert_eq!(units(&format!("{size} ! x264enc tune=zerolatency")), Codec::H264);
     }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use gstreamer as gst;
+use selvedge_units::Bitrate;
 
 use super::elements::package_of;
 use crate::error::SourceError;
@@ -24,7 +25,7 @@ pub(super) fn line(spec: &str) -> Result<String, SourceError> {
         return refuse(&format!("rate={rate}"), "give 1 to 120 frames per second");
     }
     match options.what {
-        "video" => Ok(format!("{card} ! {}", h264_encoder(rate)?)),
+        "video" => Ok(format!("{card} ! {}", h264_encoder(rate, Bitrate::from_kbps(500))?)),
         "mpeg2" if !MPEG_RATES.contains(&rate) => {
             refuse(&format!("rate={rate}"), "MPEG-2 has 24, 25, 30 or 50 frames per second")
         }
@@ -50,16 +51,18 @@ pub(super) fn line(spec: &str) -> Result<String, SourceError> {
     }
 }
 
-/// The first encoder that is installed. Only x264enc makes B pictures.
-fn h264_encoder(rate: u32) -> Result<String, SourceError> {
+/// The first encoder that is installed, for this many pictures a second. Only x264enc makes B pictures.
+pub(super) fn h264_encoder(rate: u32, bitrate: Bitrate) -> Result<String, SourceError> {
     let lines = [
         (
             "x264enc",
-            "bitrate=500 bframes=2 b-adapt=false key-int-max=30 rc-lookahead=5 threads=1 \
-             speed-preset=superfast option-string=b-pyramid=none"
-                .to_owned(),
+            format!(
+                "bitrate={} bframes=2 b-adapt=false key-int-max=30 rc-lookahead=5 threads=1 \
+                 speed-preset=superfast option-string=b-pyramid=none",
+                bitrate.0 / 1_000
+            ),
         ),
-        ("openh264enc", format!("bitrate=500000 gop-size={}", rate.max(1))),
+        ("openh264enc", format!("bitrate={} gop-size={}", bitrate.0, rate.max(1))),
     ];
     let found = lines.iter().find(|(name, _)| gst::ElementFactory::find(name).is_some());
     found.map(|(name, options)| format!("{name} {options}")).ok_or_else(|| {
