@@ -164,7 +164,7 @@ impl Sender {
     /// From the loss of a packet on this path to its repair, if there is time for that.
     fn time_of_repair(&self, path: &Path) -> Option<Duration> {
         let time = path.time_of_repair();
-        (time + MARGIN <= self.reserve_most).then_some(time)
+        (self.needs(path) + time <= self.reserve_most).then_some(time)
     }
 
     fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
