@@ -41,9 +41,11 @@ enum Form {
     BlackHole,
     /// Two that are gone together for three of fifteen seconds.
     Gone,
+    /// Three, of which the best is gone for three of twenty seconds.
+    Dies,
 }
 
-const FORMS: [(Form, &str); 8] = [
+const FORMS: [(Form, &str); 9] = [
     (Form::Equal, "equal"),
     (Form::Unequal, "5 to 1"),
     (Form::Skewed, "140 ms of skew"),
@@ -52,6 +54,7 @@ const FORMS: [(Form, &str); 8] = [
     (Form::Flapping, "a good one and one that flaps"),
     (Form::BlackHole, "a good one and a black hole"),
     (Form::Gone, "gone together"),
+    (Form::Dies, "the best dies"),
 ];
 
 /// The paths' rates together, in hundredths of what the streams need.
@@ -89,6 +92,12 @@ impl Form {
                 let [every, lasts] = [15_000, 3_000].map(Duration::from_millis);
                 let outages = Some(Outages { every, lasts, holds: false });
                 [3, 3].map(|of_six| Road { outages, ..Road::new(part(of_six), 20) }).to_vec()
+            }
+            Self::Dies => {
+                let [every, lasts] = [20_000, 3_000].map(Duration::from_millis);
+                let outages = Some(Outages { every, lasts, holds: false });
+                let best = Road { outages, ..Road::new(part(3), 20) };
+                vec![best, Road::new(part(2), 40), Road::new(part(1), 60)]
             }
             Self::BlackHole => {
                 let mtu = Some(Bytes(1_000));
@@ -144,9 +153,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     ];
     let mut table = Table::new("Frames decodable on time, as shares of all", &columns);
     let mut least_of = Least::default();
-    for (form, name) in
-        params.amount(&FORMS[..], &[FORMS[0], FORMS[3], FORMS[4], FORMS[5], FORMS[6], FORMS[7]])
-    {
+    for (form, name) in params.amount(&FORMS[..], &FORMS[2..]) {
         for hundredths in params.amount(&SHARES[..], &SHARES[1..2]) {
             watch.go_on(&format!("{name}, {hundredths} %"))?;
             let Shares { bond, best, turns, weights, bound } = measure(*form, *hundredths, &seeds)?;
@@ -182,7 +189,7 @@ impl Default for Least {
 impl Least {
     fn count(&mut self, form: Form, of_bound: f64, above: f64) {
         // The bound takes the mean rate of paths that are gone for a while: nobody can have that.
-        if !matches!(form, Form::Flapping | Form::Gone) {
+        if !matches!(form, Form::Flapping | Form::Gone | Form::Dies) {
             let least = &mut self.of_bound[usize::from(form.loses())];
             *least = least.min(of_bound);
         }
