@@ -28,8 +28,6 @@ pub(crate) struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) lost: Vec<Held>,
-    pub(crate) arrived: u64,
-    pub(crate) missing: u64,
     /// Sizes of those that arrived or are lost, in the order in which they were sent.
     pub(crate) sizes: Vec<(Bytes, bool)>,
     /// The least and the longest delay.
@@ -82,11 +80,9 @@ impl Flight {
             let arrival = at.and_then(|at| report.packets[at as usize]);
             seen.sizes.push((size, arrival.is_some()));
             let Some(arrival) = arrival else {
-                seen.missing += 1;
                 seen.lost.extend(held);
                 continue;
             };
-            seen.arrived += 1;
             let delay = Delay::between(sent, arrival.at);
             let [least, most] = seen.delays.unwrap_or([delay; 2]);
             seen.delays = Some([least.min(delay), most.max(delay)]);

@@ -169,8 +169,17 @@ impl Path {
         let lost = self.loss * (CERTAIN / ALL);
         let step = (self.estimator.round_trip() + REPORTED * 2).0;
         let repairs = left.0 / step;
-        let tries = if repairs > 0 { repairs + u64::from(REPAIRS_MAX) } else { 1 };
-        (1..tries).fold(lost, |chance, _| if chance == 0 { 0 } else { both(chance, lost) })
+        let again = if repairs > 0 { repairs - 1 + u64::from(REPAIRS_MAX) } else { 0 };
+        let mut chance = lost;
+        for _ in 0..again {
+            let next = both(chance, lost);
+            if next == chance {
+                // Nothing is lost, or all is: more tries change nothing.
+                break;
+            }
+            chance = next;
+        }
+        chance
     }
 
     pub(crate) fn enqueue(&mut self, held: Held) {
@@ -268,9 +277,10 @@ impl Path {
             // A shorter delay is believed slowly.
             self.delay = Some(self.delay.map_or(most, |delay| delay.longest(most)));
         }
-        let all = seen.arrived + seen.missing;
+        let all = seen.sizes.len() as u64;
+        let missing = seen.sizes.iter().filter(|(_, has_arrived)| !has_arrived).count() as u64;
         let before = self.loss * LOSS_OF.saturating_sub(all);
-        self.loss = (before + seen.missing * ALL) / LOSS_OF.max(all);
+        self.loss = (before + missing * ALL) / LOSS_OF.max(all);
         Some(seen)
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Worth {
 impl Worth {
     /// Whether this chance to save it is worth a packet more.
     pub(crate) const fn pays(self, saved: u64) -> bool {
-        self.frames > 0 && saved * self.frames * self.packets >= CERTAIN * 256
+        self.frames > 0 && (saved * self.frames).saturating_mul(self.packets) >= CERTAIN * 256
     }
 }
 

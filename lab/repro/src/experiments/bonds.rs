@@ -193,6 +193,17 @@ pub(super) fn decodable(
     Ok(share(&simulation.results(), &flows, frames))
 }
 
+/// The same for each of these seeds.
+pub(super) fn decodable_each(
+    media: Media,
+    frames: u32,
+    roads: &[Road],
+    spread: Spread,
+    seeds: &[u64],
+) -> Result<Vec<f64>, RunError> {
+    seeds.iter().map(|seed| decodable(media, frames, roads, spread, *seed)).collect()
+}
+
 fn share(results: &Results, flows: &[FlowId], frames: u32) -> f64 {
     let counts = flows.iter().filter_map(|flow| results.flows[flow.0 as usize].frames.as_ref());
     let decodable: u64 = counts.map(|counts| counts.received.decodable).sum();

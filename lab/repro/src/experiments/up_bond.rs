@@ -4,7 +4,7 @@
 use selvedge_data_net_line::{LossModel, Outages};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
-use super::bonds::{Road, Spread, bound, bursts, decodable, mean, percent};
+use super::bonds::{Road, Spread, bound, bursts, decodable_each, mean, percent};
 use super::up_media::Media;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
@@ -120,10 +120,7 @@ fn measure(form: Form, hundredths: u64, seeds: &[u64]) -> Result<Shares, RunErro
     let media = Media::new(mbps, group, b, hundredths);
     let streams = media.streams(FRAMES as usize);
     let roads = form.roads(media.rate(&streams));
-    let over = |roads: &[Road], spread| {
-        let each = |seed: &u64| decodable(media, FRAMES, roads, spread, *seed);
-        seeds.iter().map(each).collect::<Result<Vec<f64>, _>>()
-    };
+    let over = |roads: &[Road], spread| decodable_each(media, FRAMES, roads, spread, seeds);
     let alone: Vec<Vec<f64>> = roads
         .iter()
         .map(|road| over(std::slice::from_ref(road), Spread::Bond))
@@ -220,6 +217,7 @@ fn outcome_of(table: Table, least: &Least) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bonds::decodable;
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@
 use selvedge_data_net_line::LossModel;
 use selvedge_units::{Bitrate, Duration};
 
-use super::bonds::{Road, Spread, bound, decodable, mean, percent};
+use super::bonds::{Road, Spread, bound, decodable_each, mean, percent};
 use super::up_media::Media;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
@@ -44,10 +44,7 @@ fn measure(media: Media, loss: &str, round_trip: u64, seeds: &[u64]) -> Result<S
         ..Road::new(rate, round_trip / 2)
     };
     let roads = [road(media.rate(&streams))];
-    let over = |spread| {
-        let each = |seed: &u64| decodable(media, FRAMES, &roads, spread, *seed);
-        seeds.iter().map(each).collect::<Result<Vec<f64>, _>>()
-    };
+    let over = |spread| decodable_each(media, FRAMES, &roads, spread, seeds);
     Ok(Shares {
         in_order: mean(&over(Spread::InOrder)?),
         bond: over(Spread::Bond)?,
