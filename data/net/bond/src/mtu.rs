@@ -1,4 +1,4 @@
-//! The largest packet that a path carries, where larger ones vanish without a word.
+//! The largest packet that a path carries, where larger ones are dropped and no report names the reason.
 
 use selvedge_units::{Bytes, Duration, Instant};
 

@@ -11,6 +11,7 @@ use crate::protection::{CERTAIN, REPAIRS_MAX, both};
 
 /// A path that is silent for this long, or two round trips, delivers nothing.
 const SILENT: Duration = Duration::from_millis(300);
+/// The same for the only path that delivers.
 const SILENT_ALONE: Duration = Duration::from_secs(1);
 /// So often a path that carries no packets is tried, and a spare one that delivers.
 const PROBES: Duration = Duration::from_millis(100);

@@ -33,7 +33,7 @@ pub(super) struct Road {
     pub(super) jitter: Duration,
     pub(super) loss: LossModel,
     pub(super) outages: Option<Outages>,
-    /// What is larger is dropped, and nobody says so.
+    /// The path drops larger packets, and reports nothing.
     pub(super) mtu: Option<Bytes>,
 }
 
