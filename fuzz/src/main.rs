@@ -21,6 +21,7 @@ mod pool;
 mod receive;
 mod record;
 mod report;
+mod rtcp;
 mod rtp;
 #[path = "../../data/sched/tests/oracle/rules.rs"]
 mod rules;
@@ -61,6 +62,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("receive", receive::fuzz),
     ("record", record::fuzz),
     ("report", report::fuzz),
+    ("rtcp", rtcp::fuzz),
     ("rtp", rtp::fuzz),
     ("say", say::fuzz),
     ("schedule", schedule::fuzz),
