@@ -17,6 +17,7 @@ pub mod latency;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod poll_thread;
 pub mod probe;
 pub mod route;
 pub mod sandbox;

@@ -2,25 +2,19 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_data_net_bond::{Receiver, ReceiverCounts, StreamId};
 use selvedge_data_net_secure::PublicKey;
-use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::eventfd::EventFd;
+use selvedge_os::clock::Clock;
+use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::{Buffer, open_bound, set_buffer};
-use selvedge_units::{Bytes, Duration, Instant};
+use selvedge_units::{Bytes, Instant};
 
 use crate::answerer::{Answerer, Received};
 use crate::{BondError, Credentials};
 
-/// The longest that the thread sleeps.
-const LONGEST: Duration = Duration::from_secs(1);
 /// Datagrams that are read before packets go on.
 const BATCH: usize = 128;
 const BUFFER: Bytes = Bytes(2 << 20);
@@ -48,17 +42,8 @@ pub struct ReceiverView {
 #[derive(Debug)]
 pub struct BondReceiver {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    socket: UdpSocket,
-    clock: Clock,
-    stop: AtomicBool,
-    event: EventFd,
-    far: Mutex<Far>,
+    far: Arc<Mutex<Far>>,
+    _thread: PollThread,
 }
 
 #[derive(Debug)]
@@ -76,7 +61,7 @@ impl BondReceiver {
         at: SocketAddr,
         credentials: &Credentials,
         clock: Clock,
-        deliver: impl Deliver + 'static,
+        mut deliver: impl Deliver + 'static,
     ) -> Result<Self, BondError> {
         if !credentials.identity.is_sealed() {
             return Err(BondError::Open);
@@ -84,18 +69,14 @@ impl BondReceiver {
         let (socket, address) = open_bound(at)?;
         set_buffer(&socket, Buffer::Receive, BUFFER);
         let far = Far { answerer: Answerer::new(credentials), bond: Receiver::default() };
-        let shared = Arc::new(Shared {
-            socket: socket.into(),
-            clock,
-            stop: AtomicBool::new(false),
-            event: EventFd::new()?,
-            far: Mutex::new(far),
-        });
-        let own = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("bond far end".to_owned())
-            .spawn(move || own.run(deliver))?;
-        Ok(Self { address, shared, thread: Some(thread) })
+        let (far, socket) = (Arc::new(Mutex::new(far)), Arc::new(UdpSocket::from(socket)));
+        let (own, mut buffer) = (Arc::clone(&far), vec![0; 1 << 16]);
+        let turn = move || {
+            let next = own.lock().turn(&socket, clock, &mut buffer, &mut deliver);
+            (next, vec![Arc::clone(&socket)])
+        };
+        let thread = PollThread::start("bond far end", clock, turn)?;
+        Ok(Self { address, far, _thread: thread })
     }
 
     /// The address at which it listens.
@@ -106,76 +87,56 @@ impl BondReceiver {
 
     /// Sets the keys that may connect; connections of others end.
     pub fn allow(&self, peers: &[PublicKey]) {
-        self.shared.far.lock().answerer.allow(peers);
+        self.far.lock().answerer.allow(peers);
     }
 
     /// Its present state.
     #[must_use]
     pub fn view(&self) -> ReceiverView {
-        let far = self.shared.far.lock();
+        let far = self.far.lock();
         let paths = far.answerer.paths().map(|(_, from)| from).collect();
         ReceiverView { paths, counts: far.bond.counts() }
     }
 }
 
-impl Drop for BondReceiver {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.event.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Shared {
-    fn run(&self, mut deliver: impl Deliver) {
-        let mut buffer = vec![0; 1 << 16];
-        while !self.stop.load(Ordering::Acquire) {
-            let next = self.turn(&mut buffer, &mut deliver);
-            let wait = next.since(self.clock.now()).min(LONGEST);
-            let mut fds = [&self.socket.as_fd(), &self.event.as_fd()]
-                .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
-            // Interrupted, it only looks sooner.
-            let _ = poll(&mut fds, Some(&timespec(wait.0)));
-        }
-    }
-
+impl Far {
     /// Reads, gives on, and sends; returns when it is due again.
-    fn turn(&self, buffer: &mut [u8], deliver: &mut impl Deliver) -> Instant {
-        let far = &mut *self.far.lock();
+    fn turn(
+        &mut self,
+        socket: &UdpSocket,
+        clock: Clock,
+        buffer: &mut [u8],
+        deliver: &mut impl Deliver,
+    ) -> Instant {
         let mut is_more = false;
         for n in 0..BATCH {
-            match self.socket.recv_from(buffer) {
-                Ok((len, from)) => far.handle(self.clock.now(), from, &mut buffer[..len], deliver),
+            match socket.recv_from(buffer) {
+                Ok((len, from)) => self.handle(clock.now(), from, &mut buffer[..len], deliver),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
             is_more = n + 1 == BATCH;
         }
-        let now = self.clock.now();
-        far.answerer.handle_timeout(now);
-        far.bond.handle_timeout(now);
-        while let Some(delivered) = far.bond.poll_packet() {
+        let now = clock.now();
+        self.answerer.handle_timeout(now);
+        self.bond.handle_timeout(now);
+        while let Some(delivered) = self.bond.poll_packet() {
             deliver.handle_packet(now, delivered.stream, &delivered.packet);
         }
         // What the network refuses is lost, as on the way.
-        while let Some(transmit) = far.bond.poll_transmit(now) {
-            if let Some((to, bytes)) = far.answerer.seal(now, transmit.path, &transmit.bytes) {
-                let _ = self.socket.send_to(&bytes, to);
+        while let Some(transmit) = self.bond.poll_transmit(now) {
+            if let Some((to, bytes)) = self.answerer.seal(now, transmit.path, &transmit.bytes) {
+                let _ = socket.send_to(&bytes, to);
             }
         }
-        while let Some((to, bytes)) = far.answerer.poll_transmit() {
-            let _ = self.socket.send_to(&bytes, to);
+        while let Some((to, bytes)) = self.answerer.poll_transmit() {
+            let _ = socket.send_to(&bytes, to);
         }
-        let next = [far.answerer.poll_timeout(), far.bond.poll_timeout()];
-        let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST);
+        let next = [self.answerer.poll_timeout(), self.bond.poll_timeout()];
+        let next = next.into_iter().flatten().min().unwrap_or(Instant::MAX);
         if is_more { now } else { next }
     }
-}
 
-impl Far {
     fn handle(
         &mut self,
         now: Instant,

@@ -5,20 +5,16 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_comm_stack::wire::random;
 use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{PathId, PathParams, PathState, PathStatus, Sender, StreamId};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_data_stream::rtp::FrameTag;
-use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::eventfd::EventFd;
+use selvedge_os::clock::Clock;
+use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::open_path;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -26,8 +22,6 @@ use crate::caller::{Caller, Received};
 use crate::proposal::Proposal;
 use crate::{BondError, Credentials, PATHS_MAX};
 
-/// The longest that the thread sleeps.
-const LONGEST: Duration = Duration::from_secs(1);
 /// So often a socket that can't be opened is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(500);
 /// After so long without delivery a path is connected anew, and so often again.
@@ -81,16 +75,9 @@ pub struct PathView {
 /// The near end of a bond. Dropped, it ends.
 #[derive(Debug)]
 pub struct BondSender {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
     clock: Clock,
-    stop: AtomicBool,
-    event: EventFd,
-    near: Mutex<Near>,
+    near: Arc<Mutex<Near>>,
+    thread: PollThread,
 }
 
 #[derive(Debug)]
@@ -137,17 +124,15 @@ impl BondSender {
         let paths: Vec<NearPath> = paths.collect();
         let is_v6 = paths.iter().any(|path| path.options.to.is_ipv6());
         let below = BELOW[usize::from(is_v6)] + Bytes(SEALING as u64);
-        let near = Near { bond: Sender::new(below), paths };
-        let shared = Arc::new(Shared {
-            clock,
-            stop: AtomicBool::new(false),
-            event: EventFd::new()?,
-            near: Mutex::new(near),
-        });
-        let own = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("bond near end".to_owned()).spawn(move || own.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let near = Arc::new(Mutex::new(Near { bond: Sender::new(below), paths }));
+        let (own, mut buffer) = (Arc::clone(&near), vec![0; 1 << 16]);
+        let turn = move || {
+            let near = &mut *own.lock();
+            let next = near.turn(&clock, &mut buffer);
+            (next, near.paths.iter().filter_map(|path| path.socket.clone()).collect())
+        };
+        let thread = PollThread::start("bond near end", clock, turn)?;
+        Ok(Self { clock, near, thread })
     }
 
     /// Takes a packet of a stream that is due at the far end at `deadline` plus the shortest path's delay, with its frame's
@@ -159,58 +144,58 @@ impl BondSender {
         tag: Option<&FrameTag>,
         packet: &[u8],
     ) -> bool {
-        let mut near = self.shared.near.lock();
+        let mut near = self.near.lock();
         if !near.paths.iter().any(|path| path.is_known) {
             return false;
         }
-        near.bond.handle_packet(self.shared.clock.now(), stream, deadline, tag, packet.into());
+        near.bond.handle_packet(self.clock.now(), stream, deadline, tag, packet.into());
         drop(near);
-        self.shared.event.ring();
+        self.thread.ring();
         true
     }
 
     /// Describes a stream to the far end.
     pub fn describe(&self, stream: StreamId, text: &str) {
-        self.shared.near.lock().bond.describe(self.shared.clock.now(), stream, text);
-        self.shared.event.ring();
+        self.near.lock().bond.describe(self.clock.now(), stream, text);
+        self.thread.ring();
     }
 
     /// Sets what would be sent if there were room.
     pub fn set_demand(&self, demand: Bitrate) {
-        self.shared.near.lock().bond.set_demand(demand);
+        self.near.lock().bond.set_demand(demand);
     }
 
     /// Sets the shortest time that a frame has: a path that needs more than half of it gets probes only, unless each
     /// does.
     pub fn set_shortest_delay(&self, delay: Duration) {
-        self.shared.near.lock().bond.set_reserve_most(delay / 2);
+        self.near.lock().bond.set_reserve_most(delay / 2);
     }
 
     /// What is known of the paths as one.
     #[must_use]
     pub fn estimate(&self) -> PathEstimate {
-        self.shared.near.lock().bond.estimate()
+        self.near.lock().bond.estimate()
     }
 
     /// Sets what a path may carry from now on; one that carried nothing for the lack of it is connected again.
     pub fn set_allowance(&self, path: &str, left: Bytes) {
-        let mut near = self.shared.near.lock();
+        let mut near = self.near.lock();
         if let Some(path) = near.paths.iter_mut().find(|one| one.options.name == path) {
             path.left = Some(left);
         }
         drop(near);
-        self.shared.event.ring();
+        self.thread.ring();
     }
 
     /// The bytes of repairs since this was called last, for the link to pay.
     pub fn take_owed(&self) -> Bytes {
-        self.shared.near.lock().bond.take_owed()
+        self.near.lock().bond.take_owed()
     }
 
     /// What is known of each path.
     #[must_use]
     pub fn view(&self) -> Vec<PathView> {
-        let near = self.shared.near.lock();
+        let near = self.near.lock();
         let of = |path: &NearPath| {
             let status = near.bond.paths().find(|(id, _)| *id == path.id).map(|(_, status)| status);
             let why = || why(status?, path.options.params.is_spare);
@@ -237,37 +222,6 @@ fn why(status: PathStatus, is_spare: bool) -> Option<String> {
         _ => "too slow: it needs more than half of the shortest delay",
     };
     Some(why.to_owned())
-}
-
-impl Drop for BondSender {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.event.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Shared {
-    fn run(&self) {
-        let mut buffer = vec![0; 1 << 16];
-        while !self.stop.load(Ordering::Acquire) {
-            self.event.clear();
-            let (next, sockets): (_, Vec<Arc<UdpSocket>>) = {
-                let near = &mut *self.near.lock();
-                let next = near.turn(&self.clock, &mut buffer);
-                (next, near.paths.iter().filter_map(|path| path.socket.clone()).collect())
-            };
-            let wait = next.since(self.clock.now()).min(LONGEST);
-            let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-            let mut fds: Vec<_> = sockets.iter().map(|socket| readable(socket.as_fd())).collect();
-            fds.push(readable(self.event.as_fd()));
-            // Interrupted, it only looks sooner.
-            let _ = poll(&mut fds, Some(&timespec(wait.0)));
-        }
-    }
 }
 
 impl Near {
@@ -301,7 +255,7 @@ impl Near {
             return now;
         }
         let paths = self.paths.iter().map(NearPath::poll_timeout).min();
-        self.bond.poll_timeout().into_iter().chain(paths).min().unwrap_or(now + LONGEST)
+        self.bond.poll_timeout().into_iter().chain(paths).min().unwrap_or(Instant::MAX)
     }
 }
 
