@@ -113,7 +113,7 @@ fn table(file: &str, summary: &Summary) -> String {
     for link in &summary.links {
         links.row([
             link.name.clone(),
-            if link.bond.is_some() { "measured".to_owned() } else { rate(link.rate_bps) },
+            if link.measured { "measured".to_owned() } else { rate(link.rate_bps) },
             link.discipline.clone(),
             if link.selection { "yes" } else { "no" }.to_owned(),
             link.streams.to_string(),

@@ -16,14 +16,14 @@ pub(crate) fn fuzz(mut bytes: &[u8]) {
     let mut sender = Sender::new(
         now,
         SenderParams {
-            clock_rate: 90_000,
             delay: Duration::from_millis(200),
-            retransmissions: (SSRC + 1, 97),
+            retransmissions: SSRC + 1,
             name: "fuzz".to_owned(),
             below: Bytes(28),
             rate,
         },
     );
+    sender.set_clock_rate(90_000);
     let (mut sequence, mut again) = (0_u16, Bytes(0));
     while let Some(([operation, argument], rest)) = bytes.split_first_chunk() {
         let (raw, after) = rest.split_at(rest.len().min(usize::from(*argument)));

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use selvedge_data_net_rtcp::{TRANSPORT_ID, TRANSPORT_URI, retransmission_type};
 use selvedge_data_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSION_URI};
 
 use crate::dependency::DEPENDENCY_URI;
@@ -47,6 +48,9 @@ pub struct Described {
     pub fmtp: Option<String>,
     /// The identifier of the header extension that tags packets with their frames, if there is one.
     pub extension: Option<u8>,
+    /// How long packets are kept for retransmission, in ms, if the receiver may report and request (RFC 4585). It is
+    /// written, and not read.
+    pub feedback_ms: Option<u64>,
     /// The identifier of the dependency descriptor, if packets carry it.
     pub dependency: Option<u8>,
     /// The key of a sender whose packets are sealed (SRTP). It is read, and never written.
@@ -66,6 +70,7 @@ impl Described {
             channels: info.channels,
             fmtp: info.fmtp.clone(),
             extension: Some(EXTENSION_ID),
+            feedback_ms: None,
             dependency: None,
             key: None,
         }
@@ -111,7 +116,12 @@ impl fmt::Display for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let media = if self.audio { "audio" } else { "video" };
         let (port, pt, rate) = (self.to.port(), self.payload_type, self.clock_rate);
-        write!(f, "m={media} {port} RTP/AVP {pt}\r\nc=IN {}\r\n", Address(self.to.ip(), true))?;
+        write!(f, "m={media} {port} RTP/AVP")?;
+        match self.feedback_ms {
+            Some(_) => write!(f, "F {pt} {}", retransmission_type(pt))?,
+            None => write!(f, " {pt}")?,
+        }
+        write!(f, "\r\nc=IN {}\r\n", Address(self.to.ip(), true))?;
         write!(f, "a=rtpmap:{pt} {}/{rate}", one_line(&self.encoding))?;
         if let Some(channels) = self.channels {
             write!(f, "/{channels}")?;
@@ -126,6 +136,17 @@ impl fmt::Display for Described {
             if id == EXTENSION_ID {
                 write!(f, "a=extmap:{DEADLINE_ID} {DEADLINE_URI}\r\n")?;
             }
+        }
+        if let Some(kept) = self.feedback_ms {
+            for kind in ["nack", "nack pli", "ccm fir", "transport-cc", "ack ccfb"] {
+                write!(f, "a=rtcp-fb:{pt} {kind}\r\n")?;
+            }
+            write!(f, "a=extmap:{TRANSPORT_ID} {TRANSPORT_URI}\r\n")?;
+            let again = retransmission_type(pt);
+            write!(
+                f,
+                "a=rtpmap:{again} rtx/{rate}\r\na=fmtp:{again} apt={pt};rtx-time={kept}\r\n"
+            )?;
         }
         if let Some(id) = self.dependency {
             write!(f, "a=extmap:{id} {DEPENDENCY_URI}\r\n")?;
@@ -251,6 +272,7 @@ impl Reader {
             channels,
             fmtp: None,
             extension: None,
+            feedback_ms: None,
             dependency: None,
             key: None,
         };

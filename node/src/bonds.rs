@@ -30,20 +30,22 @@ use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 
 /// How often the links' rates follow those of their bonds.
-const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
 /// How often the rest is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often what metered paths carried is written down.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// A bond whose paths carry nothing has this rate.
 const LEAST: Bitrate = Bitrate::from_kbps(50);
 
-/// The links that have bonds, by name.
-pub(crate) trait BondedLinks: Send {
+/// The links whose rates are measured, by name.
+pub(crate) trait MeasuredLinks: Send {
     /// Sets what is known of the path behind a link.
     fn set_path(&self, link: &str, path: PathEstimate);
     /// What the streams of a link offer.
     fn offered(&self, link: &str) -> Offered;
+    /// Makes the encoder of a stream make an intra picture, if it has one that follows.
+    fn request_intra(&self, stream: &str, now: Instant);
     /// Makes the encoders of a link's sources follow what is known of the path behind it.
     fn lead_encoders(&self, link: &str, path: PathEstimate, now: Instant);
     /// Records an event of a path.
@@ -143,7 +145,7 @@ impl NodeBonds {
     }
 
     /// Makes the links follow their bonds from now on.
-    pub(crate) fn follow(&mut self, links: impl BondedLinks + 'static) -> std::io::Result<()> {
+    pub(crate) fn follow(&mut self, links: impl MeasuredLinks + 'static) -> std::io::Result<()> {
         if self.near.is_empty() {
             return Ok(());
         }
@@ -207,7 +209,7 @@ fn path_options(path: &PathConfig, to: SocketAddr, allowance: Option<Bytes>) -> 
 }
 
 /// Keeps rates, demands, descriptions and views up to date until requested to stop.
-fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl BondedLinks, stop: &Stop) {
+fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl MeasuredLinks, stop: &Stop) {
     let (mut look_at, mut keep_at) = (Instant::ZERO, Instant::ZERO);
     let mut before: BTreeMap<&str, (Instant, Vec<PathView>)> = BTreeMap::new();
     while !stop.is_requested() {
@@ -251,7 +253,7 @@ fn is_up(path: &PathView) -> bool {
 
 /// Notes which paths began or ceased to carry packets.
 fn note_changes(
-    links: &impl BondedLinks,
+    links: &impl MeasuredLinks,
     link: &str,
     before: Option<&(Instant, Vec<PathView>)>,
     views: &[PathView],

@@ -30,11 +30,18 @@ impl Following {
 
     /// So many frames were lost with a reference since the stream began.
     fn handle_lost(&mut self, now: Instant, lost: u64) {
-        if lost > self.lost && now.since(self.requested) >= REQUEST_EVERY {
+        if lost > self.lost {
+            self.request_intra(now);
+        }
+        self.lost = lost;
+    }
+
+    /// Requests an intra picture, unless one was requested a moment ago.
+    pub(crate) fn request_intra(&mut self, now: Instant) {
+        if now.since(self.requested) >= REQUEST_EVERY {
             self.encoder.request_intra();
             self.requested = now;
         }
-        self.lost = lost;
     }
 
     /// What it aims at, if its link has a measured rate.

@@ -44,6 +44,7 @@ mod media_source;
 mod node;
 mod output;
 mod placement;
+mod receivers;
 mod reload;
 mod source;
 mod source_spec;

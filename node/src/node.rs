@@ -23,7 +23,7 @@ use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::bond_feed::{FarEnds, Feed, Gathered};
-use crate::bonds::{BondedLinks, NodeBonds, Offered};
+use crate::bonds::{MeasuredLinks, NodeBonds, Offered};
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
 use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
@@ -32,6 +32,7 @@ use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::output::StreamOutput;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
+use crate::receivers::NodeReceivers;
 use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
 use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
@@ -64,6 +65,7 @@ pub struct Node {
     pub(crate) events: Arc<Events>,
     pub(crate) stacks: NodeStacks,
     pub(crate) bonds: NodeBonds,
+    pub(crate) receivers: NodeReceivers,
     pub(crate) far_ends: FarEnds,
     pub(crate) channels: Option<Box<dyn Channels>>,
     /// Ends with the node.
@@ -125,13 +127,14 @@ impl State {
     }
 }
 
-/// The links of a node for its bonds.
+/// The links of a node for what measures their rates.
+#[derive(Clone)]
 struct Follows {
     state: Weak<Mutex<State>>,
     events: Arc<Events>,
 }
 
-impl BondedLinks for Follows {
+impl MeasuredLinks for Follows {
     fn set_path(&self, link: &str, path: PathEstimate) {
         let Some(state) = self.state.upgrade() else { return };
         let links = &mut state.lock().links;
@@ -179,6 +182,20 @@ impl BondedLinks for Follows {
         });
         follow_rate(own.collect(), path, now);
     }
+
+    #[cfg(feature = "gstreamer")]
+    fn request_intra(&self, stream: &str, now: Instant) {
+        let Some(state) = self.state.upgrade() else { return };
+        let streams = &state.lock().streams;
+        let stream = streams.iter().find(|one| one.config.spec.name == stream);
+        let Some(stream) = stream else { return };
+        if let Some(following) = &mut *stream.status.following() {
+            following.request_intra(now);
+        }
+    }
+
+    #[cfg(not(feature = "gstreamer"))]
+    fn request_intra(&self, _: &str, _: Instant) {}
 
     #[cfg(not(feature = "gstreamer"))]
     fn lead_encoders(&self, _: &str, _: PathEstimate, _: Instant) {}
@@ -289,6 +306,7 @@ impl Node {
         let stacks = NodeStacks::start(config, &base, clock)?;
         let far_ends = FarEnds::start(config, &base, clock)?;
         let mut bonds = NodeBonds::start(config, &base, clock)?;
+        let mut receivers = NodeReceivers::new(&config.name, clock);
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
             config.streams.iter().map(|_| None).collect();
@@ -301,6 +319,7 @@ impl Node {
                 carried: stacks
                     .carried(s)
                     .or_else(|| bonds.carrier(link, &config.streams[s]))
+                    .or_else(|| receivers.carrier(link, &config.streams[s]))
                     .or_else(|| opened[s].carrier())
                     .or_else(|| carriers.get(s).cloned()),
                 base: &base,
@@ -334,7 +353,8 @@ impl Node {
         let state = Arc::new(Mutex::new(State { links, streams }));
         let events = Arc::new(Events::new(clock));
         let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events) };
-        bonds.follow(follows).map_err(|error| StartError::Feed(error.into()))?;
+        bonds.follow(follows.clone()).map_err(|error| StartError::Feed(error.into()))?;
+        receivers.follow(follows).map_err(|error| StartError::Feed(error.into()))?;
         Ok(Self {
             source_threads: Mutex::default(),
             name: config.name.clone(),
@@ -346,6 +366,7 @@ impl Node {
             path,
             events,
             bonds,
+            receivers,
             far_ends,
             #[cfg(feature = "gstreamer")]
             _pictures: pictures,

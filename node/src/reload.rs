@@ -212,6 +212,7 @@ impl Node {
         let link = &ready.new.links[config.link];
         let carried = opened.and_then(Opened::carrier);
         let carried = carried.or_else(|| self.bonds.carrier(link, config));
+        let carried = carried.or_else(|| self.receivers.carrier(link, config));
         Member { config, params: params(config, info, self.clock), carried, base: &self.base }
     }
 

@@ -340,7 +340,11 @@ pub(crate) fn write_sdp(
     base: &Path,
 ) -> Result<(), SdpFailure> {
     let (Some(path), Some(info)) = (&stream.sdp, info) else { return Ok(()) };
-    let streams = vec![Described::new(info, stream.spec.to)];
+    let mut described = Described::new(info, stream.spec.to);
+    // Later than its frame's deadline no packet is of use.
+    let kept = stream.spec.contract.delay.filter(|_| stream.is_reported);
+    described.feedback_ms = kept.map(|kept| kept.0 / 1_000_000);
+    let streams = vec![described];
     let session = Session { name: stream.spec.name.clone(), streams };
     std::fs::write(base.join(path), session.to_string()).map_err(|why| SdpFailure {
         stream: session.name,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "gstreamer")]
 use std::sync::Arc;
 
-use selvedge_control_config::{LinkConfig, StreamConfig, bonded, carried};
+use selvedge_control_config::{LinkConfig, StreamConfig, bonded, carried, reported};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::output::Program;
 use selvedge_media::output::kind;
@@ -54,6 +54,9 @@ fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     }
     if stream.is_bonded {
         return payload_max(bonded(link, stream.spec.to).message, 0);
+    }
+    if stream.is_reported {
+        return payload_max(reported(link, stream.spec.to).message, 0);
     }
     match stream.output.as_ref().map(|to| (to, kind(to))) {
         Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),

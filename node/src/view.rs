@@ -39,7 +39,11 @@ impl Node {
             streams: streams.collect(),
             links: reports
                 .iter()
-                .map(|report| link_snapshot(report, self.bonds.paths(&report.name)))
+                .map(|report| {
+                    let mut paths = self.bonds.paths(&report.name);
+                    paths.extend(self.receivers.paths(&report.name));
+                    link_snapshot(report, paths)
+                })
                 .collect(),
         }
     }
@@ -252,8 +256,8 @@ impl NodeView for Node {
                 if rate.0 == 0 {
                     return Err(KnobError::Range("a rate of 0 would send nothing".to_owned()));
                 }
-                if link.config.bond.is_some() {
-                    return Err(KnobError::Range("the rate of a bond is measured".to_owned()));
+                if link.config.is_measured {
+                    return Err(KnobError::Range("the rate of this link is measured".to_owned()));
                 }
                 link.rate = rate;
                 link.placed.set_rate(rate)

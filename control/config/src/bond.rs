@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use selvedge_data_net_bond::{OVERHEAD, PARITY_OVERHEAD};
+use selvedge_data_net_rtcp::{REPAIR_OVERHEAD, TRANSPORT_OVERHEAD};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_data_stack::compose::Fit;
 use selvedge_units::{Bitrate, Bytes};
@@ -17,15 +18,15 @@ const PATHS_MAX: usize = 16;
 /// The most far ends of a node.
 const BONDS_MAX: usize = 256;
 const EXAMPLE: &str = "to = \"198.51.100.7:7800\"";
-const AUTO: &str = "auto";
+pub(super) const AUTO: &str = "auto";
 /// The highest rate of a path.
 const PATH_RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 /// What a path may carry in a month.
 const BUDGETS: RangeInclusive<Bytes> = Bytes(1_000_000)..=Bytes(1_000_000_000_000_000);
 /// The rate of a link until it is measured.
-const START: Bitrate = Bitrate::from_kbps(500);
-/// Keys of a link that something else than a bond would serve.
-const NOT_BONDED: [&str; 6] = ["stack", "placement", "socket", "core", "send", "device"];
+pub(super) const START: Bitrate = Bitrate::from_kbps(500);
+/// Keys of a link that its rate could not be measured with.
+const NOT_MEASURED: [&str; 6] = ["stack", "placement", "socket", "core", "send", "device"];
 
 /// The paths by which a link reaches the far end of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,14 @@ pub fn bonded(link: &LinkConfig, to: SocketAddr) -> Fit {
     Fit { message: Bytes(most), headers: below + OVERHEAD }
 }
 
+/// How the packets of a stream whose receiver reports fit into packets of the link: they carry a number, and may be sent
+/// again.
+#[must_use]
+pub fn reported(link: &LinkConfig, to: SocketAddr) -> Fit {
+    let headers = Bytes(if to.is_ipv6() { 48 } else { 28 }) + TRANSPORT_OVERHEAD;
+    Fit { message: link.mtu - headers - REPAIR_OVERHEAD, headers }
+}
+
 /// The bond of a link, and the rate that the link begins with; `None` if the link has none. Reports what does not go
 /// with a bond.
 pub(super) fn of_link<'t>(
@@ -121,15 +130,14 @@ pub(super) fn of_link<'t>(
 ) -> Option<(BondLink, Bitrate)> {
     let is_auto = section.is("rate", AUTO);
     if !section.has("to") && !section.has("path") {
-        if is_auto {
-            reader.refuse(section, "rate", ConfigFault::AutoWithoutBond);
-        }
+        let keys = NOT_MEASURED.iter().filter(|_| is_auto);
+        keys.for_each(|key| reader.refuse(section, key, ConfigFault::NotMeasured));
         return None;
     }
     if !is_auto {
         reader.refuse(section, "rate", ConfigFault::BondRate);
     }
-    for key in NOT_BONDED {
+    for key in NOT_MEASURED {
         reader.refuse(section, key, ConfigFault::NotBonded);
     }
     if !section.has("secret") && !section.has("key") {

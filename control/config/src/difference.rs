@@ -164,7 +164,9 @@ impl Difference {
             return Step::Kept { old: at, keys: in_place };
         }
         let link_goes = !new.links.iter().any(|other| other.name == old_link.name);
-        let held = is_exclusive(&before.source) && before.source == stream.source;
+        let keeps_port = before.rtcp_port.is_some() && before.rtcp_port == stream.rtcp_port;
+        let keeps_source = is_exclusive(&before.source) && before.source == stream.source;
+        let held = keeps_port || keeps_source;
         let released = before.stack.is_none() && (link_goes || releases(before, old_link));
         if held || !released || !takes {
             self.restart.extend(anew.iter().map(|key| format!("stream.{name}.{key}")));
@@ -215,7 +217,7 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
         "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
         "send" = sending, "device" = device, "stack" = stack, "secret" = secret, "key" = key,
-        "peer" = peer, "to" = bond
+        "peer" = peer, "to" = bond, "rate" = is_measured
     ]);
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;
@@ -237,7 +239,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
-        ["sdp" = sdp], ["source" = source | is_bonded, "stack" = stack, "thumbnail" = thumbnail]);
+        ["sdp" = sdp], ["source" = source | is_bonded | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail]);
     let from_media = spec.period_from_media && was.period_from_media;
     let period = !from_media && spec.declared_period() != was.declared_period();
     // Any other field of a spec: a key that is not named here starts the stream anew.

@@ -101,8 +101,8 @@ pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
             remedies: case.remedies(),
         })
     };
-    // What a bond carries is known only once it runs.
-    let stated = node.links.iter().enumerate().filter(|(_, link)| link.bond.is_none());
+    // What a measured link carries is known only once it runs.
+    let stated = node.links.iter().enumerate().filter(|(_, link)| !link.is_measured);
     stated.filter_map(of_link).collect()
 }
 

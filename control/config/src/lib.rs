@@ -42,7 +42,7 @@ use selvedge_data_stream::Spec;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub use address::{AddressError, receiver};
-pub use bond::{BondConfig, BondLink, PathConfig, bonded};
+pub use bond::{BondConfig, BondLink, PathConfig, bonded, reported};
 pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::ConfigFault;
@@ -81,8 +81,10 @@ pub struct LinkConfig {
     /// The table's name.
     pub name: String,
     /// `rate`, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included. Required,
-    /// except for a bond, whose rate is measured: for that, the rate that it begins with.
+    /// except for a bond. Where the rate is measured: the rate that it begins with.
     pub rate: Bitrate,
+    /// `rate = "auto"`, and every bond: the rate is measured while it is used.
+    pub is_measured: bool,
     /// `discipline`, default `dwcs`.
     pub discipline: Discipline,
     /// `selection`, default true (false for `fifo`): drop early the frames that can't be decoded or
@@ -213,6 +215,7 @@ impl LinkConfig {
             key: None,
             peer: None,
             bond: None,
+            is_measured: false,
         }
     }
 
@@ -243,6 +246,11 @@ pub struct StreamConfig {
     pub output: Option<Destination>,
     /// Whether its link's bond carries it; `spec.to` is then the far end's address.
     pub is_bonded: bool,
+    /// Whether the rate of its link is measured by what its receiver reports.
+    pub is_reported: bool,
+    /// `rtcp_port`: the port of this host at which its receiver's RTCP arrives; its RTP leaves by the port before. `None`:
+    /// any.
+    pub rtcp_port: Option<u16>,
 }
 
 impl StreamConfig {
@@ -258,6 +266,8 @@ impl StreamConfig {
             stack: None,
             output: None,
             is_bonded: false,
+            is_reported: false,
+            rtcp_port: None,
         }
     }
 

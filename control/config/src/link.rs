@@ -28,6 +28,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         Some((bond, rate)) => (Some(bond), Some(rate)),
         // What is wrong with a bond has been reported.
         None if section.has("to") || section.has("path") => (None, None),
+        None if section.is("rate", bond::AUTO) => (None, Some(bond::START)),
         None => (None, rate(reader, section)),
     };
     let named =
@@ -75,7 +76,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     }
     if in_kernel {
         refuse_in_kernel(reader, section, nodes.len(), selection);
-    } else if bond.is_none() {
+    } else if bond.is_none() && !section.is("rate", bond::AUTO) {
         reader.refuse(section, "device", ConfigFault::NeedsKernel);
     }
 
@@ -95,6 +96,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.sending = sending.unwrap_or_default();
     link.stack = carrier.flatten();
     (link.secret, link.key, link.peer) = (secret, key, peer);
+    link.is_measured = bond.is_some() || section.is("rate", bond::AUTO);
     link.bond = bond;
     Some(link)
 }

@@ -297,11 +297,22 @@ pub enum ConfigFault {
     /// A link has two ways to prove its identity.
     #[error("a secret and a key; use one of them")]
     SecretAndKey,
-    /// A link is to measure its rate, towards nothing.
+    /// A key that does not go with a measured rate.
     #[error(
-        "only a bond's rate is measured: write to = \"HOST:PORT\" of its far end beside it, or a rate such as \"6 Mbit/s\""
+        "the rate of the link is measured by the reports of receivers of RTP; leave this out, or write a rate"
     )]
-    AutoWithoutBond,
+    NotMeasured,
+    /// A port for reports that nobody reads.
+    #[error(
+        "reports are read where the rate of the link is measured; leave this out, or write rate = \"auto\" for the link"
+    )]
+    NotReported,
+    /// A stream of a link whose rate is measured does not go to a receiver of RTP.
+    #[error(
+        "the rate of link {0} is measured by the reports of receivers of RTP; write a numeric address such as \
+         \"rtp://192.0.2.7:5004\", or a rate for the link"
+    )]
+    MeasuredTo(String),
     /// A link over a bond has a rate.
     #[error("the rate of a bond is measured; leave it out here, and limit a path by its own rate")]
     BondRate,

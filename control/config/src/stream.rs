@@ -1,6 +1,7 @@
 //! `[stream.NAME]`.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::ops::RangeInclusive;
 
 use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
 use toml::de::DeValue;
@@ -12,7 +13,8 @@ use super::tree::Nodes;
 use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, quoted, stack};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
-const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "from"];
+const OWN: &[&str] =
+    &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "rtcp_port", "from"];
 pub(super) const KNOWN: &[&str] = &known();
 const KNOWN_LEN: usize = OWN.len() + KEYS.len();
 
@@ -26,6 +28,8 @@ const fn known() -> [&'static str; KNOWN_LEN] {
     all
 }
 
+/// The ports at which RTCP may arrive: RTP has the one before.
+const RTCP_PORTS: RangeInclusive<u16> = 1_025..=u16::MAX;
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
 
 /// A stream; `None` if it has no valid source, receiver or link, which has been reported. `trees` are
@@ -52,6 +56,14 @@ pub(super) fn read<'t>(
         None if link.is_some_and(|link| sound[link].is_none()) && !section.has("to") => None,
         None => to(reader, section),
     };
+    let measured = link.and_then(|link| sound.get(link)?.as_ref()).filter(|link| link.is_measured);
+    let measured = measured.filter(|link| link.bond.is_none());
+    if let Some(link) = measured {
+        reader.refuse(section, "stack", ConfigFault::NotMeasured);
+        if let (Some((_, Some(_))), Some(entry)) = (&to, reader.entry(section, "to")) {
+            reader.report_value(&entry, ConfigFault::MeasuredTo(quoted(&link.name)));
+        }
+    }
     let tree = link.and_then(|link| trees.get(link)?.as_ref());
     let parent = match (reader.entry(section, "parent"), tree) {
         (Some(entry), Some(tree)) => tree.find(reader, &entry),
@@ -62,6 +74,10 @@ pub(super) fn read<'t>(
     let sdp = reader.path(section, "sdp", "sdp = \"out/lecture.sdp\"");
     let thumbnail = reader.flag(section, "thumbnail");
     let stack = stack::read(reader, section);
+    let rtcp_port = reader.integer(section, "rtcp_port", RTCP_PORTS);
+    if measured.is_none() {
+        reader.refuse(section, "rtcp_port", ConfigFault::NotReported);
+    }
 
     let (to, output) = to?;
     let default = StreamConfig::new(section.name, source?, to);
@@ -77,6 +93,8 @@ pub(super) fn read<'t>(
         stack: stack.unwrap_or_else(links_own),
         output,
         is_bonded: bond.is_some(),
+        is_reported: measured.is_some(),
+        rtcp_port,
         ..default
     })
 }

@@ -40,6 +40,8 @@ pub struct LinkSummary {
     pub tree: Vec<TreeOwner>,
     /// The rate that its streams offer as a fraction of its rate, where that of each is known.
     pub share: Option<f64>,
+    /// Whether its rate is measured while it is used; then `rate_bps` is the one that it begins with.
+    pub measured: bool,
     /// Where its bond leads, whose rate is measured; `None`: each stream has its own receiver.
     pub bond: Option<String>,
     /// The paths of its bond.
@@ -150,6 +152,7 @@ impl NodeConfig {
             streams: on_link(index),
             tree: self.owners(index),
             share: None,
+            measured: link.is_measured,
             bond: link.bond.as_ref().map(|bond| bond.to.to_string()),
             paths: link
                 .bond
@@ -245,7 +248,7 @@ impl Summary {
             return;
         };
         stream.offered_bps = Some(rate.0);
-        if link.bond.is_some() {
+        if link.measured {
             return;
         }
         stream.share = Some(rate.0 as f64 / link.rate_bps as f64);

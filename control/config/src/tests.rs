@@ -224,6 +224,7 @@ fn every_key_is_read() {
             key: None,
             peer: None,
             bond: None,
+            is_measured: false,
         }
     );
     let window = |lose, of| Window { lose, of };
@@ -258,6 +259,8 @@ fn every_key_is_read() {
             stack: None,
             output: None,
             is_bonded: false,
+            is_reported: false,
+            rtcp_port: None,
         }]
     );
     assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));

@@ -1,6 +1,7 @@
 //! Bonds in node files: both ends, and what does not go with them.
 
 use super::*;
+use crate::difference::Difference;
 
 const NEAR: &str = r#"
     [link.uplink]
@@ -69,6 +70,23 @@ fn both_ends_are_read() {
     assert_eq!(sources, [of(None), of(Some("sound"))]);
 }
 
+/// A link whose rate receivers measure.
+const MEASURED: &str = "[link.out]\nrate = \"auto\"\n[stream.door]\nsource = \"test:video\"\n\
+                        to = \"rtp://192.0.2.7:5004\"\nrtcp_port = 6001\n";
+
+#[test]
+fn a_rate_is_measured_by_receivers_that_report() {
+    let config = parsed(MEASURED).config;
+    let (link, stream) = (&config.links[0], &config.streams[0]);
+    assert!(link.is_measured && link.bond.is_none() && link.rate == Bitrate::from_kbps(500));
+    assert_eq!((stream.is_reported, stream.rtcp_port), (true, Some(6_001)));
+    let stated =
+        parsed(&MEASURED.replace("rtcp_port = 6001", "").replace("auto", "1 Mbit/s")).config;
+    assert!(!stated.links[0].is_measured && !stated.streams[0].is_reported);
+    let difference = Difference::new(&stated, &config);
+    assert!(difference.restart.contains(&"link.out.rate".to_owned()), "{:?}", difference.restart);
+}
+
 #[test]
 fn what_does_not_go_with_a_bond_is_refused_at_its_line() {
     for (file, from, to, key, part) in [
@@ -120,7 +138,12 @@ fn what_does_not_go_with_a_bond_is_refused_at_its_line() {
             "bond.two.listen",
             "another port",
         ),
-        (FAR, "\"100 Mbit/s\"", "\"auto\"", "link.out.rate", "only a bond's rate"),
+        (MEASURED, "rate", "stack = \"ui | net\"\nrate", "link.out.stack", "reports of receivers"),
+        (MEASURED, "rate", "placement = \"kernel\"\nrate", "link.out.placement", "leave this"),
+        (MEASURED, "rtp://", "udp://", "stream.door.to", "write a numeric address"),
+        (MEASURED, "192.0.2.7", "studio.example", "stream.door.to", "write a numeric address"),
+        (MEASURED, "6001", "80", "stream.door.rtcp_port", "1025 to 65535"),
+        (MEASURED, "\"auto\"", "\"1 Mbit/s\"", "stream.door.rtcp_port", "rate = \"auto\""),
     ] {
         assert!(file.contains(from), "{from}");
         let errors = wrong(&file.replacen(from, to, 1)).to_string();

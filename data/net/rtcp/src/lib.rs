@@ -23,5 +23,7 @@ mod write;
 pub use arrivals::ArrivalReporter;
 pub use bytes::RtcpError;
 pub use feedback::{Feedback, Reception, parse};
-pub use sender::{Sender, SenderParams, SenderStatus, Transmit};
+pub use sender::{
+    REPAIR_OVERHEAD, Sender, SenderParams, SenderStatus, Transmit, retransmission_type,
+};
 pub use transport::{TRANSPORT_ID, TRANSPORT_OVERHEAD, TRANSPORT_URI};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use selvedge_data_link::PathEstimate;
-use selvedge_data_net_rate::{Estimator, RateParams, Report};
+use selvedge_data_net_rate::{Estimator, RateParams, Report, State};
 use selvedge_data_stream::rtp::{EXTENSION_LEN, HEADER_LEN, Packet, SEQUENCE_AT};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
@@ -25,23 +25,38 @@ const REPAIR_BURST: Duration = Duration::from_millis(250);
 const QUEUE_MAX: usize = 256;
 /// After so long without a report the receiver counts as silent.
 const SILENT: Duration = Duration::from_secs(10);
+/// What late wake-ups miss of copies is sent afterwards, up to this.
+const CATCH_UP: Duration = Duration::from_millis(5);
+/// A queue that is longer is not lengthened by copies.
+const QUEUED: Duration = Duration::from_millis(40);
+/// After so long without a packet, since no frame fits, copies show whether the path carries more by now.
+const UNUSED: Duration = Duration::from_secs(2);
 /// Loss is measured over about so many packets, in units of 2^-16.
 const LOSS_OF: u64 = 400;
 const ALL: u64 = 1 << 16;
 /// A longer round trip is none: the report names another sender report.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
-/// A retransmission is preceded by the lost packet's sequence number.
-const ORIGINAL_LEN: usize = 2;
+/// What a retransmission is longer by than the packet: its payload begins with the lost packet's sequence number.
+pub const REPAIR_OVERHEAD: Bytes = Bytes(2);
+
+/// The payload type under which packets of this type are sent again.
+#[must_use]
+pub const fn retransmission_type(payload_type: u8) -> u8 {
+    match payload_type {
+        // Those below are assigned, and 127 is the last.
+        96..127 => payload_type + 1,
+        127 => 126,
+        _ => 97,
+    }
+}
 
 /// What a sender has to know.
 #[derive(Clone, Debug)]
 pub struct SenderParams {
-    /// Ticks of the stream's time stamps in a second, more than zero.
-    pub clock_rate: u32,
     /// From a frame's arrival to its deadline.
     pub delay: Duration,
-    /// The source of retransmissions, and their payload type.
-    pub retransmissions: (u32, u8),
+    /// The source of retransmissions.
+    pub retransmissions: u32,
     /// The name of the sources, the same for those that belong together (RFC 7022).
     pub name: String,
     /// Bytes of headers below RTP.
@@ -89,13 +104,20 @@ pub struct Sender {
     estimator: Estimator,
     /// Whether arrivals are reported, so that the estimator measures.
     is_measured: bool,
+    /// Whether arrivals are reported by transport-wide numbers, so that copies count.
+    is_numbered: bool,
+    demand: Bitrate,
+    /// The stream's newest packet, and when it was sent.
+    newest: Option<(Instant, Box<[u8]>)>,
+    /// When the path has taken what was sent, at the present rate.
+    free_at: Instant,
     by_loss: ByLoss,
     sent: History,
     sent_again: History,
     next_again: u16,
     transport: transport::Unwrapped,
     congestion: congestion::Unwrapped,
-    clock: MediaClock,
+    clock: Option<MediaClock>,
     queue: VecDeque<Vec<u8>>,
     room: Bytes,
     room_at: Instant,
@@ -120,13 +142,17 @@ impl Sender {
             number: 1,
             estimator: Estimator::new(now, params.rate),
             is_measured: false,
+            is_numbered: false,
+            demand: Bitrate(0),
+            newest: None,
+            free_at: now,
             by_loss: ByLoss::new(now, params.rate),
             sent: History::default(),
             sent_again: History::default(),
             next_again: 0,
             transport: transport::Unwrapped::default(),
             congestion: congestion::Unwrapped::default(),
-            clock: MediaClock::default(),
+            clock: None,
             queue: VecDeque::new(),
             room: Bytes(0),
             room_at: now,
@@ -160,14 +186,36 @@ impl Sender {
         let bytes = numbered(packet, self.number);
         self.packets = self.packets.wrapping_add(1);
         self.octets = self.octets.wrapping_add(payload.len() as u32);
-        self.clock.handle_frame(
-            deadline - self.params.delay,
-            header.timestamp,
-            self.params.clock_rate,
-        );
+        if let Some(clock) = &mut self.clock {
+            clock.handle_frame(deadline - self.params.delay, header.timestamp);
+        }
         let number = self.count(now, bytes.len());
         self.sent.handle_sent(now, header.sequence, number, deadline, packet.into());
+        self.newest = Some((now, packet.into()));
         Some(bytes)
+    }
+
+    /// Sets what would be sent if there were room: while the rate is to be found and is less than a quarter above it, copies
+    /// of the newest packet fill the path, if the receiver reports them. Receivers leave copies out.
+    pub const fn set_demand(&mut self, demand: Bitrate) {
+        self.demand = demand;
+    }
+
+    /// When a copy may be sent, if it helps to find the rate.
+    fn copy_at(&self) -> Option<Instant> {
+        let (sent, _) = self.newest.as_ref()?;
+        let is_low = self.rate().0 < self.demand.0 / 4 * 5;
+        let is_queued = self.estimator.queueing() > QUEUED;
+        let is_starting = self.estimator.state() == State::Starting;
+        let from = if is_starting { self.free_at } else { self.free_at.max(*sent + UNUSED) };
+        (self.is_numbered && is_low && !is_queued).then_some(from)
+    }
+
+    /// Sets the ticks of the stream's time stamps in a second: without them it does not report itself.
+    pub fn set_clock_rate(&mut self, clock_rate: u32) {
+        if self.clock.is_none_or(|clock| clock.rate != clock_rate) && clock_rate > 0 {
+            self.clock = Some(MediaClock { rate: clock_rate, shown: None });
+        }
     }
 
     /// Counts a datagram that leaves now, and returns its number.
@@ -178,6 +226,7 @@ impl Sender {
         debug_assert!(counted.is_ok(), "{counted:?}");
         self.by_loss.handle_sent(size);
         self.all += size;
+        self.free_at = self.free_at.max(now - CATCH_UP) + size / self.rate();
         number
     }
 
@@ -199,10 +248,11 @@ impl Sender {
                 }
                 Feedback::Transport(transport) => {
                     let report = self.transport.report(&transport, self.number);
+                    self.is_numbered |= report.is_some();
                     self.handle_report(now, report);
                 }
                 Feedback::Congestion(congestion) => {
-                    let (main, again) = (self.ssrc, self.params.retransmissions.0);
+                    let (main, again) = (self.ssrc, self.params.retransmissions);
                     let number_of = |ssrc, sequence| match ssrc {
                         _ if Some(ssrc) == main => self.sent.number_of(sequence),
                         _ if ssrc == again => self.sent_again.number_of(sequence),
@@ -256,22 +306,22 @@ impl Sender {
             return;
         }
         let Some(kept) = self.sent.request(now, sequence, round_trip) else { return };
-        let (deadline, len) = (kept.deadline, kept.packet.len() + ORIGINAL_LEN);
-        let size = Bytes(len as u64) + TRANSPORT_OVERHEAD + self.params.below;
+        let (deadline, len) = (kept.deadline, kept.packet.len());
+        let added = TRANSPORT_OVERHEAD + REPAIR_OVERHEAD + self.params.below;
+        let size = Bytes(len as u64) + added;
         if now + round_trip / 2 > deadline || size > self.room {
             return;
         }
         self.room = self.room - size;
-        let (ssrc, payload_type) = self.params.retransmissions;
         let mut bytes = numbered(&kept.packet, self.number);
         let extension = HEADER_LEN + EXTENSION_LEN + TRANSPORT_OVERHEAD.0 as usize;
         if bytes.len() == kept.packet.len() || bytes.len() < extension {
             return;
         }
         bytes.splice(extension..extension, sequence.to_be_bytes());
-        bytes[1] = bytes[1] & 0x80 | payload_type & 0x7f;
+        bytes[1] = bytes[1] & 0x80 | retransmission_type(bytes[1] & 0x7f);
         bytes[SEQUENCE_AT..SEQUENCE_AT + 2].copy_from_slice(&self.next_again.to_be_bytes());
-        bytes[8..12].copy_from_slice(&ssrc.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.params.retransmissions.to_be_bytes());
         let number = self.count(now, bytes.len());
         self.sent_again.handle_sent(now, self.next_again, number, deadline, Box::default());
         self.next_again = self.next_again.wrapping_add(1);
@@ -292,8 +342,14 @@ impl Sender {
         if let Some(again) = self.queue.pop_front() {
             return Some(Transmit::Media(again));
         }
+        if self.copy_at().is_some_and(|at| at <= now) {
+            let (_, packet) = self.newest.as_ref()?;
+            let copy = numbered(packet, self.number);
+            self.count(now, copy.len());
+            return Some(Transmit::Media(copy));
+        }
         let (ssrc, at) = (self.ssrc?, self.report_at?);
-        let timestamp = self.clock.timestamp(now, self.params.clock_rate)?;
+        let timestamp = self.clock?.timestamp(now)?;
         if at > now {
             return None;
         }
@@ -318,7 +374,7 @@ impl Sender {
     #[must_use]
     pub fn goodbye(&self, now: Instant) -> Option<Vec<u8>> {
         let ssrc = self.ssrc?;
-        let timestamp = self.clock.timestamp(now, self.params.clock_rate)?;
+        let timestamp = self.clock?.timestamp(now)?;
         let mut bytes = self.sender_report(now, ssrc, timestamp);
         write::goodbye(&mut bytes, ssrc);
         Some(bytes)
@@ -328,7 +384,9 @@ impl Sender {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let estimator = self.estimator.poll_timeout().filter(|_| self.is_measured);
-        self.report_at.into_iter().chain(estimator).min()
+        let report =
+            self.report_at.filter(|_| self.clock.is_some_and(|clock| clock.shown.is_some()));
+        [report, estimator, self.copy_at()].into_iter().flatten().min()
     }
 
     /// The rate at which to send, and to expect.
@@ -385,30 +443,31 @@ impl Sender {
 
 /// Which time of the stream's clock belongs to which time of ours. Frames that are reordered, or late, arrive after the time
 /// that their stamps say; those that arrive earliest show the difference.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct MediaClock {
+    /// Ticks in a second.
+    rate: u32,
     /// A frame's arrival and time stamp.
     shown: Option<(Instant, u32)>,
 }
 
 impl MediaClock {
-    fn handle_frame(&mut self, arrived: Instant, timestamp: u32, clock_rate: u32) {
+    fn handle_frame(&mut self, arrived: Instant, timestamp: u32) {
         let is_later = |(before, stamp): (Instant, u32)| {
             let ticks = timestamp.wrapping_sub(stamp).cast_signed();
-            let span = i64::from(ticks) * 1_000_000_000 / i64::from(clock_rate);
+            let span = i64::from(ticks) * 1_000_000_000 / i64::from(self.rate);
             // It drifts back slowly, so that another clock's speed is followed.
             let drift = arrived.since(before).0 / 1_000;
-            let expected = before.0.saturating_add_signed(span);
-            arrived.0 + drift >= expected
+            arrived.0 + drift >= before.0.saturating_add_signed(span)
         };
         if self.shown.is_none_or(is_later) {
             self.shown = Some((arrived, timestamp));
         }
     }
 
-    fn timestamp(&self, now: Instant, clock_rate: u32) -> Option<u32> {
+    fn timestamp(&self, now: Instant) -> Option<u32> {
         let (at, stamp) = self.shown?;
-        let ticks = u128::from(now.since(at).0) * u128::from(clock_rate) / 1_000_000_000;
+        let ticks = u128::from(now.since(at).0) * u128::from(self.rate) / 1_000_000_000;
         Some(stamp.wrapping_add(ticks as u32))
     }
 }

@@ -20,14 +20,15 @@ fn at(ms: u64) -> Instant {
 
 fn sender() -> Sender {
     let params = SenderParams {
-        clock_rate: 90_000,
         delay: MS(1_000),
-        retransmissions: AGAIN,
+        retransmissions: AGAIN.0,
         name: "a name".to_owned(),
         below: BELOW,
         rate: RateParams::default(),
     };
-    Sender::new(Instant::ZERO, params)
+    let mut sender = Sender::new(Instant::ZERO, params);
+    sender.set_clock_rate(90_000);
+    sender
 }
 
 fn packet(sequence: u16, timestamp: u32, payload: usize) -> Vec<u8> {
@@ -104,6 +105,8 @@ struct Path {
     last_report: (u32, Instant),
     back: VecDeque<(Instant, Vec<u8>)>,
     report_at: Instant,
+    /// What is sent of the rate, in hundredths.
+    share: u64,
 }
 
 impl Path {
@@ -121,6 +124,7 @@ impl Path {
             last_report: (0, Instant::ZERO),
             back: VecDeque::new(),
             report_at: Instant::ZERO,
+            share: 100,
         }
     }
 
@@ -128,15 +132,19 @@ impl Path {
     fn run(&mut self, from: u64, until: u64) -> Bitrate {
         let mut room = Bytes(0);
         for now in (from..until).map(at) {
-            room = (room + self.sender.estimate().rate * MS(1)).min(Bytes(20_000));
+            let rate = Bitrate(self.sender.estimate().rate.0 / 100 * self.share);
+            room = (room + rate * MS(1)).min(Bytes(20_000));
             while room >= Bytes(1_100) {
                 room = room - Bytes(1_100);
                 self.send(now);
             }
             while let Some(transmit) = self.sender.poll_transmit(now) {
-                if let Transmit::Control(bytes) = transmit {
-                    let middle = u32::from_be_bytes(bytes[10..14].try_into().unwrap());
-                    self.last_report = (middle, now + MS(20));
+                match transmit {
+                    Transmit::Control(bytes) => {
+                        let middle = u32::from_be_bytes(bytes[10..14].try_into().unwrap());
+                        self.last_report = (middle, now + MS(20));
+                    }
+                    Transmit::Media(copy) => self.carry(now, &copy),
                 }
             }
             self.receive(now);
@@ -152,8 +160,12 @@ impl Path {
     fn send(&mut self, now: Instant) {
         let bytes = packet(self.sequence, (now.0 / 11_111) as u32, 1_000);
         let sent = self.sender.handle_packet(now, now + MS(1_000), &bytes).unwrap();
-        self.counts[0] += 1;
         self.sequence = self.sequence.wrapping_add(1);
+        self.carry(now, &sent);
+    }
+
+    fn carry(&mut self, now: Instant, sent: &[u8]) {
+        self.counts[0] += 1;
         let free_at = self.free_at.max(now) + Bytes(sent.len() as u64 + 28) / self.rate;
         if free_at.since(now) > MS(200) {
             return;
@@ -161,7 +173,7 @@ impl Path {
         self.free_at = free_at;
         self.counts[1] += 1;
         self.highest = self.sequence.wrapping_sub(1);
-        self.came.push((number_of(&sent), free_at + MS(20)));
+        self.came.push((number_of(sent), free_at + MS(20)));
     }
 
     fn receive(&mut self, now: Instant) {
@@ -228,6 +240,18 @@ fn without_reports_the_rate_stays() {
     let found = path.run(0, 8_000);
     path.reports = Reports::Nothing;
     assert!(path.run(8_000, 14_000).0 < found.0 / 8);
+}
+
+#[test]
+fn copies_find_the_rate_though_little_is_sent() {
+    let found = |demand| {
+        let mut path = Path::new(Reports::Transport, Bitrate::from_mbps(3));
+        path.sender.set_demand(Bitrate::from_kbps(demand));
+        path.share = 20;
+        path.run(0, 4_000).0 * 100 / 3_000_000
+    };
+    let rates = [found(10_000), found(100)];
+    assert!((85..=103).contains(&rates[0]) && rates[1] < 40, "{rates:?} % of the rate");
 }
 
 /// A request for one packet.
