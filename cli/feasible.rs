@@ -80,30 +80,31 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
 #[cfg(feature = "gstreamer")]
 pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure> {
     use selvedge_control_config::SourceUri;
-    use selvedge_media::inspect;
+    use selvedge_media::{SourceError, inspect};
     use selvedge_place_coprocessor::feeder::Feeder;
 
     let mut found = Measured { media: Vec::new(), offers: Vec::new() };
     let mut wrong = Vec::new();
     for stream in &file.config.streams {
         let mut media = None;
+        let key = |error: SourceError| (error.key(), error.to_string());
         let looked_at = match &stream.source {
             SourceUri::File { .. } => {
                 let mtu = file.config.links[stream.link].mtu;
                 let to = stream.output.as_ref().map(|to| (to, mtu));
                 inspect::frames_to(&stream.source, &file.base, to, most)
                     .map(|frames| media = Some(of_frames(&frames)))
-                    .map_err(|error| error.to_string())
+                    .map_err(key)
             }
             SourceUri::Record { path, repeat, .. } => {
                 let opened = Feeder::open(&file.base.join(path), *repeat);
-                opened.map(drop).map_err(|error| error.to_string())
+                opened.map(drop).map_err(|error| ("source", error.to_string()))
             }
             SourceUri::Bond { .. } => Ok(()),
-            other => inspect::description(other, &file.base).map_err(|error| error.to_string()),
+            other => inspect::description(other, &file.base).map_err(key),
         };
         match looked_at {
-            Err(why) => wrong.push((format!("stream.{}.source", stream.spec.name), why)),
+            Err((key, why)) => wrong.push((format!("stream.{}.{key}", stream.spec.name), why)),
             Ok(()) => wrong.extend(not_carried(file, stream)),
         }
         let stated = || {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 use support::wire::Wire;
 use support::{
-    CORRIDOR, Folder, Running, clip, file_source, free_port, http, play, played, selvedge,
-    some_frames, until,
+    CORRIDOR, Folder, Running, children, clip, file_source, free_port, http, play, played,
+    selvedge, some_frames, until,
 };
 
 /// A path through which nothing comes while it is dead.
@@ -120,13 +120,13 @@ fn a_far_node_that_is_killed_is_found_again() {
     drop(near);
 }
 
-/// A node that sends noise, encoded so, over one path of 600 kbit/s.
-fn noise(folder: &Folder, encoder: &str, far: SocketAddr) -> (Running, String) {
+/// A node that sends noise, encoded so, over one path of 600 kbit/s; with more keys of the stream.
+fn noise(folder: &Folder, encoder: &str, more: &str, far: SocketAddr) -> (Running, String) {
     let text = format!(
         "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{far}\"\nsecret = \"secret\"\n\
          [link.uplink.path.one]\nrate = \"600 kbit/s\"\n\
          [stream.lecture]\nsource = \"launch:videotestsrc is-live=true pattern=snow ! \
-         video/x-raw,format=I420,width=160,height=120,framerate=25/1 ! {encoder}\"\ndelay = \"1 s\"\n"
+         video/x-raw,format=I420,width=160,height=120,framerate=25/1 ! {encoder}\"\ndelay = \"1 s\"\n{more}"
     );
     run(folder, "noise.toml", text)
 }
@@ -142,13 +142,20 @@ fn an_encoder_follows_the_rate_of_its_path_and_another_does_not() {
     };
     let encoder =
         "x264enc bitrate=2000 key-int-max=25 speed-preset=ultrafast tune=zerolatency threads=1";
-    let (near, page) = noise(&folder, encoder, far_at);
-    until("the encoder follows", || {
-        let (rate, decodable) = seen(&page);
-        rate.is_some_and(|rate| rate <= 600_000) && decodable.is_some_and(|share| share > 0.95)
-    });
-    drop(near);
-    let (near, page) = noise(&folder, "jpegenc", far_at);
+    // A line that receives has a process of its own; its knob's most is far from what the line states.
+    let isolated = "vp8enc name=enc target-bitrate=9000000 deadline=1 cpu-used=8 end-usage=cbr keyframe-max-dist=25 \
+                    udpsrc port=0 ! fakesink async=false";
+    let knob = "[stream.lecture.knobs]\nbitrate = { property = \"enc.target-bitrate\", most = \"2 Mbit/s\" }\n";
+    for (encoder, more) in [(encoder, ""), (isolated, knob)] {
+        let (near, page) = noise(&folder, encoder, more, far_at);
+        assert_eq!(children(near.id()).len(), usize::from(!more.is_empty()));
+        until("the encoder follows", || {
+            let (rate, decodable) = seen(&page);
+            rate.is_some_and(|rate| rate <= 600_000) && decodable.is_some_and(|share| share > 0.95)
+        });
+        drop(near);
+    }
+    let (near, page) = noise(&folder, "jpegenc", "", far_at);
     until("ten seconds", || http::stream(&page, "lecture")["frames"].as_u64() > Some(250));
     let (rate, decodable) = seen(&page);
     assert!(rate.is_none() && decodable.is_some_and(|share| share < 0.5), "{rate:?} {decodable:?}");

@@ -1,6 +1,6 @@
 //! Why a source delivers nothing: each text states what was found and what to do.
 
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::picture::jpeg::JpegError;
@@ -113,6 +113,9 @@ pub enum SourceError {
         /// The error in it.
         message: String,
     },
+    /// The knob of a launch line turns nothing.
+    #[error(transparent)]
+    Knob(Box<KnobFault>),
     /// A camera or port that can't be opened.
     #[error("can't open {device}: {message}; {remedy}")]
     Device {
@@ -167,6 +170,86 @@ pub enum SourceError {
     },
 }
 
+/// Why the knob of a launch line can't set its encoder's rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KnobFault {
+    /// No element has this name.
+    #[error("the launch line has no element \"{0}\"; write name={0} behind its encoder")]
+    Element(String),
+    /// The element has no such property.
+    #[error("{element} has no property \"{property}\"; {}", see(.factory, .nearest.as_deref()))]
+    Property {
+        /// The element's name.
+        element: String,
+        /// Its kind.
+        factory: String,
+        /// The property.
+        property: String,
+        /// The probable intention.
+        nearest: Option<String>,
+    },
+    /// The property holds something else than a whole number.
+    #[error("{knob} is no whole number but a {found}; write the property that holds the bitrate")]
+    NoNumber {
+        /// `ELEMENT.PROPERTY`.
+        knob: String,
+        /// The type of its values.
+        found: String,
+    },
+    /// The element takes no other value while it runs.
+    #[error(
+        "{knob} can't change while the element runs; write another property, or take another encoder than {factory}"
+    )]
+    Fixed {
+        /// `ELEMENT.PROPERTY`.
+        knob: String,
+        /// The element's kind.
+        factory: String,
+    },
+    /// The launch line states no rate, and the node file no limit.
+    #[error(
+        "{0} is 0 in the launch line; write the rate there, or most = \"3 Mbit/s\" beside property"
+    )]
+    Unstated(String),
+    /// There is nothing between the least and the most.
+    #[error(
+        "the least, {least}, is more than the most, {most}; write most = beside it, or a higher rate in the launch line"
+    )]
+    Empty {
+        /// `least`, stated or by default.
+        least: Bitrate,
+        /// `most`, stated or by default.
+        most: Bitrate,
+    },
+    /// The property does not take what is to be set.
+    #[error(
+        "{knob} takes {} to {}, and is to be set from {} to {}; write least and most within that, or another unit",
+        .takes.0, .takes.1, .set.0, .set.1
+    )]
+    Range {
+        /// `ELEMENT.PROPERTY`.
+        knob: String,
+        /// The least and the most that the property takes.
+        takes: (Bitrate, Bitrate),
+        /// What `least` and `most` are, stated or by default.
+        set: (Bitrate, Bitrate),
+    },
+}
+
+impl From<KnobFault> for SourceError {
+    fn from(fault: KnobFault) -> Self {
+        Self::Knob(Box::new(fault))
+    }
+}
+
+fn see(factory: &str, nearest: Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("see which it has: gst-inspect-1.0 {factory}"),
+    }
+}
+
 /// The meaning of an error for a user of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
@@ -176,17 +259,26 @@ pub enum Trouble {
     Lacking,
     /// The source's process has died, whatever the source does.
     Died,
+    /// The knob of a launch line is wrong.
+    Knob,
     /// Something else is wrong.
     Other,
 }
 
 impl SourceError {
+    /// The key of the source's stream, in a node file, whose value must be changed.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        if matches!(self.trouble(), Trouble::Knob) { "knobs.bitrate" } else { "source" }
+    }
+
     /// The meaning of the error for a user of the source.
     #[must_use]
     pub const fn trouble(&self) -> Trouble {
         match self {
             Self::Unreachable { .. } | Self::Stalled { .. } => Trouble::Silent,
             Self::CodecAbsent { .. } | Self::ElementAbsent { .. } => Trouble::Lacking,
+            Self::Knob(_) => Trouble::Knob,
             Self::Isolated { trouble, .. } => *trouble,
             _ => Trouble::Other,
         }

@@ -37,7 +37,7 @@ mod source;
 
 #[cfg(feature = "gstreamer")]
 pub use depacketizer::Depacketizer;
-pub use error::{SourceError, Trouble};
+pub use error::{KnobFault, SourceError, Trouble};
 pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
 #[cfg(feature = "gstreamer")]
 pub use onlookers::{Onlookers, Watched};

@@ -69,7 +69,7 @@ fn received(stream: &[u8], elements: &str, caps: &str) -> Vec<Option<References>
          clock-rate=90000,payload=96{caps} ! rtpstreamdepay ! {elements}",
         path.display()
     );
-    let mut source = open(&SourceUri::Launch(line)).unwrap();
+    let mut source = open(&SourceUri::Launch { line, bitrate: None }).unwrap();
     let (seen, end) = take(&mut source, usize::MAX);
     assert_eq!(end, Ok(End::Eos { note: None }));
     seen.iter().map(|frame| frame.picture.refs).collect()

@@ -19,7 +19,7 @@ fn test(what: &str) -> SourceUri {
 }
 
 fn launch(line: &str) -> SourceUri {
-    SourceUri::Launch(line.into())
+    SourceUri::Launch { line: line.into(), bitrate: None }
 }
 
 fn count(frames: &[Seen], kind: Kind) -> usize {

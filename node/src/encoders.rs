@@ -6,8 +6,6 @@ use parking_lot::MutexGuard;
 use selvedge_data_link::{self as link, PathEstimate};
 use selvedge_units::{Bitrate, Duration, Instant};
 
-/// An encoder aims at no less than this part of the rate that its source states.
-const LEAST_PART: u64 = 10;
 /// Intra pictures are large: one is requested at most this often.
 const REQUEST_EVERY: Duration = Duration::from_secs(1);
 
@@ -23,8 +21,8 @@ pub(crate) struct Following {
 
 impl Following {
     pub(crate) fn new(encoder: selvedge_media::Encoder) -> Self {
-        let most = encoder.stated();
-        let aim = link::Encoder::new(1, Bitrate(most.0 / LEAST_PART), most);
+        let (least, most) = encoder.range();
+        let aim = link::Encoder::new(1, least, most);
         Self { encoder, aim, lost: 0, requested: Instant::ZERO }
     }
 

@@ -105,11 +105,7 @@ impl StartError {
         match self {
             Self::Sources(failed) => failed
                 .iter()
-                .map(|f| {
-                    let is_output = matches!(f.error, OpenError::Output(_));
-                    let key = if is_output { "to" } else { "source" };
-                    (format!("stream.{}.{key}", f.stream), f.error.to_string())
-                })
+                .map(|f| (format!("stream.{}.{}", f.stream, f.error.key()), f.error.to_string()))
                 .collect(),
             Self::Sdp(SdpFailure { stream, path, why }) => {
                 vec![(format!("stream.{stream}.sdp"), format!("can't write \"{path}\": {why}"))]

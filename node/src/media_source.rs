@@ -73,11 +73,11 @@ impl MediaSource {
         }
     }
 
-    /// Its encoder, if the rate may change; a source in a separate process comes encoded.
+    /// Its encoder, if it is encoded here or in its process, and the rate may change.
     pub(crate) fn encoder(&self) -> Option<Encoder> {
         match self {
             Self::Here(source) => source.encoder(),
-            Self::Isolated(..) => None,
+            Self::Isolated(process, _) => process.encoder(),
         }
     }
 

@@ -75,6 +75,17 @@ pub enum OpenError {
     Thread(#[from] std::io::Error),
 }
 
+impl OpenError {
+    /// The key of the stream whose value must be changed.
+    pub(crate) const fn key(&self) -> &'static str {
+        match self {
+            Self::Output(_) => "to",
+            Self::Media(error) => error.key(),
+            _ => "source",
+        }
+    }
+}
+
 /// A stream whose source can't be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{stream}: {error}")]
@@ -153,7 +164,7 @@ impl Opened {
 /// Whether a source may come and go while the node runs: a camera, or a network source.
 #[cfg(feature = "gstreamer")]
 pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
-    matches!(uri, SourceUri::Camera(_) | SourceUri::Network(_) | SourceUri::Launch(_))
+    matches!(uri, SourceUri::Camera(_) | SourceUri::Network(_) | SourceUri::Launch { .. })
 }
 
 /// Whether a source is only absent, so that it is tried again: for a launch line, if it does not
@@ -162,7 +173,7 @@ pub(crate) const fn may_be_absent(uri: &SourceUri) -> bool {
 fn is_absence(uri: &SourceUri, error: &SourceError) -> bool {
     let trouble = error.trouble();
     match uri {
-        SourceUri::Launch(_) => trouble == Trouble::Silent,
+        SourceUri::Launch { .. } => trouble == Trouble::Silent,
         uri => may_be_absent(uri) && trouble != Trouble::Lacking,
     }
 }

@@ -240,6 +240,14 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
         ["sdp" = sdp], ["source" = source | is_bonded | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail]);
+    if let (SourceUri::Launch { line, .. }, SourceUri::Launch { line: before, .. }) =
+        (&new.source, &old.source)
+        && line == before
+        && new.source != old.source
+    {
+        // They differ in the knobs, which the source holds.
+        anew.iter_mut().filter(|key| **key == "source").for_each(|key| *key = "knobs");
+    }
     let from_media = spec.period_from_media && was.period_from_media;
     let period = !from_media && spec.declared_period() != was.declared_period();
     // Any other field of a spec: a key that is not named here starts the stream anew.
@@ -336,6 +344,21 @@ mod tests {
             let expected = Applied { restarted: vec!["stream.a".into()], ..Applied::default() };
             assert_eq!((applied, restart.len()), (expected, 0), "{to}");
         }
+    }
+
+    #[test]
+    fn another_knob_starts_a_stream_anew() {
+        let by = |placement: &str, knob: &str| {
+            let file = FILE.replacen("test:video", "launch:videotestsrc ! x264enc name=e", 1);
+            let link = format!("[link.up]\nplacement = \"{placement}\"");
+            file.replacen("[link.up]", &link, 1) + &format!("[stream.a.knobs]\nbitrate = {knob}\n")
+        };
+        let ranged = "{ property = \"e.bitrate\", most = \"1 Mbit/s\" }";
+        let (applied, restart) = of(&by("inline", "\"e.bitrate\""), &by("inline", ranged));
+        let expected = Applied { restarted: vec!["stream.a".into()], ..Applied::default() };
+        assert_eq!((applied, restart.len()), (expected, 0));
+        let (_, restart) = of(&by("kernel", "\"e.bitrate\""), &by("kernel", ranged));
+        assert_eq!(restart, ["stream.a.knobs"]);
     }
 
     #[test]

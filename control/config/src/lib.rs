@@ -12,6 +12,7 @@ pub mod difference;
 pub mod edit;
 mod errors;
 pub mod feasibility;
+mod knobs;
 mod link;
 mod mistake;
 pub mod network;
@@ -45,6 +46,7 @@ pub use address::{AddressError, receiver};
 pub use bond::{BondConfig, BondLink, PathConfig, bonded, reported};
 pub use destination::{Destination, DestinationError};
 pub use errors::{ConfigError, ConfigErrors};
+pub use knobs::EncoderKnob;
 pub use mistake::ConfigFault;
 pub use page::{PageConfig, Tls};
 pub use position::{Position, SourceMap};
@@ -356,7 +358,12 @@ pub enum SourceUri {
         stream: Option<String>,
     },
     /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
-    Launch(String),
+    Launch {
+        /// The line.
+        line: String,
+        /// `bitrate` of the stream's `knobs`: the property that sets its encoder's rate. `None`: that of a known encoder.
+        bitrate: Option<EncoderKnob>,
+    },
     /// The frames of the program that runs the node. Node files have no such source.
     Program,
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use selvedge_data_net_line::TraceError;
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stream::{FrameListError, WindowError};
-use selvedge_units::{Bytes, Duration, ParseUnitError};
+use selvedge_units::{Bitrate, Bytes, Duration, ParseUnitError};
 
 use super::network::file_error::FileError;
 use super::{DestinationError, SourceError, TokenError};
@@ -352,6 +352,22 @@ pub enum ConfigFault {
     /// A stream from a bond whose source would wait.
     #[error("a bond waits for no stream; leave this out, or write full = \"drop\"")]
     BondWaits,
+    /// Knobs of a source that has no elements of the user's own.
+    #[error("only a source launch: has knobs, which turn its elements; leave the table out")]
+    KnobsOfOther,
+    /// Not the property of an element.
+    #[error(
+        "{0} is not ELEMENT.PROPERTY; write the name= of an element of the launch line and its property, such as \"enc.bitrate\""
+    )]
+    KnobProperty(String),
+    /// A range of rates that is empty.
+    #[error("{least} is more than most, {most}; write a least that is not more")]
+    KnobRange {
+        /// The least that would be set.
+        least: Bitrate,
+        /// The most.
+        most: Bitrate,
+    },
     /// A receiver of a stream that goes over a bond.
     #[error(
         "its link goes over a bond to another node, which takes the stream by its name; leave this out"

@@ -95,7 +95,7 @@ impl SourceUri {
     pub fn reveal(&self) -> String {
         match self {
             Self::Network(url) => url.reveal().to_owned(),
-            Self::Launch(line) => format!("launch:{line}"),
+            Self::Launch { line, .. } => format!("launch:{line}"),
             other => other.to_string(),
         }
     }
@@ -180,7 +180,7 @@ impl fmt::Display for SourceUri {
             }
             Self::Bond { bond, stream: None } => write!(f, "bond:{bond}"),
             Self::Bond { bond, stream: Some(stream) } => write!(f, "bond:{bond}/{stream}"),
-            Self::Launch(line) => write!(f, "launch:{}", redacted(line)),
+            Self::Launch { line, bitrate: _ } => write!(f, "launch:{}", redacted(line)),
             Self::Program => f.write_str("the program"),
         }
     }
@@ -306,7 +306,7 @@ fn launch(text: &str, line: &str) -> Result<SourceUri, SourceError> {
     if line.trim().is_empty() || line.contains('\0') {
         return Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"));
     }
-    Ok(SourceUri::Launch(line.to_owned()))
+    Ok(SourceUri::Launch { line: line.to_owned(), bitrate: None })
 }
 
 fn camera(device: &str) -> Result<SourceUri, SourceError> {

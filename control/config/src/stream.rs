@@ -10,11 +10,11 @@ use super::destination;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section, listed};
 use super::tree::Nodes;
-use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, quoted, stack};
+use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, knobs, quoted, stack};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
 const OWN: &[&str] =
-    &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "rtcp_port", "from"];
+    &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "rtcp_port", "from", "knobs"];
 pub(super) const KNOWN: &[&str] = &known();
 const KNOWN_LEN: usize = OWN.len() + KEYS.len();
 
@@ -44,6 +44,7 @@ pub(super) fn read<'t>(
     reader.refuse_unknown(section, KNOWN);
     let source = source(reader, section);
     let source = from(reader, section, source);
+    let source = knobs::read(reader, section, source);
     let link = link(reader, section, links);
     let bond = link.and_then(|link| sound.get(link)?.as_ref()?.bond.as_ref());
     let to = match bond {

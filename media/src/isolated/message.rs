@@ -9,9 +9,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use selvedge_control_config::redacted;
+use selvedge_control_config::{EncoderKnob, redacted};
 use selvedge_data_stream::{Kind, References};
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{SourceError, Trouble};
@@ -38,6 +38,8 @@ pub(super) struct Request {
     pub(super) uri: String,
     /// The only sender whose packets count.
     pub(super) from: Option<std::net::IpAddr>,
+    /// The property that sets its encoder's rate.
+    pub(super) bitrate: Option<Knob>,
     pub(super) base: PathBuf,
     pub(super) payload_max: usize,
     /// Whether small pictures are wanted.
@@ -48,6 +50,32 @@ pub(super) struct Request {
     pub(super) expected_ns: u64,
 }
 
+/// [`EncoderKnob`] in a message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Knob {
+    element: String,
+    property: String,
+    unit: Option<u64>,
+    least_bps: Option<u64>,
+    most_bps: Option<u64>,
+}
+
+impl From<&EncoderKnob> for Knob {
+    fn from(knob: &EncoderKnob) -> Self {
+        let EncoderKnob { element, property, unit, least, most } = knob.clone();
+        let [unit, least_bps, most_bps] = [unit, least, most].map(|rate| Some(rate?.0));
+        Self { element, property, unit, least_bps, most_bps }
+    }
+}
+
+impl From<Knob> for EncoderKnob {
+    fn from(knob: Knob) -> Self {
+        let Knob { element, property, unit, least_bps, most_bps } = knob;
+        let [unit, least, most] = [unit, least_bps, most_bps].map(|rate| rate.map(Bitrate));
+        Self { element, property, unit, least, most }
+    }
+}
+
 /// An order to a process, once it has its source.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
@@ -55,13 +83,20 @@ pub(super) enum Order {
     Open { limit_ns: u64 },
     /// Pages watch these from now on.
     Watch(Watched),
+    /// The source's encoder must encode at this rate from now on.
+    Rate { bps: u64 },
+    /// Its next picture must be an intra picture.
+    Intra,
 }
 
 /// A report of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// The source is open.
-    Open(Info),
+    /// The source is open; `encoder` is the least and the most that its encoder may encode at, in bit/s.
+    Open {
+        info: Info,
+        encoder: Option<(u64, u64)>,
+    },
     Frame(FrameHead),
     /// A small picture, as JPEG.
     Thumbnail,

@@ -38,7 +38,7 @@ fn packed(uri: &SourceUri, scheme: &str) -> &'static str {
 /// element, or with one that opens an address by itself.
 #[must_use]
 pub fn comes_from_network(uri: &SourceUri) -> bool {
-    let SourceUri::Launch(line) = uri else {
+    let SourceUri::Launch { line, .. } = uri else {
         return matches!(
             uri,
             SourceUri::Rtp { .. } | SourceUri::Sdp { .. } | SourceUri::Network(_)
@@ -69,7 +69,7 @@ pub(super) fn load(uri: &SourceUri, thumbnails: bool) {
     for name in PLUGINS {
         let _ = gst::Plugin::load_by_name(name);
     }
-    if let SourceUri::Launch(line) = uri {
+    if let SourceUri::Launch { line, .. } = uri {
         let _ = source_bin(line);
     }
     let Ok(mut carried) = packed(uri, scheme).parse::<gst::Caps>() else { return };

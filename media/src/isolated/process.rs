@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -15,12 +16,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use selvedge_control_config::SourceUri;
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 
-use super::message::{self, Inbox, Order, Report, Request};
+use super::message::{self, Inbox, Knob, Order, Report, Request};
 use crate::error::{SourceError, Trouble};
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::onlookers::{Onlookers, Watched};
+use crate::source::{Encoder, EncoderOrders};
 
 /// How long a read waits before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -58,6 +60,10 @@ pub struct SourceProcess {
     started: Instant,
     /// The orders about pages that it was sent last.
     watched: Watched,
+    /// The encoder of its source, what that is to do, and what of it was sent.
+    encoder: Option<Encoder>,
+    orders: Arc<EncoderOrders>,
+    ordered: (Option<Bitrate>, u64),
     is_dead: bool,
 }
 
@@ -84,11 +90,18 @@ impl SourceProcess {
             inbox: Inbox::new(ours),
             started: Instant::now(),
             watched: Watched::default(),
+            encoder: None,
+            orders: Arc::default(),
+            ordered: (None, 0),
             is_dead: false,
         };
         let request = Request {
             uri: request.uri.reveal(),
             from: request.uri.sender(),
+            bitrate: match request.uri {
+                SourceUri::Launch { bitrate, .. } => bitrate.as_ref().map(Knob::from),
+                _ => None,
+            },
             base: PathBuf::from(request.base),
             payload_max: request.payload_max,
             thumbnails: request.thumbnails,
@@ -124,8 +137,9 @@ impl SourceProcess {
         while !stop.load(Ordering::Relaxed) && Instant::now() < until {
             match self.inbox.receive() {
                 Ok(None) => {}
-                Ok(Some((Report::Open(info), _))) => {
+                Ok(Some((Report::Open { info, encoder }, _))) => {
                     let info = info.checked();
+                    self.note_encoder(encoder);
                     return info.ok_or_else(|| self.died("it sent what is no stream"));
                 }
                 Ok(Some((Report::Failed { trouble, text }, _))) => {
@@ -142,6 +156,34 @@ impl SourceProcess {
         }
         self.is_dead = true;
         Err(SourceError::Stalled { what: self.what.clone(), waited: limit })
+    }
+
+    /// The encoder of its source, if the source is encoded there and the rate may change.
+    #[must_use]
+    pub fn encoder(&self) -> Option<Encoder> {
+        self.encoder.clone()
+    }
+
+    /// The source was opened, with an encoder of this range.
+    fn note_encoder(&mut self, range: Option<(u64, u64)>) {
+        self.orders = Arc::default();
+        self.ordered = (None, 0);
+        let possible = |&(least, most): &(u64, u64)| 0 < least && least <= most;
+        self.encoder = range.filter(possible).map(|(least, most)| {
+            Encoder::isolated(Bitrate(least), Bitrate(most), Arc::clone(&self.orders))
+        });
+    }
+
+    /// Sends what the encoder is to do, if that is new.
+    fn lead_encoder(&mut self) -> std::io::Result<()> {
+        let (rate, intras) = self.orders.latest();
+        let (rate_before, intras_before) = std::mem::replace(&mut self.ordered, (rate, intras));
+        if let Some(rate) = rate
+            && Some(rate) != rate_before
+        {
+            self.ask(&Order::Rate { bps: rate.0 })?;
+        }
+        if intras != intras_before { self.ask(&Order::Intra) } else { Ok(()) }
     }
 
     /// Delivers frames until the source ends or `stop` is set, which is checked every 50 ms.
@@ -161,6 +203,7 @@ impl SourceProcess {
                 self.watched = watched;
                 self.ask(&Order::Watch(watched)).map_err(|error| self.died(&error.to_string()))?;
             }
+            self.lead_encoder().map_err(|error| self.died(&error.to_string()))?;
             match self.inbox.receive() {
                 Ok(None) => {}
                 Ok(Some((Report::Frame(head), bytes))) => {
@@ -180,7 +223,9 @@ impl SourceProcess {
                 Ok(Some((Report::Failed { trouble, text }, _))) => {
                     return Err(message::failed(trouble, &text));
                 }
-                Ok(Some((Report::Open(_), _))) => return Err(self.died("it opened a source twice")),
+                Ok(Some((Report::Open { .. }, _))) => {
+                    return Err(self.died("it opened a source twice"));
+                }
                 Err(error) => return Err(self.died(&error.to_string())),
             }
         }

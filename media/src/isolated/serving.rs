@@ -12,9 +12,9 @@ use std::thread;
 
 use parking_lot::Mutex;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use selvedge_control_config::SourceUri;
+use selvedge_control_config::{EncoderKnob, SourceUri};
 use selvedge_os::sandbox::{CapabilitySet, close_others, confine, keep_capabilities};
-use selvedge_units::Duration;
+use selvedge_units::{Bitrate, Duration};
 use serde::de::DeserializeOwned;
 
 use super::message::{FrameHead, Info, Order, Report, Request, send};
@@ -22,7 +22,7 @@ use super::plugins;
 use crate::error::SourceError;
 use crate::frame::{End, MediaFrame};
 use crate::onlookers::{Onlookers, Watched};
-use crate::source::{Source, SourceOpener, elements};
+use crate::source::{Encoder, Source, SourceOpener, elements};
 
 /// The files that name resolution reads, and those that TLS trusts.
 #[rustfmt::skip]
@@ -44,10 +44,13 @@ pub fn serve() -> Result<(), ServeError> {
     keep_capabilities(CapabilitySet::empty())?;
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut lines = BufReader::new(socket.try_clone()?);
-    let request: Request = next(&mut lines).ok_or(ServeError::NoRequest)?;
+    let mut request: Request = next(&mut lines).ok_or(ServeError::NoRequest)?;
     let mut uri: SourceUri = request.uri.parse().map_err(|_| ServeError::NoRequest)?;
     if let Some(from) = request.from {
         uri.keep_to(from);
+    }
+    if let SourceUri::Launch { bitrate, .. } = &mut uri {
+        *bitrate = request.bitrate.take().map(EncoderKnob::from);
     }
     let opener = match elements::init().and_then(|()| SourceOpener::new(&uri, &request.base)) {
         Ok(opener) => opener,
@@ -59,13 +62,22 @@ pub fn serve() -> Result<(), ServeError> {
 
     let stop = AtomicBool::new(false);
     let (attempts, asked) = channel();
-    let reports = Arc::new(Reports { socket: Mutex::new(socket), stop, watched: Mutex::default() });
+    let reports = Arc::new(Reports {
+        socket: Mutex::new(socket),
+        stop,
+        watched: Mutex::default(),
+        encoder: Mutex::default(),
+    });
     let to = Arc::clone(&reports);
     thread::Builder::new().name("node".into()).spawn(move || {
         while let Some(order) = next(&mut lines) {
             match order {
                 Order::Open { limit_ns } => drop(attempts.send(Duration(limit_ns))),
                 Order::Watch(watched) => *to.watched.lock() = watched,
+                Order::Rate { bps } => {
+                    to.encoder().iter().for_each(|one| one.set_rate(Bitrate(bps)));
+                }
+                Order::Intra => to.encoder().iter().for_each(Encoder::request_intra),
             }
         }
         to.stop.store(true, Ordering::Relaxed);
@@ -106,9 +118,15 @@ struct Reports {
     stop: AtomicBool,
     /// What the node's pages watch.
     watched: Mutex<Watched>,
+    /// The encoder of the open source, if its rate may change.
+    encoder: Mutex<Option<Encoder>>,
 }
 
 impl Reports {
+    fn encoder(&self) -> Option<Encoder> {
+        self.encoder.lock().clone()
+    }
+
     /// Sends; if that fails, no node is left to work for.
     fn send(&self, report: &Report, bytes: &[u8]) {
         if send(&self.socket.lock(), report, bytes).is_err() {
@@ -160,7 +178,11 @@ impl Serving {
         let Request { payload_max, thumbnails, units, expected_ns, .. } = self.request;
         let (reports, stop) = (&self.reports, &self.reports.stop);
         let mut source = Source::open_by(self.opener.clone(), payload_max, limit, stop)?;
-        reports.send(&Report::Open(Info::from(source.info())), &[]);
+        let encoder = source.encoder();
+        let range = encoder.as_ref().map(Encoder::range).map(|(least, most)| (least.0, most.0));
+        *reports.encoder.lock() = encoder;
+        let info = Info::from(source.info());
+        reports.send(&Report::Open { info, encoder: range }, &[]);
         let shown = source.show(Arc::clone(reports) as Arc<dyn Onlookers>, thumbnails);
         // A page is less important than the stream: it continues without small pictures.
         if let Err(error) = shown {

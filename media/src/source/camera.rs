@@ -137,7 +137,7 @@ mod tests {
         let mut feed = opened("camera:fake", "fake", fake(convert)).unwrap();
         assert!(feed.is_live());
         if convert.contains("YUY2") {
-            assert_eq!(feed.encoder().map(|encoder| encoder.stated()), Some(ENCODED));
+            assert_eq!(feed.encoder(None).map(|encoder| encoder.range().1), Some(ENCODED));
         }
         let mut codec = None;
         for _ in 0..10 {

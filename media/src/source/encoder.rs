@@ -1,58 +1,160 @@
 //! The encoder of a source that is encoded here. While it runs its bitrate may follow the rate of a link, and it makes an
-//! intra picture where the link lost what later pictures refer to.
+//! intra picture where the link lost what later pictures refer to. A source in a process of its own gets both by orders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gstreamer as gst;
+use gstreamer::glib;
 use gstreamer::prelude::*;
-use selvedge_units::Bitrate;
+use selvedge_control_config::EncoderKnob;
+use selvedge_units::{Bitrate, nearest};
 
-use super::nominal::unit_of;
+use super::nominal::{UNFLAGGED, rate_property};
+use crate::error::KnobFault;
 
-const BITRATE: &str = "bitrate";
+/// An encoder aims at no less than this part of the most, unless its knob has a limit.
+const LEAST_PART: u64 = 10;
 /// The event by which GStreamer's encoders are asked for an intra picture, as its video library names it.
 const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
 /// An encoder of a source. This handle does not keep the source open.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    element: gst::glib::WeakRef<gst::Element>,
-    /// Of its property, in bit/s.
-    unit: u64,
-    stated: Bitrate,
+    least: Bitrate,
+    most: Bitrate,
+    at: Location,
+}
+
+/// Where an encoder runs.
+#[derive(Clone, Debug)]
+enum Location {
+    /// In this process; the unit of its property is in bit/s.
+    Here { element: glib::WeakRef<gst::Element>, property: String, unit: u64 },
+    /// In the process of its source.
+    Isolated(Arc<EncoderOrders>),
+}
+
+/// What an encoder in another process is to do: written by its handles, read by the thread that talks to the process.
+#[derive(Debug, Default)]
+pub(crate) struct EncoderOrders {
+    /// In bit/s; 0 until one was set.
+    rate: AtomicU64,
+    /// How many intra pictures were requested so far.
+    intras: AtomicU64,
+}
+
+impl EncoderOrders {
+    /// The rate, if one was set, and how many intra pictures were requested.
+    pub(crate) fn latest(&self) -> (Option<Bitrate>, u64) {
+        let rate = Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0);
+        (rate.map(Bitrate), self.intras.load(Ordering::Relaxed))
+    }
 }
 
 impl Encoder {
-    /// The encoder of a pipeline, if it is one whose bitrate is stated, and may change while it runs.
-    pub(super) fn of(pipeline: &gst::Pipeline) -> Option<Self> {
-        pipeline.iterate_recurse().into_iter().flatten().find_map(|element| Self::new(&element))
+    /// The encoder of a bin whose bitrate may change while it runs: what the knob turns, or a known one that states its
+    /// bitrate.
+    pub(super) fn of(
+        bin: &gst::Bin,
+        knob: Option<&EncoderKnob>,
+    ) -> Result<Option<Self>, KnobFault> {
+        if let Some(knob) = knob {
+            let element = bin.by_name(&knob.element);
+            let element = element.ok_or_else(|| KnobFault::Element(knob.element.clone()))?;
+            return Self::turned(&element, knob).map(Some);
+        }
+        let follows = |element: gst::Element| {
+            let (property, _) = rate_property(&element.factory()?.name())?;
+            let knob = EncoderKnob {
+                element: element.name().into(),
+                property: property.into(),
+                unit: None,
+                least: None,
+                most: None,
+            };
+            Self::turned(&element, &knob).ok()
+        };
+        Ok(bin.iterate_recurse().into_iter().flatten().find_map(follows))
     }
 
-    fn new(element: &gst::Element) -> Option<Self> {
-        let unit = unit_of(&element.factory()?.name())?;
-        let may_change = gst::PARAM_FLAG_MUTABLE_PLAYING;
-        element.find_property(BITRATE).filter(|property| property.flags().contains(may_change))?;
-        let value = element.property_value(BITRATE).transform::<u64>().ok()?;
-        let stated = Bitrate(value.get::<u64>().ok()?.saturating_mul(unit));
-        let element = element.downgrade();
-        (stated.0 > 0).then_some(Self { element, unit, stated })
+    fn turned(element: &gst::Element, knob: &EncoderKnob) -> Result<Self, KnobFault> {
+        let EncoderKnob { element: name, property, .. } = knob;
+        let factory = element.factory().map_or_else(String::new, |factory| factory.name().into());
+        let Some(spec) = element.find_property(property) else {
+            let all = element.list_properties();
+            let nearest = nearest(property, all.iter().map(|spec| spec.name())).map(str::to_owned);
+            let (element, property) = (name.clone(), property.clone());
+            return Err(KnobFault::Property { element, factory, property, nearest });
+        };
+        let whole = format!("{name}.{property}");
+        let Some(numbers) = numbers(&spec) else {
+            let found = spec.value_type().name().to_owned();
+            return Err(KnobFault::NoNumber { knob: whole, found });
+        };
+        let known = rate_property(&factory).filter(|(known, _)| *known == property.as_str());
+        let is_flagged = spec.flags().contains(gst::PARAM_FLAG_MUTABLE_PLAYING);
+        if !is_flagged && (known.is_none() || !UNFLAGGED.contains(&&*factory)) {
+            return Err(KnobFault::Fixed { knob: whole, factory });
+        }
+        let unit = knob.unit.map_or_else(|| known.map_or(1, |(_, unit)| unit), |unit| unit.0);
+        let stated = || {
+            let value =
+                element.property_value(property).transform::<i64>().ok()?.get::<i64>().ok()?;
+            let value = u64::try_from(value).ok().filter(|value| *value > 0)?;
+            Some(Bitrate(value.saturating_mul(unit)))
+        };
+        let Some(most) = knob.most.or_else(stated) else { return Err(KnobFault::Unstated(whole)) };
+        let [floor, ceiling] = [numbers.0.max(1), numbers.1].map(|n| n.saturating_mul(unit));
+        let least = knob.least.unwrap_or_else(|| Bitrate((most.0 / LEAST_PART).max(floor)));
+        // Whole units within the limits.
+        let [low, high] = [least.0.div_ceil(unit) * unit, most.0 / unit * unit];
+        if low > high {
+            return Err(KnobFault::Empty { least, most });
+        }
+        if low < floor || high > ceiling {
+            let takes = (Bitrate(floor), Bitrate(ceiling));
+            return Err(KnobFault::Range { knob: whole, takes, set: (least, most) });
+        }
+        let (element, property) = (element.downgrade(), property.clone());
+        let at = Location::Here { element, property, unit };
+        Ok(Self { least: Bitrate(low), most: Bitrate(high), at })
     }
 
-    /// The bitrate that its source states.
+    /// An encoder in another process, which takes these orders.
+    pub(crate) const fn isolated(least: Bitrate, most: Bitrate, to: Arc<EncoderOrders>) -> Self {
+        Self { least, most, at: Location::Isolated(to) }
+    }
+
+    /// The least and the most that it may encode at.
     #[must_use]
-    pub const fn stated(&self) -> Bitrate {
-        self.stated
+    pub const fn range(&self) -> (Bitrate, Bitrate) {
+        (self.least, self.most)
     }
 
-    /// Makes it encode at this rate from its next pictures on, and at most as its source states.
+    /// Makes it encode at this rate from its next pictures on, within its range.
     pub fn set_rate(&self, rate: Bitrate) {
-        if let Some(element) = self.element.upgrade() {
-            let value = (rate.min(self.stated).0 / self.unit).max(1);
-            element.set_property_from_str(BITRATE, &value.to_string());
+        let rate = rate.clamp(self.least, self.most);
+        match &self.at {
+            Location::Here { element, property, unit } => {
+                if let Some(element) = element.upgrade() {
+                    element.set_property_from_str(property, &(rate.0 / unit).to_string());
+                }
+            }
+            Location::Isolated(orders) => orders.rate.store(rate.0, Ordering::Relaxed),
         }
     }
 
     /// Makes its next picture an intra picture, if it can.
     pub fn request_intra(&self) {
-        let output = self.element.upgrade().and_then(|element| element.static_pad("src"));
+        let element = match &self.at {
+            Location::Here { element, .. } => element,
+            Location::Isolated(orders) => {
+                orders.intras.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let output = element.upgrade().and_then(|element| element.static_pad("src"));
         let request = gst::Structure::builder(FORCE_KEY_UNIT)
             .field("all-headers", true)
             .field("count", 0_u32)
@@ -61,6 +163,22 @@ impl Encoder {
         let _ = output
             .is_some_and(|output| output.send_event(gst::event::CustomUpstream::new(request)));
     }
+}
+
+/// The least and the most of a property that holds whole numbers, as far as they are not negative.
+fn numbers(spec: &glib::ParamSpec) -> Option<(u64, u64)> {
+    let bounds = |least: i64, most: i64| [least, most].map(|n| u64::try_from(n).unwrap_or(0));
+    let [least, most] = if let Some(spec) = spec.downcast_ref::<glib::ParamSpecInt>() {
+        bounds(spec.minimum().into(), spec.maximum().into())
+    } else if let Some(spec) = spec.downcast_ref::<glib::ParamSpecInt64>() {
+        bounds(spec.minimum(), spec.maximum())
+    } else if let Some(spec) = spec.downcast_ref::<glib::ParamSpecUInt>() {
+        [spec.minimum().into(), spec.maximum().into()]
+    } else {
+        let spec = spec.downcast_ref::<glib::ParamSpecUInt64>()?;
+        [spec.minimum(), spec.maximum()]
+    };
+    Some((least, most))
 }
 
 #[cfg(test)]
@@ -72,20 +190,138 @@ mod tests {
         gst::parse::launch(line).unwrap().downcast().unwrap()
     }
 
+    fn of(line: &gst::Pipeline, knob: Option<&EncoderKnob>) -> Result<Option<Encoder>, KnobFault> {
+        Encoder::of(line.upcast_ref(), knob)
+    }
+
+    fn knob(text: &str) -> EncoderKnob {
+        let (element, property) = text.split_once('.').unwrap();
+        let (element, property) = (element.into(), property.into());
+        EncoderKnob { element, property, unit: None, least: None, most: None }
+    }
+
     #[test]
     fn an_encoder_takes_other_rates_while_it_runs() {
         let line = "videotestsrc num-buffers=3 ! x264enc bitrate=800 name=enc ! fakesink";
         let running = pipeline(line);
-        let encoder = Encoder::of(&running).unwrap();
-        assert_eq!(encoder.stated(), Bitrate::from_kbps(800));
+        let encoder = of(&running, None).unwrap().unwrap();
+        assert_eq!(encoder.range(), (Bitrate::from_kbps(80), Bitrate::from_kbps(800)));
         let element = running.by_name("enc").unwrap();
-        for (rate, set) in [(300, 300), (5_000, 800), (0, 1)] {
+        for (rate, set) in [(300, 300), (5_000, 800), (0, 80)] {
             encoder.set_rate(Bitrate::from_kbps(rate));
-            assert_eq!(element.property::<u32>(BITRATE), set);
+            assert_eq!(element.property::<u32>("bitrate"), set);
         }
         drop((running, element));
         // It has gone, which is no fault.
         encoder.set_rate(Bitrate::from_kbps(300));
+    }
+
+    #[test]
+    fn a_knob_turns_its_property_in_its_unit_and_range() {
+        let kbps = Bitrate::from_kbps;
+        let line = "videotestsrc ! vp8enc name=vp target-bitrate=1000000 ! fakesink \
+                    videotestsrc ! openh264enc name=open bitrate=700 ! fakesink";
+        let line = pipeline(line);
+        let plain = knob("vp.target-bitrate");
+        let ranged =
+            EncoderKnob { least: Some(kbps(200)), most: Some(kbps(2000)), ..plain.clone() };
+        let thousands = EncoderKnob { unit: Some(kbps(1)), ..knob("open.bitrate") };
+        let narrow = EncoderKnob {
+            least: Some(Bitrate(1_500)),
+            most: Some(Bitrate(9_900)),
+            ..thousands.clone()
+        };
+        for (knob, range, set, value) in [
+            // The line's 1 Mbit/s, and a tenth of that.
+            (&plain, (kbps(100), kbps(1000)), kbps(300), 300_000),
+            (&plain, (kbps(100), kbps(1000)), kbps(3000), 1_000_000),
+            (&thousands, (kbps(70), kbps(700)), kbps(300), 300),
+            (&ranged, (kbps(200), kbps(2000)), kbps(50), 200_000),
+            // Whole units within the limits.
+            (&narrow, (kbps(2), kbps(9)), Bitrate(3_999), 3),
+        ] {
+            let encoder = of(&line, Some(knob)).unwrap().unwrap();
+            assert_eq!(encoder.range(), range, "{knob:?}");
+            encoder.set_rate(set);
+            let element = line.by_name(&knob.element).unwrap();
+            let held = element.property_value(&knob.property).transform::<i64>().unwrap();
+            assert_eq!(held.get::<i64>().unwrap(), value, "{knob:?}");
+            let before = if knob.element == "vp" { "1000000" } else { "700" };
+            element.set_property_from_str(&knob.property, before);
+        }
+        // It is the element that the knob names, not the first that is known.
+        let line = "videotestsrc ! x264enc ! fakesink opusenc name=sound bitrate=64000";
+        let sound = of(&pipeline(line), Some(&knob("sound.bitrate"))).unwrap().unwrap();
+        assert_eq!(sound.range(), (Bitrate(6_400), Bitrate(64_000)));
+    }
+
+    /// The bytes of so many pictures at the first rate, and then of as many at a quarter of it.
+    fn encoded(line: &str, first: Bitrate) -> [usize; 2] {
+        const PICTURES: usize = 60;
+        let line = format!(
+            "videotestsrc pattern=snow num-buffers={} ! video/x-raw,format=I420,width=160,height=120,framerate=30/1 \
+             ! {line} ! appsink name=out sync=false max-buffers=1",
+            2 * PICTURES
+        );
+        let running = pipeline(&line);
+        let encoder = of(&running, None).unwrap().unwrap();
+        encoder.set_rate(first);
+        let out: gstreamer_app::AppSink = running.by_name("out").unwrap().downcast().unwrap();
+        running.set_state(gst::State::Playing).unwrap();
+        let bytes = [first, Bitrate(first.0 / 4)].map(|rate| {
+            encoder.set_rate(rate);
+            let sizes = (0..PICTURES).map(|_| out.pull_sample().unwrap().buffer().unwrap().size());
+            sizes.sum()
+        });
+        running.set_state(gst::State::Null).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn an_encoder_without_the_flag_takes_other_rates_all_the_same() {
+        for factory in UNFLAGGED {
+            let line = format!(
+                "{factory} target-bitrate=2000000 deadline=1 end-usage=cbr lag-in-frames=0 cpu-used=8"
+            );
+            let [first, then] = encoded(&line, Bitrate::from_mbps(2));
+            assert!(then < first / 2, "{factory}: {first} bytes, then {then}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_knob_says_what_to_write() {
+        let line = "videotestsrc ! x264enc name=enc bitrate=800 ! fakesink \
+                    videotestsrc ! openh264enc name=open ! fakesink \
+                    videotestsrc ! mpeg2enc name=old ! fakesink \
+                    videotestsrc ! vp8enc name=vp ! fakesink";
+        let line = pipeline(line);
+        let most = |text: &str, most| EncoderKnob { most: Some(most), ..knob(text) };
+        let least = |text: &str, least| EncoderKnob { least: Some(least), ..knob(text) };
+        for (knob, part) in [
+            (knob("e.bitrate"), "no element \"e\"; write name=e behind"),
+            (knob("enc.bitrat"), "enc has no property \"bitrat\"; did you mean \"bitrate\"?"),
+            (knob("enc.rate"), "see which it has: gst-inspect-1.0 x264enc"),
+            (knob("enc.option-string"), "enc.option-string is no whole number but a gchararray"),
+            (knob("enc.aud"), "enc.aud is no whole number but a gboolean"),
+            (knob("enc.key-int-max"), "can't change while the element runs"),
+            (knob("old.bitrate"), "take another encoder than mpeg2enc"),
+            (knob("open.max-bitrate"), "is 0 in the launch line; write the rate there, or most ="),
+            (
+                least("enc.bitrate", Bitrate::from_mbps(1)),
+                "the least, 1 Mbit/s, is more than the most, 800 kbit/s; write most =",
+            ),
+            (
+                most("enc.bitrate", Bitrate::from_mbps(10_000)),
+                "takes 1 kbit/s to 2048 Mbit/s, and is to be set from 1 Gbit/s to 10 Gbit/s",
+            ),
+            (
+                most("vp.target-bitrate", Bitrate::from_mbps(10_000)),
+                "takes 1 bit/s to 2147483647 bit/s",
+            ),
+        ] {
+            let fault = of(&line, Some(&knob)).unwrap_err().to_string();
+            assert!(fault.contains(part), "{knob:?}: {fault}");
+        }
     }
 
     #[test]
@@ -94,7 +330,7 @@ mod tests {
             let line = "videotestsrc num-buffers=40 ! x264enc bitrate=800 key-int-max=1000 tune=zerolatency \
                         ! appsink name=out sync=false max-buffers=1";
             let running = pipeline(line);
-            let encoder = Encoder::of(&running).unwrap();
+            let encoder = of(&running, None).unwrap().unwrap();
             let out: gstreamer_app::AppSink = running.by_name("out").unwrap().downcast().unwrap();
             running.set_state(gst::State::Playing).unwrap();
             let mut intras = 0;
@@ -116,6 +352,7 @@ mod tests {
 
     #[test]
     fn what_is_no_encoder_of_a_known_unit_does_not_follow() {
-        assert!(Encoder::of(&pipeline("videotestsrc ! jpegenc ! fakesink")).is_none());
+        let line = pipeline("videotestsrc ! jpegenc ! fakesink");
+        assert!(of(&line, None).unwrap().is_none());
     }
 }

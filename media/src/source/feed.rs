@@ -3,7 +3,7 @@
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use selvedge_control_config::{FilePart, redacted};
+use selvedge_control_config::{EncoderKnob, FilePart, redacted};
 use selvedge_units::Duration;
 
 use super::carry::{self, Failure};
@@ -105,9 +105,10 @@ impl Feed {
         }
     }
 
-    /// The encoder in it whose rate may change.
-    pub(super) fn encoder(&self) -> Option<Encoder> {
-        Encoder::of(&self.pipeline)
+    /// The encoder in it whose rate may change: that of the knob, if there is one.
+    pub(super) fn encoder(&self, knob: Option<&EncoderKnob>) -> Option<Encoder> {
+        // The knob was found to be right before the pipeline started.
+        Encoder::of(self.pipeline.upcast_ref(), knob).ok().flatten()
     }
 
     /// Whether the source paces the frames.

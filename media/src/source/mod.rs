@@ -30,7 +30,7 @@ mod unit;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use selvedge_control_config::{FilePart, SourceUri, Url, redacted};
+use selvedge_control_config::{EncoderKnob, FilePart, SourceUri, Url, redacted};
 use selvedge_units::{Bitrate, Duration};
 
 use crate::error::SourceError;
@@ -38,6 +38,7 @@ use crate::frame::StreamInfo;
 use crate::thumbnail::{Imager, Thumbnailer};
 
 pub use encoder::Encoder;
+pub(crate) use encoder::EncoderOrders;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
@@ -87,8 +88,8 @@ pub(crate) struct SourceOpener {
 #[derive(Clone, Debug)]
 enum SourceKind {
     File(PathBuf, FilePart),
-    /// A launch line: a test signal's own, or a user's.
-    Line(String, Timing),
+    /// A launch line: a test signal's own, or a user's, with its knob.
+    Line(String, Timing, Option<EncoderKnob>),
     Rtp(rtp::Expected),
     Camera(String),
     Network(Url),
@@ -116,7 +117,7 @@ pub fn version() -> Result<String, SourceError> {
 pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> {
     elements::init()?;
     match SourceOpener::new(uri, base_dir)?.make {
-        SourceKind::Line(line, _) => elements::source_bin(&line).map(drop),
+        SourceKind::Line(line, _, knob) => launch::check(&line, knob.as_ref()),
         _ => Ok(()),
     }
 }
@@ -126,7 +127,7 @@ pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> 
 #[must_use]
 pub fn stated_rate(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     match SourceOpener::new(uri, Path::new("")).ok()?.make {
-        SourceKind::Line(line, _) => nominal::nominal(&line),
+        SourceKind::Line(line, ..) => nominal::nominal(&line),
         _ => None,
     }
 }
@@ -141,8 +142,10 @@ impl SourceOpener {
         let elsewhere = |message: &str| elements::wiring(&what, message);
         let make = match uri {
             SourceUri::File { path, part, .. } => SourceKind::File(base_dir.join(path), *part),
-            SourceUri::Test(what) => SourceKind::Line(test::line(what)?, Timing::Stored),
-            SourceUri::Launch(line) => SourceKind::Line(line.clone(), Timing::Unknown),
+            SourceUri::Test(what) => SourceKind::Line(test::line(what)?, Timing::Stored, None),
+            SourceUri::Launch { line, bitrate } => {
+                SourceKind::Line(line.clone(), Timing::Unknown, bitrate.clone())
+            }
             SourceUri::Rtp { listen, encoding, clock, payload_type, from } => {
                 let rate = if encoding.contains('/') { String::new() } else { format!("/{clock}") };
                 let stated = format!("{encoding}{rate}");
@@ -174,10 +177,20 @@ impl SourceOpener {
     fn feed(&self) -> Result<Feed, SourceError> {
         match &self.make {
             SourceKind::File(path, wanted) => file::feed(&self.what, path, *wanted),
-            SourceKind::Line(line, timing) => launch::feed(&self.what, line, *timing),
+            SourceKind::Line(line, timing, knob) => {
+                launch::feed(&self.what, line, *timing, knob.as_ref())
+            }
             SourceKind::Rtp(expected) => rtp::feed(&self.what, expected),
             SourceKind::Camera(device) => camera::feed(&self.what, device),
             SourceKind::Network(url) => network::feed(&self.what, url),
+        }
+    }
+
+    /// The knob that sets its encoder's rate.
+    const fn knob(&self) -> Option<&EncoderKnob> {
+        match &self.make {
+            SourceKind::Line(_, _, knob) => knob.as_ref(),
+            _ => None,
         }
     }
 
@@ -216,7 +229,7 @@ impl SourceOpener {
             _ => return error,
         };
         match &self.make {
-            SourceKind::Line(line, Timing::Unknown) => {
+            SourceKind::Line(line, Timing::Unknown, _) => {
                 SourceError::Launch { line: redacted(line), message: found }
             }
             SourceKind::File(..) => error,

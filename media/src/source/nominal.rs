@@ -5,19 +5,25 @@ use selvedge_units::{Bitrate, Duration};
 
 use super::PERIOD_DEFAULT;
 
-/// Encoders that have a property `bitrate`, and the size of its unit.
-const ENCODERS: [(&str, u64); 6] = [
-    ("x264enc", 1000),
-    ("x265enc", 1000),
-    ("nvh264enc", 1000),
-    ("vah264enc", 1000),
-    ("mpeg2enc", 1000),
-    ("openh264enc", 1),
+/// Encoders, the property that sets their rate, and the size of its unit.
+const ENCODERS: [(&str, &str, u64); 8] = [
+    ("x264enc", "bitrate", 1000),
+    ("x265enc", "bitrate", 1000),
+    ("nvh264enc", "bitrate", 1000),
+    ("vah264enc", "bitrate", 1000),
+    ("mpeg2enc", "bitrate", 1000),
+    ("openh264enc", "bitrate", 1),
+    ("vp8enc", "target-bitrate", 1),
+    ("vp9enc", "target-bitrate", 1),
 ];
 
-/// The size of the unit of an encoder's bitrate.
-pub(super) fn unit_of(encoder: &str) -> Option<u64> {
-    ENCODERS.iter().find(|(name, _)| *name == encoder).map(|(_, unit)| *unit)
+/// Encoders that take another rate while they run, although the flags of their property do not show it.
+pub(super) const UNFLAGGED: [&str; 2] = ["vp8enc", "vp9enc"];
+
+/// The property that sets an encoder's rate, and the size of its unit.
+pub(super) fn rate_property(encoder: &str) -> Option<(&'static str, u64)> {
+    let (_, property, unit) = ENCODERS.into_iter().find(|(name, ..)| *name == encoder)?;
+    Some((property, unit))
 }
 
 /// The mean rate and period of a launch line's output, headers not included, if it states them.
@@ -29,8 +35,8 @@ pub(super) fn nominal(line: &str) -> Option<(Bitrate, Duration)> {
 
 fn encoded(element: &str) -> Option<Bitrate> {
     let name = element.split_whitespace().next()?;
-    let unit = unit_of(name)?;
-    let stated: u64 = property(element, "bitrate")?.parse().ok()?;
+    let (key, unit) = rate_property(name)?;
+    let stated: u64 = property(element, key)?.parse().ok()?;
     Some(Bitrate(stated.saturating_mul(unit))).filter(|rate| rate.0 > 0)
 }
 
@@ -67,6 +73,7 @@ mod tests {
         let line = "videotestsrc ! video/x-raw,framerate=10/1 ! x264enc bitrate=300 ! h264parse";
         assert_eq!(of(line), Some((300_000, 100_000)));
         assert_eq!(of("videotestsrc ! openh264enc bitrate=500000"), Some((500_000, 40_000)));
+        assert_eq!(of("videotestsrc ! vp8enc target-bitrate=9000"), Some((9_000, 40_000)));
         let sound = "audiotestsrc ! capsfilter caps=audio/x-raw,format=S16BE,rate=8000,channels=2";
         assert_eq!(of(sound), Some((256_000, 40_000)));
         for silent in ["videotestsrc ! jpegenc", "x264enc bitrate=x", "x264enc bitrate=0", ""] {

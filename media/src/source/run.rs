@@ -104,7 +104,7 @@ impl Source {
     /// Its encoder, if it is encoded here and the rate may change.
     #[must_use]
     pub fn encoder(&self) -> Option<Encoder> {
-        self.feed.encoder()
+        self.feed.encoder(self.opener.knob())
     }
 
     /// When its time began: that of what is live with its first frame, that of a file when it is run.
