@@ -11,12 +11,12 @@ use crate::socket::RawAddress;
 pub const BATCH: usize = 32;
 /// Room for each: the largest possible datagram.
 pub(super) const ROOM: usize = 1 << 16;
-/// Room for the control data of each: a stamp, a count and a size.
+/// Room for the control data of each: a stamp, a count, a size and the byte with the ECN field.
 pub(super) const CONTROL: usize = {
     // SAFETY: CMSG_SPACE only computes from its argument.
     let (stamp, word) =
         unsafe { (libc::CMSG_SPACE(size_of::<libc::timespec>() as u32), libc::CMSG_SPACE(4)) };
-    (stamp + 2 * word) as usize
+    (stamp + 3 * word) as usize
 };
 
 #[repr(C, align(8))]
@@ -125,12 +125,15 @@ impl Batch {
     pub fn datagrams(&self, count: usize) -> impl Iterator<Item = Datagram<'_>> {
         let buffers = self.room.chunks_exact(ROOM).zip(&self.control).enumerate();
         buffers.zip(self.lens).take(count).map(|((n, (room, control)), (len, control_len))| {
-            let ControlData { stamp, drops, segment } = read_control(&control.0[..control_len]);
+            let ControlData { stamp, drops, segment, .. } = read_control(&control.0[..control_len]);
             let from = self.names.get(n).and_then(|name| name.to_socket_addr());
             Datagram { bytes: &room[..len], from, stamp, drops, segment }
         })
     }
 }
+
+/// The bits of the ECN field in the byte that it shares with the DSCP.
+const ECN: u8 = 3;
 
 /// The data of control messages.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -138,13 +141,14 @@ pub(super) struct ControlData {
     stamp: Option<u64>,
     drops: Option<u32>,
     pub(super) segment: Option<u16>,
+    pub(super) ecn: Option<u8>,
 }
 
-/// The stamp, the count and the size among control messages. Reads the layout of `cmsg(3)` from bytes:
+/// The stamp, the count, the size and the ECN field among control messages. Reads the layout of `cmsg(3)` from bytes:
 /// header, data, both padded to the size of a word.
 pub(super) fn read_control(mut data: &[u8]) -> ControlData {
     const HEADER: usize = size_of::<libc::cmsghdr>();
-    let ControlData { mut stamp, mut drops, mut segment } = ControlData::default();
+    let ControlData { mut stamp, mut drops, mut segment, mut ecn } = ControlData::default();
     while data.len() >= HEADER {
         // SAFETY: there are at least that many bytes; a cmsghdr is plain integers, for which any bytes are a
         // value, and the read needs no alignment.
@@ -168,11 +172,16 @@ pub(super) fn read_control(mut data: &[u8]) -> ControlData {
                 let size = body.first_chunk().copied().map(libc::c_int::from_ne_bytes);
                 segment = size.and_then(|size| u16::try_from(size).ok()).filter(|&size| size > 0);
             }
+            (libc::IPPROTO_IP, libc::IP_TOS) => ecn = body.first().map(|byte| byte & ECN),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                let class = body.first_chunk().copied().map(libc::c_int::from_ne_bytes);
+                ecn = class.map(|class| class as u8 & ECN);
+            }
             _ => {}
         }
         data = data.get(len.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
     }
-    ControlData { stamp, drops, segment }
+    ControlData { stamp, drops, segment, ecn }
 }
 
 #[cfg(test)]
@@ -197,8 +206,13 @@ mod tests {
         let stamp = [3_i64.to_ne_bytes(), 5_i64.to_ne_bytes()].concat();
         data.extend(message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp));
         data.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
-        let control_data =
-            ControlData { stamp: Some(3_000_000_005), drops: Some(7), segment: Some(1400) };
+        data.extend(message(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &0xb9_i32.to_ne_bytes()));
+        let control_data = ControlData {
+            stamp: Some(3_000_000_005),
+            drops: Some(7),
+            segment: Some(1400),
+            ecn: Some(1),
+        };
         assert_eq!(read_control(&data), control_data);
         assert_eq!(read_control(&[]), ControlData::default());
     }

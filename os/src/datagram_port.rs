@@ -189,7 +189,7 @@ mod tests {
             let mut front = [0; 18];
             let front = &mut front[..got.len() % 2 * 18];
             let Some((single, count)) = reader.read_apart(front, &mut buffer) else { continue };
-            let SingleDatagram { from, segment } = single;
+            let SingleDatagram { from, segment, .. } = single;
             buffer.splice(0..0, front[..count].iter().copied());
             assert_eq!(from, a.address());
             let size = segment.map_or(buffer.len(), usize::from);

@@ -24,7 +24,7 @@ pub mod sandbox;
 pub mod sched;
 pub mod seqpacket;
 pub mod signal;
-mod single_datagram;
+pub mod single_datagram;
 pub mod socket;
 pub mod transmit;
 pub mod wake;

@@ -2,9 +2,9 @@
 
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
-use super::batch::{CONTROL, Control, ROOM, read_control};
+use super::batch::{CONTROL, Control, ControlData, ROOM, read_control};
 use crate::socket::RawAddress;
 
 /// A datagram that was read into a buffer.
@@ -14,21 +14,24 @@ pub struct SingleDatagram {
     pub from: SocketAddr,
     /// Several datagrams, each but the last of this number of bytes (UDP GRO).
     pub segment: Option<u16>,
+    /// The ECN field of its IP header, where the socket requests it ([`crate::socket::request_ecn`]).
+    pub ecn: Option<u8>,
 }
 
 /// Reads the datagram that waits in the socket, without blocking: the buffer then holds exactly its bytes.
 /// `None`, and an empty buffer, if there is none. Grows the buffer to the largest datagram.
-pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<SingleDatagram> {
+pub fn receive(socket: impl AsFd, into: &mut Vec<u8>) -> Option<SingleDatagram> {
     receive_apart(socket, &mut [], into).map(|(single, _)| single)
 }
 
 /// The same; the datagram's first bytes are read into `front`, and the rest into the buffer. Returns how many
 /// bytes of `front` are the datagram's.
 pub(crate) fn receive_apart(
-    socket: &OwnedFd,
+    socket: impl AsFd,
     front: &mut [u8],
     into: &mut Vec<u8>,
 ) -> Option<(SingleDatagram, usize)> {
+    let socket = socket.as_fd();
     into.clear();
     into.reserve(ROOM);
     let (mut name, mut control) = (RawAddress::zeroed(), Control([0; CONTROL]));
@@ -51,8 +54,8 @@ pub(crate) fn receive_apart(
     let first = len.min(front.len());
     // SAFETY: ROOM bytes are reserved, and the kernel has written as many as did not fit into `front`.
     unsafe { into.set_len((len - first).min(ROOM)) };
-    let control = &control.0[..header.msg_controllen.min(CONTROL)];
-    let single =
-        SingleDatagram { from: name.to_socket_addr()?, segment: read_control(control).segment };
+    let ControlData { segment, ecn, .. } =
+        read_control(&control.0[..header.msg_controllen.min(CONTROL)]);
+    let single = SingleDatagram { from: name.to_socket_addr()?, segment, ecn };
     Some((single, first))
 }

@@ -137,6 +137,34 @@ fn bind_at(socket: &OwnedFd, at: SocketAddr) -> Result<SocketAddr, SocketError> 
     SocketAddr::try_from(name).map_err(failed)
 }
 
+/// The values of the ECN field of an IP header (RFC 3168): not capable, capable, marked for congestion.
+pub const NOT_ECT: u8 = 0;
+/// See [`NOT_ECT`].
+pub const ECT_0: u8 = 2;
+/// See [`NOT_ECT`].
+pub const CE: u8 = 3;
+
+/// Sets the ECN field of what a socket of this family sends from now on; the rest of the byte, the DSCP, is 0.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn set_ecn(socket: impl AsFd, v6: bool, ecn: u8) -> io::Result<()> {
+    match v6 {
+        true => sockopt::set_ipv6_tclass(socket, u32::from(ecn))?,
+        false => sockopt::set_ip_tos(socket, ecn)?,
+    }
+    Ok(())
+}
+
+/// Requests the ECN field of each datagram that a socket of this family receives.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn request_ecn(socket: impl AsFd, v6: bool) -> io::Result<()> {
+    let set = if v6 { sockopt::set_ipv6_recvtclass } else { sockopt::set_ip_recvtos };
+    Ok(set(socket, true)?)
+}
+
 /// One of a socket's buffers.
 #[derive(Clone, Copy, Debug)]
 pub enum Buffer {
@@ -246,7 +274,11 @@ impl RawAddress {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
+    use crate::clock::timespec;
+    use crate::single_datagram;
 
     #[test]
     fn packets_to_groups_go_as_far_as_asked_and_to_others_as_ever() {
@@ -278,6 +310,28 @@ mod tests {
             assert_eq!(full.to_socket_addr(), Some(address), "{text}");
         }
         assert_eq!(RawAddress::zeroed().to_socket_addr(), None);
+    }
+
+    #[test]
+    fn the_ecn_field_of_each_datagram_is_set_and_read() {
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let at: SocketAddr = at.parse().unwrap();
+            let (far, to) = open_bound(at).unwrap();
+            let near = UdpSocket::from(open(at.is_ipv6()).unwrap());
+            let mut buffer = Vec::new();
+            let mut send = |ecn| {
+                set_ecn(&near, at.is_ipv6(), ecn).unwrap();
+                near.send_to(&[ecn; 3], to).unwrap();
+                let mut fds = [PollFd::new(&far, PollFlags::IN)];
+                assert_eq!(poll(&mut fds, Some(&timespec(60_000_000_000))), Ok(1));
+                let came = single_datagram::receive(&far, &mut buffer).expect("the datagram");
+                assert_eq!(buffer, [ecn; 3]);
+                came.ecn
+            };
+            assert_eq!(send(CE), None, "nobody requested it");
+            request_ecn(&far, at.is_ipv6()).unwrap();
+            assert_eq!([ECT_0, NOT_ECT, CE, 1].map(&mut send), [2, 0, 3, 1].map(Some), "{at}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod answerer;
 mod caller;
+mod ect;
 mod proposal;
 mod receiver;
 mod sender;

@@ -1,6 +1,5 @@
 //! The far end on a thread of its own: one socket for all paths.
 
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -9,7 +8,8 @@ use selvedge_data_net_bond::{Receiver, ReceiverCounts, StreamId};
 use selvedge_data_net_secure::PublicKey;
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
-use selvedge_os::socket::{Buffer, open_bound, set_buffer};
+use selvedge_os::single_datagram::{self, SingleDatagram};
+use selvedge_os::socket::{Buffer, CE, open_bound, request_ecn, set_buffer};
 use selvedge_units::{Bytes, Instant};
 
 use crate::answerer::{Answerer, Received};
@@ -68,9 +68,11 @@ impl BondReceiver {
         }
         let (socket, address) = open_bound(at)?;
         set_buffer(&socket, Buffer::Receive, BUFFER);
+        // Where the kernel refuses, no marks are reported.
+        let _ = request_ecn(&socket, at.is_ipv6());
         let far = Far { answerer: Answerer::new(credentials), bond: Receiver::default() };
         let (far, socket) = (Arc::new(Mutex::new(far)), Arc::new(UdpSocket::from(socket)));
-        let (own, mut buffer) = (Arc::clone(&far), vec![0; 1 << 16]);
+        let (own, mut buffer) = (Arc::clone(&far), Vec::new());
         let turn = move || {
             let next = own.lock().turn(&socket, clock, &mut buffer, &mut deliver);
             (next, vec![Arc::clone(&socket)])
@@ -105,16 +107,13 @@ impl Far {
         &mut self,
         socket: &UdpSocket,
         clock: Clock,
-        buffer: &mut [u8],
+        buffer: &mut Vec<u8>,
         deliver: &mut impl Deliver,
     ) -> Instant {
         let mut is_more = false;
         for n in 0..BATCH {
-            match socket.recv_from(buffer) {
-                Ok((len, from)) => self.handle(clock.now(), from, &mut buffer[..len], deliver),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
+            let Some(came) = single_datagram::receive(socket, buffer) else { break };
+            self.handle(clock.now(), came, buffer, deliver);
             is_more = n + 1 == BATCH;
         }
         let now = clock.now();
@@ -140,7 +139,7 @@ impl Far {
     fn handle(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        SingleDatagram { from, ecn, .. }: SingleDatagram,
         bytes: &mut [u8],
         deliver: &mut impl Deliver,
     ) {
@@ -153,7 +152,7 @@ impl Far {
             deliver.handle_start();
         }
         // An empty packet keeps the connection; what is no datagram changes nothing.
-        let _ = self.bond.handle_datagram(now, text, false);
+        let _ = self.bond.handle_datagram(now, text, ecn == Some(CE));
         while let Some((stream, text)) = self.bond.poll_description() {
             deliver.handle_description(stream, text);
         }

@@ -15,10 +15,11 @@ use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_data_stream::rtp::FrameTag;
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
-use selvedge_os::socket::open_path;
+use selvedge_os::socket::{ECT_0, NOT_ECT, open_path, set_ecn};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::caller::{Caller, Received};
+use crate::ect::Ect;
 use crate::proposal::Proposal;
 use crate::{BondError, Credentials, PATHS_MAX};
 
@@ -92,6 +93,9 @@ struct NearPath {
     options: PathOptions,
     caller: Caller,
     socket: Option<Arc<UdpSocket>>,
+    ect: Ect,
+    /// The ECN field of what the socket sends now.
+    ecn: u8,
     /// When a socket is opened if there is none, and the connection made anew if it delivers nothing.
     again_at: Instant,
     problem: Option<String>,
@@ -119,7 +123,18 @@ impl BondSender {
             let caller = Caller::new(&credentials, options.to, Proposal { path: id, run });
             let (again_at, problem) = (Instant::ZERO, Some("not connected yet".to_owned()));
             let left = options.allowance;
-            NearPath { id, options, caller, socket: None, again_at, problem, is_known: false, left }
+            NearPath {
+                id,
+                options,
+                caller,
+                socket: None,
+                ect: Ect::default(),
+                ecn: NOT_ECT,
+                again_at,
+                problem,
+                is_known: false,
+                left,
+            }
         });
         let paths: Vec<NearPath> = paths.collect();
         let is_v6 = paths.iter().any(|path| path.options.to.is_ipv6());
@@ -243,12 +258,12 @@ impl Near {
             if let Some(path) = path
                 && let Some(bytes) = path.caller.seal(now, &transmit.bytes)
             {
-                path.send(&bytes);
+                path.send(&bytes, path.ect.is_capable());
             }
         }
         for path in &mut self.paths {
             while let Some(bytes) = path.caller.poll_transmit(now) {
-                path.send(&bytes);
+                path.send(&bytes, false);
             }
         }
         if is_more {
@@ -290,7 +305,7 @@ impl NearPath {
         let PathOptions { device, address, to, .. } = &self.options;
         match open_path(*to, device.as_deref(), *address) {
             Ok(socket) => {
-                self.socket = Some(Arc::new(socket));
+                (self.socket, self.ecn) = (Some(Arc::new(socket)), NOT_ECT);
                 self.again_at = now + CONNECT_AGAIN;
             }
             Err(why) => {
@@ -315,10 +330,13 @@ impl NearPath {
             match self.caller.handle_datagram(now, from, &mut buffer[..len]) {
                 Received::Nothing => {}
                 Received::Text(text) => drop(bond.handle_datagram(now, text)),
-                Received::Connected if self.is_known => bond.repeat_descriptions(now),
                 Received::Connected => {
-                    bond.add_path(now, self.id, self.options.params);
-                    self.is_known = true;
+                    self.ect = Ect::default();
+                    if std::mem::replace(&mut self.is_known, true) {
+                        bond.repeat_descriptions(now);
+                    } else {
+                        bond.add_path(now, self.id, self.options.params);
+                    }
                 }
             }
         }
@@ -327,8 +345,11 @@ impl NearPath {
 
     /// Connects anew where nothing is delivered, or nothing was ever connected. The device may have gone and come again.
     fn connect_again(&mut self, now: Instant, bond: &Sender) {
-        let status = bond.paths().find(|(id, _)| *id == self.id);
-        let silent = match status.map(|(_, status)| status.state) {
+        let status = bond.paths().find(|(id, _)| *id == self.id).map(|(_, status)| status);
+        if let Some(status) = &status {
+            self.ect.handle_status(now, status);
+        }
+        let silent = match status.map(|status| status.state) {
             Some(PathState::Active) => None,
             Some(PathState::Silent(since)) => Some(since),
             None => Some(Instant::ZERO),
@@ -352,10 +373,15 @@ impl NearPath {
     }
 
     /// What the network refuses is lost, as on the way.
-    fn send(&mut self, bytes: &[u8]) {
+    fn send(&mut self, bytes: &[u8], is_capable: bool) {
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_used_up()) else {
             return;
         };
+        let ecn = if is_capable { ECT_0 } else { NOT_ECT };
+        // Where the kernel refuses, no queue marks.
+        if ecn != self.ecn && set_ecn(socket, self.options.to.is_ipv6(), ecn).is_ok() {
+            self.ecn = ecn;
+        }
         let _ = socket.send_to(bytes, self.options.to);
         self.handle_carried(bytes.len());
     }

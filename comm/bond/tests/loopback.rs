@@ -1,6 +1,6 @@
 //! Both ends on the loopback, with two paths.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,6 +10,9 @@ use selvedge_comm_bond::{
 use selvedge_data_net_bond::{PathParams, StreamId};
 use selvedge_data_net_secure::{Identity, Key};
 use selvedge_os::clock::Clock;
+use selvedge_os::poll_thread::PollThread;
+use selvedge_os::single_datagram;
+use selvedge_os::socket::{CE, ECT_0, NOT_ECT, open_bound, request_ecn, set_ecn};
 use selvedge_tests_wait::until;
 use selvedge_units::{Bitrate, Duration, Instant};
 
@@ -42,15 +45,26 @@ fn credentials(secret: u8) -> Credentials {
 }
 
 fn sender(to: SocketAddr, secret: u8, clock: Clock) -> BondSender {
-    let path = |name: &str, last| PathOptions {
-        name: name.to_owned(),
+    let from = |last| Some(IpAddr::from(Ipv4Addr::new(127, 0, 0, last)));
+    sender_from(&[from(1), from(2)], to, secret, clock)
+}
+
+/// A path from each address.
+fn sender_from(
+    addresses: &[Option<IpAddr>],
+    to: SocketAddr,
+    secret: u8,
+    clock: Clock,
+) -> BondSender {
+    let path = |address: &Option<IpAddr>| PathOptions {
+        name: format!("from {address:?}"),
         device: None,
-        address: Some(IpAddr::from(Ipv4Addr::new(127, 0, 0, last))),
+        address: *address,
         to,
         allowance: None,
         params: PathParams::default(),
     };
-    let paths = vec![path("one", 1), path("two", 2)];
+    let paths = addresses.iter().map(path).collect();
     let options = SenderOptions { credentials: credentials(secret), paths };
     BondSender::start(options, clock).expect("it starts")
 }
@@ -124,4 +138,113 @@ fn another_secret_connects_nothing_and_says_so() {
     let open = Credentials { identity: Identity::Open, ..credentials(1) };
     let refused = BondReceiver::bind(LOCAL, &open, clock, seen).map(|_| ());
     assert!(matches!(refused, Err(BondError::Open)), "{refused:?}");
+}
+
+/// What a network does with datagrams that are ECN-capable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Capable {
+    Passes,
+    Vanishes,
+    IsMarked,
+}
+
+/// A network between a near end with one path and its far end.
+struct Network {
+    address: SocketAddr,
+    /// Datagrams of the near end by their ECN field.
+    came: Arc<Mutex<[u64; 4]>>,
+    _thread: PollThread,
+}
+
+fn network(to: SocketAddr, capable: Capable) -> Network {
+    let (is_v6, open) = (to.is_ipv6(), || open_bound(SocketAddr::new(to.ip(), 0)).expect("one"));
+    let ((front, address), (back, _)) = (open(), open());
+    request_ecn(&front, is_v6).expect("Linux has it");
+    let [front, back] = [front, back].map(|socket| Arc::new(UdpSocket::from(socket)));
+    let (came, mut near, mut buffer) = (Arc::new(Mutex::new([0; 4])), None, Vec::new());
+    let own = Arc::clone(&came);
+    let turn = move || {
+        while let Some(datagram) = single_datagram::receive(&front, &mut buffer) {
+            let mut ecn = datagram.ecn.expect("it is requested");
+            near = Some(datagram.from);
+            own.lock()[usize::from(ecn)] += 1;
+            match (ecn, capable) {
+                (ECT_0, Capable::Vanishes) => continue,
+                (ECT_0, Capable::IsMarked) => ecn = CE,
+                _ => {}
+            }
+            set_ecn(&back, is_v6, ecn).expect("Linux has it");
+            let _ = back.send_to(&buffer, to);
+        }
+        while single_datagram::receive(&back, &mut buffer).is_some() {
+            let _ = near.map(|near| front.send_to(&buffer, near));
+        }
+        (Instant::MAX, vec![Arc::clone(&front), Arc::clone(&back)])
+    };
+    let thread = PollThread::start("network", Clock::new(), turn).expect("it starts");
+    Network { address, came, _thread: thread }
+}
+
+/// Both ends with such a network between them, on this address.
+fn over(
+    capable: Capable,
+    at: &str,
+    check: impl Fn(&BondSender, &dyn Fn() -> [u64; 4], &dyn Fn() -> usize),
+) {
+    let (clock, seen) = (Clock::new(), Seen::default());
+    let at = at.parse().expect("an address");
+    let far = BondReceiver::bind(at, &credentials(1), clock, seen.clone()).expect("it binds");
+    let network = network(far.address(), capable);
+    let near = sender_from(&[None], network.address, 1, clock);
+    until("the path", || near.view().iter().all(|path| path.status.is_some()));
+    let delivered = || {
+        send(&near, clock, 0..1);
+        seen.0.lock().packets.len()
+    };
+    check(&near, &|| *network.came.lock(), &delivered);
+}
+
+const V4: &str = "127.0.0.1:0";
+
+#[test]
+fn datagrams_are_ecn_capable_but_for_handshakes() {
+    for at in [V4, "[::1]:0"] {
+        over(Capable::Passes, at, |near, came, delivered| {
+            until("packets", || delivered() > 300);
+            let came = came();
+            println!("{at}: {came:?}");
+            let [plain, capable] = [NOT_ECT, ECT_0].map(|ecn| came[usize::from(ecn)]);
+            assert!((1..20).contains(&plain) && capable > 300, "{came:?}");
+            assert_eq!(came.iter().sum::<u64>(), plain + capable);
+            assert_eq!(near.view()[0].problem, None);
+        });
+    }
+}
+
+#[test]
+fn a_path_that_loses_all_that_is_ecn_capable_goes_on_without() {
+    over(Capable::Vanishes, V4, |near, came, delivered| {
+        until("packets", || delivered() > 300);
+        let before = came();
+        println!("{before:?}");
+        let before = before[usize::from(ECT_0)];
+        assert!(before > 0, "it was not tried");
+        let so_far = delivered();
+        until("more packets", || delivered() > so_far + 300);
+        assert_eq!(came()[usize::from(ECT_0)], before);
+        until("the path", || near.view()[0].problem.is_none());
+    });
+}
+
+#[test]
+fn marks_lower_the_rate() {
+    let far_from_the_start = [Bitrate::from_kbps(250), Bitrate::from_mbps(2)];
+    over(Capable::IsMarked, V4, |near, _, _| {
+        near.set_demand(Bitrate::from_mbps(100));
+        until("a lower rate", || near.estimate().rate < far_from_the_start[0]);
+    });
+    over(Capable::Passes, V4, |near, _, _| {
+        near.set_demand(Bitrate::from_mbps(100));
+        until("a higher rate", || near.estimate().rate > far_from_the_start[1]);
+    });
 }

@@ -124,7 +124,7 @@ impl Endpoint for MeasuredReceiver {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_data_net_line::{DelayModel, LineModel, LossModel, Rate};
+    use selvedge_data_net_line::{CodelParams, DelayModel, LineModel, LossModel, QueueModel, Rate};
     use selvedge_data_net_rate::State;
     use selvedge_units::Duration;
 
@@ -134,20 +134,23 @@ mod tests {
     const RATE: Bitrate = Bitrate::from_mbps(8);
     const PACKET: Bytes = Bytes(1_200);
 
-    fn simulation(loss: LossModel, params: RateParams) -> (Simulation, EndpointId) {
+    fn model(loss: LossModel, delay: Duration) -> LineModel {
+        let delay = DelayModel { delay, ..DelayModel::default() };
+        LineModel { rate: Some(Rate::Constant(RATE)), delay, loss, ..LineModel::default() }
+    }
+
+    fn simulation_of(model: &LineModel, params: RateParams) -> (Simulation, EndpointId) {
         let mut network = Network::new(1);
         let hosts = ["near", "far"].map(|name| network.host(name).unwrap());
-        let delay = DelayModel { delay: Duration::from_millis(20), ..DelayModel::default() };
-        let model =
-            LineModel { rate: Some(Rate::Constant(RATE)), delay, loss, ..LineModel::default() };
-        network.link("line", hosts, [model.clone(), model]).unwrap();
+        network.link("line", hosts, [model.clone(), model.clone()]).unwrap();
         let id = MeasuredSender::attach(&mut network, "own", hosts, PACKET, Instant::ZERO, params);
         (Simulation::new(network, Limits::default()).unwrap(), id.unwrap())
     }
 
     fn after(seconds: u64, loss: &str) -> Estimator {
         let loss = LossModel::Bernoulli(loss.parse().unwrap());
-        let (mut simulation, id) = simulation(loss, RateParams::default());
+        let model = model(loss, Duration::from_millis(20));
+        let (mut simulation, id) = simulation_of(&model, RateParams::default());
         simulation.run(Instant::ZERO + Duration::from_secs(seconds), &mut |_| {}).unwrap();
         simulation.endpoint::<MeasuredSender>(id).unwrap().estimator().clone()
     }
@@ -159,6 +162,32 @@ mod tests {
             let [least, most] = [RATE.0 / 10 * 9, RATE.0 / 100 * 108];
             assert!((least..most).contains(&found.capacity().0), "{loss}: {found:?}");
             assert!(found.queueing() < Duration::from_millis(50), "{loss}: {found:?}");
+        }
+    }
+
+    /// Over a minute on a path with this queue: its packets that were lost, its share of the path and the queue's 95th
+    /// percentile.
+    fn behind(queue: QueueModel, delay: Duration) -> (u64, f64, Duration) {
+        let model = LineModel { queue, ..model(LossModel::None, delay) };
+        let (mut simulation, _) = simulation_of(&model, RateParams::default());
+        simulation.run(Instant::ZERO + Duration::from_secs(60), &mut |_| {}).unwrap();
+        let results = simulation.results();
+        let own = results.flows.iter().find(|flow| flow.name == "own").unwrap();
+        let queueing = results.hops[0].queueing.quantile(0.95).unwrap();
+        (own.lost, own.goodput().0 as f64 / RATE.0 as f64, queueing)
+    }
+
+    #[test]
+    fn a_queue_that_marks_loses_nothing_and_stays_short() {
+        for delay in [10, 40, 100].map(Duration::from_millis) {
+            let behind = |marks| {
+                let params = CodelParams { marks, ..CodelParams::default() };
+                behind(QueueModel::Codel(params), delay)
+            };
+            let (marked, dropped) = (behind(true), behind(false));
+            println!("{delay}: {marked:?} with marks, {dropped:?} without");
+            assert!(marked.0 == 0 && dropped.0 > 1_000, "{delay}: {marked:?}, {dropped:?}");
+            assert!(marked.1 > 0.95 && marked.2 < Duration::from_millis(50), "{delay}: {marked:?}");
         }
     }
 

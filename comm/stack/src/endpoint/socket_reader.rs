@@ -114,7 +114,7 @@ impl SocketReader {
         }
         let mut front = [0; APART];
         let front = &mut front[..if *apart { APART } else { 0 }];
-        let Some((SingleDatagram { from, segment }, count)) = reader.read_apart(front, spare)
+        let Some((SingleDatagram { from, segment, .. }, count)) = reader.read_apart(front, spare)
         else {
             return false;
         };

@@ -75,6 +75,8 @@ pub struct PathStatus {
     pub loss: Share,
     /// What it carried, repairs and probes included.
     pub sent: Bytes,
+    /// When a report of its packets came last; at first, when it was added.
+    pub heard: Instant,
     /// Larger datagrams vanish on it, all headers included; `None`: none was seen to.
     pub most: Option<Bytes>,
 }
@@ -130,6 +132,7 @@ impl Path {
             loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)
                 .unwrap_or(Share::ONE),
             sent: self.sent,
+            heard: self.heard,
             most: self.mtu.most(),
         }
     }

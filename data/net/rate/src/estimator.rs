@@ -38,6 +38,10 @@ const ARRIVALS_MAX: usize = 1_024;
 const SILENT: Duration = Duration::from_secs(1);
 /// While it doubles the rate is expected to come to so many times itself within about a second.
 const EXPECTED: u64 = 4;
+/// The hundredths of what is carried at which the rate goes on where many packets are lost, and where one is marked. The
+/// delay shows most queues that mark, so little is enough: it ends the rate's growth.
+const LOSSY: u64 = 85;
+const MARKED: u64 = 98;
 /// By how many hundredths the rate grows, from round to round without a queue.
 const GROWTH: [u64; 6] = [2, 10, 30, 60, 100, 100];
 
@@ -103,6 +107,8 @@ pub struct Estimator {
     grown: Instant,
     sent: Bytes,
     growth: usize,
+    /// Packets from this number on were sent since marks lowered the rate last.
+    eased: u64,
     /// Whether there was a queue by the last report.
     was_queued: bool,
     /// Since when the queue stays, and both it and the rate then.
@@ -132,7 +138,8 @@ struct Arrived {
 struct Reported {
     arrived: Bytes,
     packets: u64,
-    marked: u64,
+    /// The latest packet that is marked.
+    marked: Option<u64>,
     lost: u64,
     least: Option<Delay>,
     newest: Instant,
@@ -165,6 +172,7 @@ impl Estimator {
             grown: now,
             sent: Bytes(0),
             growth: 0,
+            eased: 0,
             was_queued: false,
             stays: None,
             gone: now,
@@ -261,7 +269,10 @@ impl Estimator {
             let delay = Delay::between(sent.at, arrival.at);
             let seen = &mut self.reported;
             seen.packets += 1;
-            seen.marked += u64::from(arrival.is_marked);
+            if arrival.is_marked {
+                seen.marked = seen.marked.max(Some(number));
+                self.window.handle_lost(number, self.unreported.next());
+            }
             seen.arrived += sent.size;
             seen.least = Some(seen.least.map_or(delay, |least| least.min(delay)));
             seen.newest = seen.newest.max(sent.at);
@@ -346,15 +357,16 @@ impl Estimator {
     fn react(&mut self, now: Instant) {
         let Some(arrives) = self.arrival_rate() else { return };
         let Reported { packets, marked, lost, .. } = self.reported;
-        // Marks and a loss of every fifth packet are a queue that does not show in the delay. A report may be
-        // of a few packets only.
+        // Marks, once a round trip, and a loss of every fifth packet are a queue that does not show in the delay. A report
+        // may be of a few packets only.
         let [all, gone] = &mut self.recent;
         (*all, *gone) = (*all + packets + lost, *gone + lost);
         let is_lossy = *all > 40 && *gone * 5 > *all;
         if *all > 200 {
             (*all, *gone) = (*all / 2, *gone / 2);
         }
-        let is_congested = marked * 2 > packets || is_lossy;
+        let is_marked = marked.is_some_and(|number| number >= self.eased);
+        let is_congested = is_marked || is_lossy;
         match self.state {
             State::Starting if self.queueing > self.shown(TARGET) || is_congested => {
                 self.state = State::Steady;
@@ -395,7 +407,9 @@ impl Estimator {
             State::Steady if is_congested => {
                 let Some(carried) = self.carried(arrives) else { return };
                 self.capacity = carried;
-                self.set_rate(now, Bitrate(carried.0 / 100 * 85));
+                let part = if is_lossy { LOSSY } else { MARKED };
+                self.set_rate(now, Bitrate(carried.0 / 100 * part));
+                self.eased = self.unreported.next();
                 self.begin_round(now);
                 self.growth = 0;
             }
@@ -546,6 +560,7 @@ mod tests {
         sent_by: Instant,
         free_at: Instant,
         number: u64,
+        is_marked: bool,
         room: Bytes,
         reports: VecDeque<(Instant, Report)>,
     }
@@ -557,6 +572,7 @@ mod tests {
                 sent_by: Instant::ZERO,
                 free_at: Instant::ZERO,
                 number: 0,
+                is_marked: false,
                 room: Bytes(0),
                 reports: VecDeque::new(),
             }
@@ -592,7 +608,7 @@ mod tests {
             self.free_at = self.free_at.max(at) + size / rate;
             self.estimator.handle_sent(at, self.number, size).unwrap();
             let due = |ms| self.free_at + Duration::from_millis(ms);
-            let arrival = Arrival { at: due(20), is_marked: false };
+            let arrival = Arrival { at: due(20), is_marked: self.is_marked };
             let report = Report { first: self.number, packets: vec![Some(arrival)] };
             self.reports.push_back((due(40), report));
             self.number += 1;
@@ -608,5 +624,17 @@ mod tests {
         path.run(12..13, Bitrate::from_kbps(800), 60);
         let [rate, queue] = [path.estimator.rate().0, path.estimator.queueing().0 / 1_000_000];
         assert!(rate < 1_000_000 && queue < 1_000, "{rate} bit/s, a queue of {queue} ms");
+    }
+    #[test]
+    fn marks_lower_the_rate_where_no_queue_shows() {
+        let run = |is_marked| {
+            let (mut path, rate) = (Path::new(), Bitrate::from_mbps(4));
+            path.run(0..4, rate, 100);
+            path.is_marked = is_marked;
+            path.run(4..9, Bitrate::from_mbps(20), 100)
+        };
+        let [without, with] = [false, true].map(run);
+        println!("{without} without marks, {with} with them");
+        assert!(without > Bitrate::from_mbps(10) && with < Bitrate::from_mbps(2));
     }
 }
