@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 use support::wire::Wire;
 use support::{
-    CORRIDOR, Folder, Running, children, clip, file_source, free_port, http, play, played,
+    CORRIDOR, Folder, Running, children, clip, file_source, free_port, http, play, played, program,
     selvedge, some_frames, until,
 };
 
@@ -46,15 +46,18 @@ fn far_node(folder: &Folder, listen: SocketAddr, to: SocketAddr) -> (Running, St
     run(folder, "far.toml", text)
 }
 
-fn near_node(folder: &Folder, paths: [SocketAddr; 2], secret: &str) -> (Running, String) {
+fn near_text(paths: [SocketAddr; 2], secret: &str) -> String {
     let source = file_source(&clip(CORRIDOR), true);
-    let text = format!(
+    format!(
         "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{}\"\nsecret = \"{secret}\"\n\
          [link.uplink.path.one]\n[link.uplink.path.two]\nto = \"{}\"\n\
          [stream.lecture]\nsource = \"{source}\"\ndelay = \"5 s\"\n",
         paths[0], paths[1]
-    );
-    run(folder, "near.toml", text)
+    )
+}
+
+fn near_node(folder: &Folder, paths: [SocketAddr; 2], secret: &str) -> (Running, String) {
+    run(folder, "near.toml", near_text(paths, secret))
 }
 
 fn path(page: &str, name: &str) -> Value {
@@ -251,4 +254,38 @@ fn another_secret_brings_no_frame() {
     });
     assert_eq!(http::stream(&far_page, "lecture")["frames"], 0);
     drop((near, far));
+}
+
+#[test]
+fn what_becomes_of_paths_is_published() {
+    let (folder, far_at, receiver) = (Folder::new(), free_port(), free_port());
+    secret(&folder, "secret", "a");
+    // No other program of this user is met.
+    let start = |args: &[&str]| {
+        let mut command = program(env!("CARGO_BIN_EXE_selvedge"));
+        command.env("XDG_RUNTIME_DIR", folder.path()).env_remove("SELVEDGE_LOG");
+        Running::start(command.args(args))
+    };
+    let mut sink = start(&["events", "sub", "paths"]);
+    let file = folder.write("near.toml", near_text([far_at, free_port()], "secret"));
+    let near = start(&["run", "--events", "--", file.to_str().expect("plain")]);
+    let (far, _) = far_node(&folder, far_at, receiver);
+    let of_one = |carries: u64| {
+        move |sink: &Running| {
+            let lines = sink.stdout();
+            let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
+            whole.lines().any(|line| {
+                let event: Value = serde_json::from_str(line).expect("a line of JSON");
+                let [about, what] = [&event["attributes"], &event["event"]];
+                about["link"] == "uplink"
+                    && about["path"] == "one"
+                    && what["carries"] == carries
+                    && what["rate"].as_u64() > Some(0)
+            })
+        }
+    };
+    sink.until("sees the path that carries packets", of_one(1));
+    drop(far);
+    sink.until("sees that it carries none", of_one(0));
+    drop(near);
 }

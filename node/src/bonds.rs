@@ -16,7 +16,7 @@ use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
 use selvedge_data_link::PathEstimate;
-use selvedge_data_net_bond::{Cost, PathParams, PathState, RateParams, StreamId};
+use selvedge_data_net_bond::{Cost, PathParams, RateParams, StreamId};
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
 use selvedge_media::StreamInfo;
@@ -28,6 +28,7 @@ use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
 use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
+use crate::path_events::{PathEvents, is_up};
 
 /// How often the links' rates follow those of their bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -144,13 +145,17 @@ impl NodeBonds {
         Ok(bonds)
     }
 
-    /// Makes the links follow their bonds from now on.
-    pub(crate) fn follow(&mut self, links: impl MeasuredLinks + 'static) -> std::io::Result<()> {
+    /// Makes the links follow their bonds from now on, and publishes what becomes of the paths.
+    pub(crate) fn follow(
+        &mut self,
+        links: impl MeasuredLinks + 'static,
+        mut events: Option<PathEvents>,
+    ) -> std::io::Result<()> {
         if self.near.is_empty() {
             return Ok(());
         }
         let near = self.near.clone();
-        let work = move |stop: &Stop| follow(&near, &links, stop);
+        let work = move |stop: &Stop| follow(&near, &links, events.as_mut(), stop);
         self.keeper = Some(Keeper::start("bonds".to_owned(), work)?);
         Ok(())
     }
@@ -209,7 +214,12 @@ fn path_options(path: &PathConfig, to: SocketAddr, allowance: Option<Bytes>) -> 
 }
 
 /// Keeps rates, demands, descriptions and views up to date until requested to stop.
-fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl MeasuredLinks, stop: &Stop) {
+fn follow(
+    near: &BTreeMap<String, Arc<NearEnd>>,
+    links: &impl MeasuredLinks,
+    mut events: Option<&mut PathEvents>,
+    stop: &Stop,
+) {
     let (mut look_at, mut keep_at) = (Instant::ZERO, Instant::ZERO);
     let mut before: BTreeMap<&str, (Instant, Vec<PathView>)> = BTreeMap::new();
     while !stop.is_requested() {
@@ -217,6 +227,9 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl MeasuredLinks, sto
             let path = near.sender.estimate();
             links.set_path(name, PathEstimate { rate: path.rate.max(LEAST), ..path });
             let now = near.clock.now();
+            if let Some(events) = &mut events {
+                events.handle_views(now, name, &near.sender.view());
+            }
             if now >= look_at {
                 near.offers(links.offered(name));
                 let views = near.sender.view();
@@ -245,10 +258,6 @@ fn follow(near: &BTreeMap<String, Arc<NearEnd>>, links: &impl MeasuredLinks, sto
     for near in near.values() {
         near.handle_left(&near.sender.view(), true);
     }
-}
-
-fn is_up(path: &PathView) -> bool {
-    path.status.is_some_and(|status| status.state == PathState::Active && status.is_used)
 }
 
 /// Notes which paths began or ceased to carry packets.

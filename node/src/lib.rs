@@ -28,8 +28,8 @@ mod acknowledged;
 mod bond_credentials;
 mod bond_feed;
 mod bonds;
-#[cfg(feature = "events")]
 mod budget;
+#[cfg(feature = "events")]
 mod channels;
 pub mod control_server;
 pub mod credentials;
@@ -43,6 +43,7 @@ mod keeper;
 mod media_source;
 mod node;
 mod output;
+mod path_events;
 mod placement;
 mod receivers;
 mod reload;
@@ -65,6 +66,7 @@ pub use channels::{ChannelWatch, ChannelsError};
 pub use credentials::{CredentialError, Credentials, PeersWatch};
 pub use error::{AddError, StartError};
 pub use node::{Ended, Node};
+pub use path_events::PathEvent;
 pub use placement::PlacementError;
 pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
 pub use stacks::StackError;
@@ -78,6 +80,8 @@ pub type Taps = Box<dyn FnMut(&[usize]) -> Option<Box<dyn FateTap>>>;
 pub trait Channels: Send + Sync {
     /// The last list, in JSON.
     fn listed(&self) -> Arc<str>;
+    /// Publishes what became of a path. Does not wait.
+    fn publish_path(&self, event: &PathEvent<'_>);
 }
 
 /// The options of a node beside its file.
@@ -91,7 +95,7 @@ pub struct NodeOptions {
     /// The clock of all instants. Default: the one that all processes of this machine share, which
     /// links in other processes or the kernel need.
     pub clock: Clock,
-    /// The event channels that the node shows. Default: none.
+    /// The event channels that the node shows, and on which it publishes what becomes of its bonds' paths. Default: none.
     pub channels: Option<Box<dyn Channels>>,
     /// The carriers of the first streams' packets, on inline links. Default: sockets or stacks.
     pub carriers: Vec<StreamCarrier>,

@@ -31,6 +31,7 @@ use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::output::StreamOutput;
+use crate::path_events::PathEvents;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::receivers::NodeReceivers;
 use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
@@ -67,7 +68,7 @@ pub struct Node {
     pub(crate) bonds: NodeBonds,
     pub(crate) receivers: NodeReceivers,
     pub(crate) far_ends: FarEnds,
-    pub(crate) channels: Option<Box<dyn Channels>>,
+    pub(crate) channels: Option<Arc<dyn Channels>>,
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
     _pictures: Pictures,
@@ -353,7 +354,12 @@ impl Node {
         let state = Arc::new(Mutex::new(State { links, streams }));
         let events = Arc::new(Events::new(clock));
         let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events) };
-        bonds.follow(follows.clone()).map_err(|error| StartError::Feed(error.into()))?;
+        let channels: Option<Arc<dyn Channels>> = channels.map(Arc::from);
+        let path_events =
+            channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
+        bonds
+            .follow(follows.clone(), path_events)
+            .map_err(|error| StartError::Feed(error.into()))?;
         receivers.follow(follows).map_err(|error| StartError::Feed(error.into()))?;
         Ok(Self {
             source_threads: Mutex::default(),
