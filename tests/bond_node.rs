@@ -285,6 +285,10 @@ fn what_becomes_of_paths_is_published() {
         }
     };
     sink.until("sees the path that carries packets", of_one(1));
+    // Of its rate a node that is started again would know.
+    let rates = folder.join("uplink.rates");
+    let is_kept = || std::fs::read_to_string(&rates).is_ok_and(|text| text.ends_with(" one\n"));
+    until("the measured rate", is_kept);
     drop(far);
     sink.until("sees that it carries none", of_one(0));
     drop(near);

@@ -29,6 +29,7 @@ use crate::bond_feed::describe;
 use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 use crate::path_events::{PathEvents, is_up};
+use crate::rates::{Rates, seconds};
 
 /// How often the links' rates follow those of their bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -82,6 +83,8 @@ struct NearEnd {
     seen: Mutex<Vec<PathSnapshot>>,
     /// The budgets of its metered paths, by name.
     budgets: Mutex<BTreeMap<String, Budget>>,
+    /// What was measured of its paths.
+    rates: Mutex<Rates>,
 }
 
 /// The carrier of a stream over a bond.
@@ -127,8 +130,14 @@ impl NodeBonds {
                 })?;
                 budgets.insert(path.name.clone(), budget);
             }
-            let allowance = |path: &PathConfig| budgets.get(&path.name).map(Budget::left);
-            let paths = paths.iter().map(|path| path_options(path, *to, allowance(path))).collect();
+            let rates = Rates::open(base.join(format!("{}.rates", link.name)));
+            let options = |path: &PathConfig| {
+                let mut options = path_options(path, *to);
+                options.allowance = budgets.get(&path.name).map(Budget::left);
+                options.params.known = rates.known(&path.name, seconds());
+                options
+            };
+            let paths = paths.iter().map(options).collect();
             let options = SenderOptions { credentials, paths };
             let sender = BondSender::start(options, clock)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
@@ -139,6 +148,7 @@ impl NodeBonds {
                 streams: Mutex::default(),
                 seen: Mutex::default(),
                 budgets: Mutex::new(budgets),
+                rates: Mutex::new(rates),
             };
             bonds.near.insert(link.name.clone(), Arc::new(near));
         }
@@ -197,7 +207,7 @@ impl NodeBonds {
     }
 }
 
-fn path_options(path: &PathConfig, to: SocketAddr, allowance: Option<Bytes>) -> PathOptions {
+fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
     let mut rate = RateParams::default();
     if let Some(stated) = path.rate {
         (rate.start, rate.most) = (rate.start.min(stated), stated);
@@ -208,8 +218,8 @@ fn path_options(path: &PathConfig, to: SocketAddr, allowance: Option<Bytes>) -> 
         device: path.device.clone(),
         address: path.address,
         to: path.to.unwrap_or(to),
-        allowance,
-        params: PathParams { cost, is_spare: path.is_spare, rate },
+        allowance: None,
+        params: PathParams { cost, is_spare: path.is_spare, rate, known: None },
     }
 }
 
@@ -240,6 +250,9 @@ fn follow(
                 let last = before.get(&**name);
                 note_changes(links, name, last, &views);
                 near.handle_left(&views, now >= keep_at);
+                if now >= keep_at {
+                    near.rates.lock().keep(&views, seconds());
+                }
                 near.show(now, last, &views);
                 before.insert(name, (now, views));
             }
@@ -256,7 +269,9 @@ fn follow(
         stop.pause(FOLLOW_EVERY);
     }
     for near in near.values() {
-        near.handle_left(&near.sender.view(), true);
+        let views = near.sender.view();
+        near.handle_left(&views, true);
+        near.rates.lock().keep(&views, seconds());
     }
 }
 

@@ -45,6 +45,7 @@ mod node;
 mod output;
 mod path_events;
 mod placement;
+mod rates;
 mod receivers;
 mod reload;
 mod source;

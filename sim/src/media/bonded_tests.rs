@@ -87,3 +87,35 @@ fn paths_that_are_all_gone_are_back_in_use_within_a_second() {
     assert!(again - gone > 6_000_000 / 8 / 10, "{} bytes in the first second", again - gone);
     assert!(later - again > 6_000_000 / 8 / 2, "{} bytes in the second", later - again);
 }
+
+/// What a flood gets in each of the first three seconds of one path, as a share of its rate, and the queue at the end of
+/// each in milliseconds, if so much was measured of the path before.
+fn first_seconds(known: Option<Bitrate>, delay: u64) -> [(f64, u64); 3] {
+    let (mut network, mut hosts) = network(&[path(8, delay)]);
+    hosts[0].1.known = known;
+    let flow = network.flow("flood", hosts[0].0[0], hosts[0].0[1]).unwrap();
+    let flood = Flood::new(flow, Bytes(1_200), ms(1_000), Instant::ZERO);
+    let [id, _] =
+        BondedSender::attach(&mut network, "bond", &hosts, BondedLoad::Flood(flood), &[]).unwrap();
+    let mut simulation = Simulation::new(network, Limits::default()).unwrap();
+    let mut before = 0;
+    [1, 2, 3].map(|second| {
+        simulation.run(Instant::ZERO + Duration::from_secs(second), &mut |_| {}).unwrap();
+        let useful = simulation.results().flows[flow.0 as usize].useful.unwrap().0;
+        let got = useful - std::mem::replace(&mut before, useful);
+        let mut paths = simulation.endpoint::<BondedSender>(id).unwrap().paths();
+        (got as f64 * 8.0 / 8e6, paths.next().unwrap().1.queueing.0 / 1_000_000)
+    })
+}
+
+#[test]
+fn a_path_that_is_known_is_used_at_once_and_one_that_became_smaller_after_a_second() {
+    for delay in [10, 40, 100] {
+        let [cold, known, smaller] = [None, Some(8), Some(32)]
+            .map(|mbps| first_seconds(mbps.map(Bitrate::from_mbps), delay));
+        println!("{delay} ms: {cold:.2?} cold, {known:.2?} known, {smaller:.2?} smaller");
+        assert!(cold[0].0 < 0.4 && known[0].0 > 0.6, "{delay} ms: {cold:?} cold, {known:?} known");
+        // It begins with twice of what the path carries by now.
+        assert!(smaller[1].0 > 0.85 && smaller[1].1 < 100, "{delay} ms: {smaller:?}");
+    }
+}

@@ -47,6 +47,8 @@ pub struct PathParams {
     pub is_spare: bool,
     /// Where the measured rate begins, and its limits.
     pub rate: RateParams,
+    /// What was measured of it before, if that is known: it begins with half of that.
+    pub known: Option<Bitrate>,
 }
 
 /// Whether a path delivers.
@@ -67,6 +69,8 @@ pub struct PathStatus {
     pub is_used: bool,
     /// The rate at which it is sent to.
     pub rate: Bitrate,
+    /// What it carries, as far as that was seen.
+    pub capacity: Bitrate,
     /// How long packets wait in its queues.
     pub queueing: Duration,
     /// From a packet to its report.
@@ -104,9 +108,10 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(now: Instant, params: PathParams) -> Self {
+        let begin = params.known.map_or(params.rate.start, |known| Bitrate(known.0 / 2));
         Self {
             params,
-            estimator: Estimator::new(now, params.rate),
+            estimator: Estimator::new(now, params.rate).begin_with(begin.max(params.rate.start)),
             state: PathState::Active,
             flight: Flight::default(),
             free_at: now,
@@ -127,6 +132,7 @@ impl Path {
             state: self.state,
             is_used,
             rate: self.estimator.rate(),
+            capacity: self.estimator.capacity(),
             queueing: self.estimator.queueing(),
             round_trip: self.estimator.round_trip(),
             loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)

@@ -184,6 +184,14 @@ impl Estimator {
         }
     }
 
+    /// The same, but it begins with this rate: half of what an earlier estimator of the path found, for example.
+    #[must_use]
+    pub fn begin_with(mut self, rate: Bitrate) -> Self {
+        self.rate = rate.min(self.params.most).max(self.params.least);
+        (self.capacity, self.highest) = (self.rate, [self.rate; 2]);
+        self
+    }
+
     /// The rate at which to send now.
     #[must_use]
     pub const fn rate(&self) -> Bitrate {
