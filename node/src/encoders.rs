@@ -13,7 +13,8 @@ const REQUEST_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Following {
     encoder: selvedge_media::Encoder,
-    aim: link::Encoder,
+    /// `None` if it only makes intra pictures.
+    aim: Option<link::Encoder>,
     /// Frames that were lost with a reference, as far as they were seen.
     lost: u64,
     requested: Instant,
@@ -22,7 +23,7 @@ pub(crate) struct Following {
 impl Following {
     pub(crate) fn new(encoder: selvedge_media::Encoder) -> Self {
         let (least, most) = encoder.range();
-        let aim = link::Encoder::new(1, least, most);
+        let aim = (most.0 > 0).then(|| link::Encoder::new(1, least, most));
         Self { encoder, aim, lost: 0, requested: Instant::ZERO }
     }
 
@@ -44,7 +45,7 @@ impl Following {
 
     /// What it aims at, if its link has a measured rate.
     pub(crate) fn rate(&self) -> Option<Bitrate> {
-        self.aim.rate()
+        self.aim.as_ref()?.rate()
     }
 }
 
@@ -62,24 +63,26 @@ pub(crate) struct Follower<'a> {
 pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, path: PathEstimate, now: Instant) {
     let (mut aims, mut fixed) = (Vec::new(), Bitrate(0));
     for stream in &mut streams {
-        match &mut *stream.following {
-            Some(following) => {
-                following.aim.set_weight(stream.weight);
-                following.handle_lost(now, stream.lost);
-                aims.push(following.aim.clone());
+        if let Some(following) = &mut *stream.following {
+            following.handle_lost(now, stream.lost);
+            if let Some(aim) = &mut following.aim {
+                aim.set_weight(stream.weight);
+                aims.push(aim.clone());
+                continue;
             }
-            None => fixed = Bitrate(fixed.0.saturating_add(stream.sent.0)),
         }
+        fixed = Bitrate(fixed.0.saturating_add(stream.sent.0));
     }
     link::follow(&mut aims, path.expected, fixed, now);
     let mut aims = aims.into_iter();
     for following in streams.iter_mut().filter_map(|stream| stream.following.as_mut()) {
+        let Some(before) = &mut following.aim else { continue };
         let Some(aim) = aims.next() else { return };
-        if aim.rate() != following.aim.rate()
+        if aim.rate() != before.rate()
             && let Some(rate) = aim.rate()
         {
             following.encoder.set_rate(rate);
         }
-        following.aim = aim;
+        *before = aim;
     }
 }

@@ -62,7 +62,7 @@ impl FeedStatus {
     }
 
     #[cfg(feature = "gstreamer")]
-    fn set_encoder(&self, encoder: Option<Encoder>) {
+    pub(crate) fn set_encoder(&self, encoder: Option<Encoder>) {
         *self.following.lock() = encoder.map(Following::new);
     }
 

@@ -14,6 +14,8 @@ use selvedge_control_config::{
 };
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::{Contract, Counts};
+#[cfg(feature = "gstreamer")]
+use selvedge_media::Encoder;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
@@ -513,6 +515,25 @@ impl Node {
             StreamEnd::FrameProducer(frame_producer) => Some(frame_producer),
             StreamEnd::Elsewhere(_) => None,
         }
+    }
+
+    /// Describes the medium of a stream whose source is the program. A stream goes over a bond only with this. False if
+    /// there is no such stream.
+    pub fn set_info(&self, stream: &str, info: StreamInfo) -> bool {
+        self.of_program(stream, |status| status.set_info(Some(info)))
+    }
+
+    /// The encoder of a stream whose source is the program follows the rate of its link's bond from now on. False if there
+    /// is no such stream.
+    #[cfg(feature = "gstreamer")]
+    pub fn set_encoder(&self, stream: &str, encoder: Encoder) -> bool {
+        self.of_program(stream, |status| status.set_encoder(Some(encoder)))
+    }
+
+    fn of_program(&self, stream: &str, then: impl FnOnce(&FeedStatus)) -> bool {
+        let streams = self.streams();
+        let found = streams.iter().find(|s| s.config.spec.name == stream && s.is_the_programs());
+        found.map(|stream| then(&stream.status)).is_some()
     }
 
     /// Sends the frames of a stream's source to another inlet as well, such as one of another node;

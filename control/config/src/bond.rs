@@ -37,6 +37,15 @@ pub struct BondLink {
     pub paths: Vec<PathConfig>,
 }
 
+impl BondLink {
+    /// The rate that its link begins with.
+    #[must_use]
+    pub fn start(&self) -> Bitrate {
+        let rates = self.paths.iter().map(|path| path.rate.unwrap_or(START).min(START).0);
+        Bitrate(rates.sum())
+    }
+}
+
 /// A path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathConfig {
@@ -157,8 +166,9 @@ pub(super) fn of_link<'t>(
     if let Some(path) = paths.iter().find(is_other) {
         reader.report_value(&entry, ConfigFault::BondFamily(quoted(&path.name)));
     }
-    let start = paths.iter().map(|path| path.rate.unwrap_or(START).min(START).0).sum();
-    Some((BondLink { to, paths }, Bitrate(start)))
+    let bond = BondLink { to, paths };
+    let start = bond.start();
+    Some((bond, start))
 }
 
 fn path<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PathConfig {

@@ -277,13 +277,14 @@ mod imp {
             }
             let payload_max = run.session.payload_max(run.stream);
             let framer = Framer::new(&run.name, caps, payload_max).map_err(refused)?;
-            let period = framer.info().period;
+            let info = framer.info().clone();
             if !framer.knows_period() {
+                let period = info.period;
                 gst::info!(CAT, imp = self, "{} states no frame rate: {period} is taken", run.name);
             }
             stream.framer = Some(framer);
             drop(stream);
-            run.session.set_media_period(run.stream, period);
+            run.session.set_media(run.stream, &info);
             Ok(())
         }
 

@@ -1,6 +1,8 @@
 //! A pad of the element: the contract of its stream, and the elements behind it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -8,6 +10,8 @@ use gstreamer::prelude::*;
 use gstreamer::subclass::prelude::*;
 use parking_lot::Mutex;
 use selvedge_data_stream::Spec;
+use selvedge_media::{Encoder, RemoteEncoder, key_unit_request};
+use selvedge_units::Bitrate;
 
 use crate::input::Input;
 use crate::session::Session;
@@ -39,8 +43,16 @@ impl SelvedgeSinkPad {
     }
 
     /// The stream that the properties describe.
-    pub(crate) fn plan(&self, filters: bool) -> Result<Spec, SettingError> {
-        self.imp().settings.lock().plan(&self.name(), filters)
+    pub(crate) fn plan(&self, elsewhere: Option<SocketAddr>) -> Result<Spec, SettingError> {
+        self.imp().settings.lock().plan(&self.name(), elsewhere)
+    }
+
+    /// What stands for the encoder in front of the pad, for a run that begins now.
+    pub(crate) fn encoder(&self) -> Encoder {
+        self.imp().estimated.store(0, Ordering::Relaxed);
+        let most = self.imp().settings.lock().max_bitrate;
+        let least = Bitrate((most / LEAST_PART).into());
+        Encoder::remote(least, Bitrate(most.into()), Arc::new(Upstream(self.downgrade())))
     }
 
     /// From now on the pad is the stream with this number of a run; `None`: of no run.
@@ -55,8 +67,43 @@ impl SelvedgeSinkPad {
     }
 }
 
+/// An encoder aims at no less than this part of the most, as in a node.
+const LEAST_PART: u32 = 10;
+
+/// The encoder in front of a pad: the program sets its rate by a property of the pad, and an event asks it for an intra
+/// picture.
+#[derive(Debug)]
+struct Upstream(glib::WeakRef<SelvedgeSinkPad>);
+
+impl Upstream {
+    /// Works on the pad in a thread of GStreamer's: handlers of a program may ask the element for what the node's locks
+    /// guard.
+    fn later(&self, work: impl FnOnce(&SelvedgeSinkPad) + Send + 'static) {
+        let Some(pad) = self.0.upgrade() else { return };
+        if let Some(element) = pad.parent_element() {
+            element.call_async(move |_| work(&pad));
+        }
+    }
+}
+
+impl RemoteEncoder for Upstream {
+    fn set_rate(&self, rate: Bitrate) {
+        let Some(pad) = self.0.upgrade() else { return };
+        pad.imp().estimated.store(u32::try_from(rate.0).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.later(|pad| pad.notify("estimated-bitrate"));
+    }
+
+    fn request_intra(&self) {
+        // An encoder that can't goes on as before.
+        self.later(|pad| {
+            let _ = pad.push_event(key_unit_request());
+        });
+    }
+}
+
 mod imp {
     use std::sync::LazyLock;
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
     use crate::settings::{LateFrames, window};
@@ -71,6 +118,8 @@ mod imp {
     #[derive(Default)]
     pub struct SelvedgeSinkPad {
         pub(super) settings: Mutex<PadSettings>,
+        /// What its encoder should encode at, in bit/s; 0 while that is not known.
+        pub(super) estimated: AtomicU32,
         pub(super) elements: Mutex<Elements>,
     }
 
@@ -125,6 +174,9 @@ mod imp {
                 }
                 "weight" => self.settings.lock().weight = value.get().unwrap_or(1),
                 "delay" => self.settings.lock().delay = number(value),
+                "max-bitrate" => {
+                    self.settings.lock().max_bitrate = value.get().unwrap_or_default();
+                }
                 _ => {}
             }
         }
@@ -139,6 +191,8 @@ mod imp {
                 "priority" => settings.priority.to_value(),
                 "weight" => settings.weight.to_value(),
                 "delay" => settings.delay.to_value(),
+                "max-bitrate" => settings.max_bitrate.to_value(),
+                "estimated-bitrate" => self.estimated.load(Ordering::Relaxed).to_value(),
                 _ => {
                     let stats = self.obj().run().and_then(|(session, stream)| {
                         let (report, pads) = session.report();

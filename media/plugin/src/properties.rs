@@ -13,9 +13,24 @@ pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
     vec![
         glib::ParamSpecUInt64::builder("rate")
             .nick("Rate")
-            .blurb("What the link carries in bit/s, IP and UDP headers included (required)")
+            .blurb("What the link carries in bit/s, IP and UDP headers included (required without bond)")
             .default_value(default.rate)
             .mutable_playing()
+            .build(),
+        glib::ParamSpecString::builder("bond")
+            .nick("Bond")
+            .blurb("HOST:PORT with a numeric host where the far end of a bond listens, which takes all pads (selvedgesink only)")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecString::builder("secret")
+            .nick("Secret")
+            .blurb("The file with the secret that both ends of the bond share: 64 hexadecimal digits")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecString::builder("devices")
+            .nick("Devices")
+            .blurb("The network devices of the bond's paths, separated by commas (none: one path, as routes say)")
+            .mutable_ready()
             .build(),
         glib::ParamSpecString::builder("discipline")
             .nick("Discipline")
@@ -112,6 +127,17 @@ pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
                         .maximum(Duration::from_secs(600).0)
                         .default_value(default.delay)
                         .mutable_ready()
+                        .build(),
+                    glib::ParamSpecUInt::builder("max-bitrate")
+                        .nick("Maximum bitrate")
+                        .blurb("The most that the pad's encoder may encode at over a bond in bit/s (0: it does not follow)")
+                        .default_value(default.max_bitrate)
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecUInt::builder("estimated-bitrate")
+                        .nick("Estimated bitrate")
+                        .blurb("What the pad's encoder should encode at in bit/s, from a tenth of max-bitrate to max-bitrate (0: not known)")
+                        .read_only()
                         .build(),
                     glib::ParamSpecBoxed::builder::<gst::Structure>("stats")
                         .nick("Statistics")

@@ -11,8 +11,11 @@ use std::time::Instant as StdInstant;
 
 use parking_lot::{Condvar, Mutex};
 use selvedge_control_config::view::{Knob, NodeView};
-use selvedge_control_config::{LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig};
+use selvedge_control_config::{
+    LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig, bonded,
+};
 use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
+use selvedge_media::{Encoder, StreamInfo};
 use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, FateTap, StreamCarrier, payload_max};
@@ -36,6 +39,8 @@ pub(crate) struct Session {
     settled: Arc<SettledCounts>,
     /// The outputs for frames that have left: for the filter, one for each stream; else none.
     outputs: Vec<Arc<Output>>,
+    /// What stands for the encoder of each stream.
+    encoders: Vec<Encoder>,
     closing: AtomicBool,
 }
 
@@ -44,6 +49,8 @@ struct SessionState {
     streams: Vec<Spec>,
     /// The known periods; once all are known, the engine starts.
     periods: Vec<Option<Duration>>,
+    /// What is known of the streams' media.
+    media: Vec<Option<StreamInfo>>,
     node: Option<Node>,
     failure: Option<String>,
     last: LinkReport,
@@ -100,11 +107,12 @@ impl FateTap for FrameFollower {
 }
 
 impl Session {
-    /// A run over this link; streams are numbered in their order, and so are their outputs, if any.
+    /// A run over this link; streams are numbered in their order, and so are their encoders, and their outputs, if any.
     pub(crate) fn new(
         link: LinkConfig,
         streams: Vec<Spec>,
         outputs: Vec<Arc<Output>>,
+        encoders: Vec<Encoder>,
     ) -> Arc<Self> {
         let settled = SettledCounts {
             counts: streams.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -114,6 +122,7 @@ impl Session {
             phase: Mutex::new(SessionState {
                 rate: link.rate,
                 periods: streams.iter().map(Spec::declared_period).collect(),
+                media: streams.iter().map(|_| None).collect(),
                 node: None,
                 failure: None,
                 last: LinkReport::default(),
@@ -122,6 +131,7 @@ impl Session {
             changed: Condvar::new(),
             settled: Arc::new(settled),
             outputs,
+            encoders,
             closing: AtomicBool::new(false),
             link,
         };
@@ -131,8 +141,22 @@ impl Session {
 
     /// The largest payload that a packet of this stream may carry.
     pub(crate) fn payload_max(&self, stream: usize) -> usize {
+        if let Some(bond) = &self.link.bond {
+            return payload_max(bonded(&self.link, bond.to).message, 0);
+        }
         let ipv6 = self.phase.lock().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
         payload_max(self.link.mtu, if ipv6 { IPV6_UDP } else { IPV4_UDP })
+    }
+
+    /// Sets what is known of a stream's medium, as for [`Self::set_media_period`].
+    pub(crate) fn set_media(&self, stream: usize, info: &StreamInfo) {
+        let mut phase = self.phase.lock();
+        if let Some(slot) = phase.media.get_mut(stream) {
+            *slot = Some(info.clone());
+        }
+        phase.describe(stream);
+        drop(phase);
+        self.set_media_period(stream, info.period);
     }
 
     /// Sets the period of a stream's medium; a period set by a property takes precedence.
@@ -154,7 +178,13 @@ impl Session {
         };
         let link = LinkConfig { rate: phase.rate, ..self.link.clone() };
         match self.node(link, &phase.streams, &periods) {
-            Ok(node) => phase.node = Some(node),
+            Ok(node) => {
+                for (stream, encoder) in phase.streams.iter().zip(&self.encoders) {
+                    node.set_encoder(&stream.name, encoder.clone());
+                }
+                phase.node = Some(node);
+                (0..phase.streams.len()).for_each(|stream| phase.describe(stream));
+            }
             Err(error) => phase.failure = Some(error.to_string()),
         }
         self.changed.notify_all();
@@ -169,6 +199,7 @@ impl Session {
     ) -> Result<Node, StartError> {
         let of_pad = |(stream, &period): (&Spec, &Duration)| StreamConfig {
             spec: stream.clone().with_media_period(period),
+            is_bonded: self.link.bond.is_some(),
             ..StreamConfig::new(&stream.name, SourceUri::Program, stream.to)
         };
         let config = NodeConfig {
@@ -319,6 +350,13 @@ impl Session {
 }
 
 impl SessionState {
+    /// Describes a stream to the node, if both are there: over a bond it goes only with that.
+    fn describe(&self, stream: usize) {
+        if let (Some(node), Some(Some(info))) = (&self.node, self.media.get(stream)) {
+            node.set_info(&self.streams[stream].name, info.clone());
+        }
+    }
+
     /// Adjusts the node, if it runs. A value that it refuses stays with the element's property, as
     /// one that was set before the node runs.
     fn turn(&self, knob: Knob) {

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use gstreamer::glib;
-use selvedge_control_config::{AddressError, LinkConfig, receiver};
+use selvedge_control_config::{AddressError, BondLink, LinkConfig, PathConfig, receiver};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Late, Spec, Window, WindowError, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
@@ -27,6 +27,22 @@ const RATE_MAX: u64 = 1_000_000_000_000;
 pub(crate) enum SettingError {
     #[error("property \"rate\" is {0}; set it to what the link carries, 1 to {RATE_MAX} bit/s")]
     Rate(u64),
+    #[error(
+        "property \"rate\" is {0}, and the rate of a bond is measured; leave it out, or property \"bond\""
+    )]
+    BondRate(u64),
+    #[error(
+        "property \"bond\" is \"{0}\"; set it to a numeric address and port, such as 198.51.100.7:7800"
+    )]
+    Bond(String),
+    #[error(
+        "property \"secret\" is not set, and the packets of a bond are sealed; set it to the file with its secret"
+    )]
+    BondUnsealed,
+    #[error(
+        "property \"bond\" is {0}, and the frames of a selvedge go to src pads; leave it out, or take selvedgesink"
+    )]
+    BondUnused(SocketAddr),
     #[error("property \"burst\" is {0}; set it to 0 (one packet) or {least} to {BURST_MAX} bytes", least = .1.0)]
     Burst(u64, Bytes),
     #[error("property \"discipline\" is \"{0}\"; set it to one of {all}", all = disciplines())]
@@ -40,7 +56,7 @@ pub(crate) enum SettingError {
     )]
     ToMissing(String),
     #[error(
-        "property \"to\" of pad {0} is set, and its frames go to a src pad; leave it out, or take selvedgesink"
+        "property \"to\" of pad {0} is set, and its frames go to a src pad or over a bond; leave it out"
     )]
     ToUnused(String),
     #[error("property \"to\" of pad {pad}: {error}")]
@@ -64,6 +80,12 @@ pub(crate) fn disciplines() -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct SinkSettings {
     pub(crate) rate: u64,
+    /// Where the far end of a bond listens; empty: no bond.
+    pub(crate) bond: String,
+    /// The file with the bond's secret.
+    pub(crate) secret: String,
+    /// The devices of the bond's paths, separated by commas; empty: one path, as routes say.
+    pub(crate) devices: String,
     pub(crate) discipline: String,
     pub(crate) selection: bool,
     pub(crate) burst: u64,
@@ -77,21 +99,38 @@ pub(crate) struct SinkSettings {
 impl Default for SinkSettings {
     fn default() -> Self {
         let discipline = Discipline::default().name().to_owned();
-        let (rate, burst, catch_up) = (0, 0, -1);
-        Self { rate, discipline, selection: true, burst, catch_up, sync: true, preroll: true }
+        Self {
+            rate: 0,
+            bond: String::new(),
+            secret: String::new(),
+            devices: String::new(),
+            discipline,
+            selection: true,
+            burst: 0,
+            catch_up: -1,
+            sync: true,
+            preroll: true,
+        }
     }
 }
 
 impl SinkSettings {
     /// The link that they describe.
     pub(crate) fn link(&self, name: &str) -> Result<LinkConfig, SettingError> {
-        let rate = rate(self.rate)?;
+        let bond = self.bond()?;
+        let rate = match &bond {
+            Some(_) if self.rate > 0 => return Err(SettingError::BondRate(self.rate)),
+            Some(bond) => bond.start(),
+            None => rate(self.rate)?,
+        };
         let discipline = Discipline::from_name(&self.discipline)
             .ok_or_else(|| SettingError::Discipline(self.discipline.clone()))?;
         let mut link = LinkConfig::new(name, rate, discipline);
         link.selection &= self.selection;
         link.catch_up = u64::try_from(self.catch_up).ok().map(Bytes);
         link.queue = LinkConfig::default_queue(rate, link.mtu, link.selection);
+        link.secret = bond.is_some().then(|| self.secret.clone());
+        link.bond = bond;
         match self.burst {
             0 => {}
             burst if (link.mtu.0..=BURST_MAX).contains(&burst) => link.burst = Bytes(burst),
@@ -101,8 +140,37 @@ impl SinkSettings {
     }
 }
 
+impl SinkSettings {
+    /// The bond that they describe, if they name a far end.
+    fn bond(&self) -> Result<Option<BondLink>, SettingError> {
+        if self.bond.is_empty() {
+            return Ok(None);
+        }
+        let to = self.bond.parse().ok().filter(|to: &SocketAddr| to.port() != 0);
+        let to = to.ok_or_else(|| SettingError::Bond(self.bond.clone()))?;
+        if self.secret.is_empty() {
+            return Err(SettingError::BondUnsealed);
+        }
+        let devices = self.devices.split(',').map(str::trim).filter(|device| !device.is_empty());
+        let of_device = |device: &str| PathConfig {
+            device: Some(device.to_owned()),
+            ..PathConfig::new(device)
+        };
+        let mut paths: Vec<_> = devices.map(of_device).collect();
+        if paths.is_empty() {
+            paths.push(PathConfig::new("default"));
+        }
+        Ok(Some(BondLink { to, paths }))
+    }
+
+    /// The rate of a link that runs; a bond has its own.
+    pub(crate) fn other_rate(&self, bps: u64) -> Result<Bitrate, SettingError> {
+        if self.bond.is_empty() { rate(bps) } else { Err(SettingError::BondRate(bps)) }
+    }
+}
+
 /// A rate that a link may have.
-pub(crate) fn rate(bps: u64) -> Result<Bitrate, SettingError> {
+fn rate(bps: u64) -> Result<Bitrate, SettingError> {
     (1..=RATE_MAX).contains(&bps).then_some(Bitrate(bps)).ok_or(SettingError::Rate(bps))
 }
 
@@ -129,6 +197,8 @@ pub(crate) struct PadSettings {
     pub(crate) priority: i32,
     pub(crate) weight: u32,
     pub(crate) delay: u64,
+    /// 0: its encoder does not follow.
+    pub(crate) max_bitrate: u32,
 }
 
 impl Default for PadSettings {
@@ -141,6 +211,7 @@ impl Default for PadSettings {
             priority: 0,
             weight: 1,
             delay: Duration::from_secs(1).0,
+            max_bitrate: 0,
         }
     }
 }
@@ -155,13 +226,17 @@ impl PadSettings {
         receiver(&address).map_err(|error| SettingError::To { pad: pad.into(), error })
     }
 
-    /// The stream that the properties of the pad with this name describe; a pad of the filter has
-    /// no receiver.
-    pub(crate) fn plan(&self, pad: &str, filters: bool) -> Result<Spec, SettingError> {
-        let to = match (filters, self.to.is_empty()) {
-            (false, _) => self.receiver(pad)?,
-            (true, true) => ([0, 0, 0, 0], 0).into(),
-            (true, false) => return Err(SettingError::ToUnused(pad.into())),
+    /// The stream that the properties of the pad with this name describe. A pad of the filter has no receiver, and those
+    /// of a bond go to its far end: `elsewhere`.
+    pub(crate) fn plan(
+        &self,
+        pad: &str,
+        elsewhere: Option<SocketAddr>,
+    ) -> Result<Spec, SettingError> {
+        let to = match elsewhere {
+            None => self.receiver(pad)?,
+            Some(to) if self.to.is_empty() => to,
+            Some(_) => return Err(SettingError::ToUnused(pad.into())),
         };
         let period = match Duration(self.period) {
             Duration::ZERO => None,
@@ -233,19 +308,55 @@ mod tests {
     }
 
     #[test]
+    fn a_bond_has_paths_and_a_secret_and_no_rate() {
+        let bonded = SinkSettings {
+            bond: "198.51.100.7:7800".into(),
+            secret: "van.secret".into(),
+            devices: "wwan0, eth1".into(),
+            ..SinkSettings::default()
+        };
+        let link = bonded.link("up").unwrap();
+        let bond = link.bond.unwrap();
+        let devices: Vec<_> = bond.paths.iter().map(|path| path.device.as_deref()).collect();
+        assert_eq!(devices, [Some("wwan0"), Some("eth1")]);
+        assert_eq!((link.rate, link.secret), (Bitrate::from_kbps(1000), Some("van.secret".into())));
+        let alone = SinkSettings { devices: String::new(), ..bonded.clone() };
+        assert_eq!(alone.link("up").unwrap().bond.unwrap().paths, [PathConfig::new("default")]);
+        for (wrong, part) in [
+            (
+                SinkSettings { rate: 9, ..bonded.clone() },
+                "is 9, and the rate of a bond is measured",
+            ),
+            (
+                SinkSettings { bond: "far:7800".into(), ..bonded.clone() },
+                "numeric address and port",
+            ),
+            (SinkSettings { secret: String::new(), ..bonded.clone() }, "\"secret\" is not set"),
+        ] {
+            let error = wrong.link("up").unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(bonded.other_rate(9).is_err() && SinkSettings::default().other_rate(9).is_ok());
+        let elsewhere = Some(bond.to);
+        let to = PadSettings::default().plan("sink_0", elsewhere).unwrap().to;
+        assert_eq!(to, bond.to);
+        assert!(pad(|_| {}).plan("sink_0", elsewhere).unwrap_err().to_string().contains("sink_0"));
+    }
+
+    #[test]
     fn a_pad_is_a_stream() {
-        let plan = pad(|p| p.period = 20_000_000).plan("sink_0", false).unwrap();
+        let plan = pad(|p| p.period = 20_000_000).plan("sink_0", None).unwrap();
         assert_eq!(plan.contract.period, Duration::from_millis(20));
         assert_eq!(plan.contract.delay, Some(Duration::from_secs(1)));
         assert_eq!(plan.to, "127.0.0.1:5004".parse().unwrap());
-        let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0", false).unwrap();
+        let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0", None).unwrap();
         assert!(v6.to.is_ipv6() && v6.period_from_media);
     }
 
     #[test]
     fn a_bad_pad_names_itself_and_the_property() {
         let say = |change: fn(&mut PadSettings)| {
-            pad(change).plan("sink_7", false).unwrap_err().to_string()
+            pad(change).plan("sink_7", None).unwrap_err().to_string()
         };
         let cases: [(String, &str); 5] = [
             (say(|p| p.to.clear()), "property \"to\" of pad sink_7 is not set"),
@@ -261,7 +372,7 @@ mod tests {
 
     #[test]
     fn receivers_are_not_shared() {
-        let plan = pad(|_| {}).plan("sink_0", false).unwrap();
+        let plan = pad(|_| {}).plan("sink_0", None).unwrap();
         let other = Spec { name: "sink_1".into(), ..plan.clone() };
         assert_eq!(check_receivers(std::slice::from_ref(&plan)), Ok(()));
         assert!(check_receivers(&[plan, other]).unwrap_err().to_string().contains("sink_1"));

@@ -76,13 +76,20 @@ mod imp {
             if pads.is_empty() {
                 return Err(SettingError::NoPads);
             }
-            let filters = self.filters();
-            let plans = pads.iter().map(|pad| pad.plan(filters)).collect::<Result<Vec<_>, _>>()?;
-            if !filters {
+            let bond = link.bond.as_ref().map(|bond| bond.to);
+            let elsewhere = match (self.filters(), bond) {
+                (true, Some(to)) => return Err(SettingError::BondUnused(to)),
+                (true, None) => Some(([0, 0, 0, 0], 0).into()),
+                (false, bond) => bond,
+            };
+            let plans =
+                pads.iter().map(|pad| pad.plan(elsewhere)).collect::<Result<Vec<_>, _>>()?;
+            if elsewhere.is_none() {
                 settings::check_receivers(&plans)?;
             }
             let outputs = pads.iter().filter_map(|pad| pad.input()?.output()).collect();
-            let session = Session::new(link, plans, outputs);
+            let encoders = pads.iter().map(|pad| pad.encoder()).collect();
+            let session = Session::new(link, plans, outputs, encoders);
             for (stream, pad) in pads.iter().enumerate() {
                 pad.attach(Some((Arc::clone(&session), stream)));
             }
@@ -194,7 +201,8 @@ mod imp {
 
         fn set_rate(&self, bps: u64) {
             if let Some(session) = self.active() {
-                match settings::rate(bps) {
+                let other = self.settings.lock().other_rate(bps);
+                match other {
                     Ok(rate) => session.set_rate(rate),
                     Err(error) => {
                         gst::element_imp_warning!(
@@ -228,9 +236,15 @@ mod imp {
             // GObject has checked types and ranges.
             match pspec.name() {
                 "rate" => self.set_rate(value.get().unwrap_or_default()),
-                "discipline" => {
-                    let name = value.get::<Option<String>>().ok().flatten();
-                    self.settings.lock().discipline = name.unwrap_or_default();
+                name @ ("discipline" | "bond" | "secret" | "devices") => {
+                    let text = value.get::<Option<String>>().ok().flatten().unwrap_or_default();
+                    let mut settings = self.settings.lock();
+                    match name {
+                        "bond" => settings.bond = text,
+                        "secret" => settings.secret = text,
+                        "devices" => settings.devices = text,
+                        _ => settings.discipline = text,
+                    }
                 }
                 "selection" => self.settings.lock().selection = value.get().unwrap_or(true),
                 "burst" => self.settings.lock().burst = value.get().unwrap_or_default(),
@@ -254,6 +268,9 @@ mod imp {
             let settings = self.settings.lock().clone();
             match pspec.name() {
                 "rate" => settings.rate.to_value(),
+                "bond" => settings.bond.to_value(),
+                "secret" => settings.secret.to_value(),
+                "devices" => settings.devices.to_value(),
                 "discipline" => settings.discipline.to_value(),
                 "selection" => settings.selection.to_value(),
                 "burst" => settings.burst.to_value(),

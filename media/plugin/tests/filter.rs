@@ -345,7 +345,7 @@ fn reports_of_lateness_are_counted_and_latency_is_the_delay() {
 #[test]
 fn mistakes_name_the_property_and_the_remedy() {
     let line = format!("{} ! selvedge name=s rate=9 sink_0::to=127.0.0.1:9 ! fakesink", noise(1));
-    assert!(Playing::play(&line).end().unwrap_err().contains("take selvedgesink"));
+    assert!(Playing::play(&line).end().unwrap_err().contains("leave it out"));
     let line = format!("{} ! selvedge name=s ! fakesink", noise(1));
     assert!(Playing::play(&line).end().unwrap_err().contains("property \"rate\" is 0"));
 }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use super::message::{self, Inbox, Knob, Order, Report, Request};
 use crate::error::{SourceError, Trouble};
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::onlookers::{Onlookers, Watched};
-use crate::source::{Encoder, EncoderOrders};
+use crate::source::{Encoder, RemoteEncoder};
 
 /// How long a read waits before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -51,6 +51,25 @@ pub struct SourceRequest<'a> {
     pub expected: Duration,
 }
 
+/// What the encoder of a process is to do: written by the encoder's handles, sent by the thread that reads the process.
+#[derive(Debug, Default)]
+struct EncoderOrders {
+    /// In bit/s; 0 until one was set.
+    rate: AtomicU64,
+    /// How many intra pictures were requested so far.
+    intras: AtomicU64,
+}
+
+impl RemoteEncoder for EncoderOrders {
+    fn set_rate(&self, rate: Bitrate) {
+        self.rate.store(rate.0, Ordering::Relaxed);
+    }
+
+    fn request_intra(&self) {
+        self.intras.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A process for one source. Dropped, it is ended and waited for.
 #[derive(Debug)]
 pub struct SourceProcess {
@@ -63,7 +82,7 @@ pub struct SourceProcess {
     /// The encoder of its source, what that is to do, and what of it was sent.
     encoder: Option<Encoder>,
     orders: Arc<EncoderOrders>,
-    ordered: (Option<Bitrate>, u64),
+    ordered: (u64, u64),
     is_dead: bool,
 }
 
@@ -92,7 +111,7 @@ impl SourceProcess {
             watched: Watched::default(),
             encoder: None,
             orders: Arc::default(),
-            ordered: (None, 0),
+            ordered: (0, 0),
             is_dead: false,
         };
         let request = Request {
@@ -167,21 +186,21 @@ impl SourceProcess {
     /// The source was opened, with an encoder of this range.
     fn note_encoder(&mut self, range: Option<(u64, u64)>) {
         self.orders = Arc::default();
-        self.ordered = (None, 0);
+        self.ordered = (0, 0);
         let possible = |&(least, most): &(u64, u64)| 0 < least && least <= most;
         self.encoder = range.filter(possible).map(|(least, most)| {
-            Encoder::isolated(Bitrate(least), Bitrate(most), Arc::clone(&self.orders))
+            let orders = Arc::clone(&self.orders);
+            Encoder::remote(Bitrate(least), Bitrate(most), orders)
         });
     }
 
     /// Sends what the encoder is to do, if that is new.
     fn lead_encoder(&mut self) -> std::io::Result<()> {
-        let (rate, intras) = self.orders.latest();
+        let [rate, intras] =
+            [&self.orders.rate, &self.orders.intras].map(|one| one.load(Ordering::Relaxed));
         let (rate_before, intras_before) = std::mem::replace(&mut self.ordered, (rate, intras));
-        if let Some(rate) = rate
-            && Some(rate) != rate_before
-        {
-            self.ask(&Order::Rate { bps: rate.0 })?;
+        if rate != rate_before {
+            self.ask(&Order::Rate { bps: rate })?;
         }
         if intras != intras_before { self.ask(&Order::Intra) } else { Ok(()) }
     }

@@ -1,8 +1,8 @@
 //! The encoder of a source that is encoded here. While it runs its bitrate may follow the rate of a link, and it makes an
 //! intra picture where the link lost what later pictures refer to. A source in a process of its own gets both by orders.
 
+use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -31,25 +31,16 @@ pub struct Encoder {
 enum Location {
     /// In this process; the unit of its property is in bit/s.
     Here { element: glib::WeakRef<gst::Element>, property: String, unit: u64 },
-    /// In the process of its source.
-    Isolated(Arc<EncoderOrders>),
+    /// Elsewhere.
+    Remote(Arc<dyn RemoteEncoder>),
 }
 
-/// What an encoder in another process is to do: written by its handles, read by the thread that talks to the process.
-#[derive(Debug, Default)]
-pub(crate) struct EncoderOrders {
-    /// In bit/s; 0 until one was set.
-    rate: AtomicU64,
-    /// How many intra pictures were requested so far.
-    intras: AtomicU64,
-}
-
-impl EncoderOrders {
-    /// The rate, if one was set, and how many intra pictures were requested.
-    pub(crate) fn latest(&self) -> (Option<Bitrate>, u64) {
-        let rate = Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0);
-        (rate.map(Bitrate), self.intras.load(Ordering::Relaxed))
-    }
+/// An encoder that is no element of ours: that of a source in another process, or of another program.
+pub trait RemoteEncoder: Debug + Send + Sync {
+    /// It must encode at this rate from now on. Called under locks of the node: it returns at once.
+    fn set_rate(&self, rate: Bitrate);
+    /// Its next picture must be an intra picture. Returns at once as well.
+    fn request_intra(&self);
 }
 
 impl Encoder {
@@ -121,9 +112,10 @@ impl Encoder {
         Ok(Self { least: Bitrate(low), most: Bitrate(high), at })
     }
 
-    /// An encoder in another process, which takes these orders.
-    pub(crate) const fn isolated(least: Bitrate, most: Bitrate, to: Arc<EncoderOrders>) -> Self {
-        Self { least, most, at: Location::Isolated(to) }
+    /// An encoder elsewhere that may encode at these rates. Where `most` is 0, it only makes intra pictures.
+    #[must_use]
+    pub fn remote(least: Bitrate, most: Bitrate, to: Arc<dyn RemoteEncoder>) -> Self {
+        Self { least: least.min(most), most, at: Location::Remote(to) }
     }
 
     /// The least and the most that it may encode at.
@@ -141,7 +133,7 @@ impl Encoder {
                     element.set_property_from_str(property, &(rate.0 / unit).to_string());
                 }
             }
-            Location::Isolated(orders) => orders.rate.store(rate.0, Ordering::Relaxed),
+            Location::Remote(remote) => remote.set_rate(rate),
         }
     }
 
@@ -149,20 +141,22 @@ impl Encoder {
     pub fn request_intra(&self) {
         let element = match &self.at {
             Location::Here { element, .. } => element,
-            Location::Isolated(orders) => {
-                orders.intras.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+            Location::Remote(remote) => return remote.request_intra(),
         };
         let output = element.upgrade().and_then(|element| element.static_pad("src"));
-        let request = gst::Structure::builder(FORCE_KEY_UNIT)
-            .field("all-headers", true)
-            .field("count", 0_u32)
-            .build();
         // An encoder that can't goes on as before.
-        let _ = output
-            .is_some_and(|output| output.send_event(gst::event::CustomUpstream::new(request)));
+        let _ = output.is_some_and(|output| output.send_event(key_unit_request()));
     }
+}
+
+/// The event that asks the encoder upstream for an intra picture.
+#[must_use]
+pub fn key_unit_request() -> gst::Event {
+    let request = gst::Structure::builder(FORCE_KEY_UNIT)
+        .field("all-headers", true)
+        .field("count", 0_u32)
+        .build();
+    gst::event::CustomUpstream::new(request)
 }
 
 /// The least and the most of a property that holds whole numbers, as far as they are not negative.

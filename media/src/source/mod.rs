@@ -37,8 +37,7 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::{Imager, Thumbnailer};
 
-pub use encoder::Encoder;
-pub(crate) use encoder::EncoderOrders;
+pub use encoder::{Encoder, RemoteEncoder, key_unit_request};
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
