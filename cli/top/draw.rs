@@ -257,8 +257,15 @@ fn about(stream: &StreamSnapshot) -> [Line; 4] {
             stream.missed,
             figures::drops(&stream.dropped)
         )),
-        Line::plain(format!("{} {}", stream.state.name(), stream.detail)),
+        Line::plain(state(stream)),
     ]
+}
+
+/// Its state, with what its encoder aims at where that follows the measured rate of its link.
+fn state(stream: &StreamSnapshot) -> String {
+    let state = format!("{} {}", stream.state.name(), stream.detail);
+    let aim = |bps| format!("; its encoder aims at {}", figures::rate(bps));
+    state.trim_end().to_owned() + &stream.encoder_bps.map_or_else(String::new, aim)
 }
 
 fn key_line(state: &State, left_out: usize) -> Line {

@@ -27,7 +27,7 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
     }
     let mut streams = Table::default()
         .left(["stream", "link", "state"])
-        .right(["rate", "on time", "decodable", "violations", "wait", "wait p99"])
+        .right(["rate", "encoder", "on time", "decodable", "violations", "wait", "wait p99"])
         .left(["dropped"]);
     for stream in &node.streams {
         streams.row([
@@ -35,6 +35,7 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             stream.link.clone(),
             stream.state.to_string(),
             figures::rate(stream.sent_bps),
+            stream.encoder_bps.map_or_else(|| "-".to_owned(), figures::rate),
             figures::share(stream.on_time_share),
             figures::share(stream.decodable_share),
             stream.violations.to_string(),
@@ -93,12 +94,15 @@ studio  0:01:01
 link    discipline         rate         sent      offered     use  of allowed    late  late p99  waiting
 uplink  dwcs        3.00 Mbit/s  2.94 Mbit/s  4.10 Mbit/s  98.0 %      99.1 %  0.1 ms    0.7 ms        7
 
-stream  link    state           rate  on time  decodable  violations     wait  wait p99  dropped
-speech  uplink  running   256 kbit/s  100.0 %    100.0 %           0  10.0 ms    180 ms  0
-lobby   uplink  running   188 kbit/s   61.0 %     61.0 %          12  45.1 ms    180 ms  49: too-late 40, reference-lost 9
-door    uplink  starting           0        -          -           0        -         -  0
+stream  link    state           rate     encoder  on time  decodable  violations     wait  wait p99  dropped
+speech  uplink  running   256 kbit/s           -  100.0 %    100.0 %           0  10.0 ms    180 ms  0
+lobby   uplink  running   188 kbit/s  200 kbit/s   61.0 %     61.0 %          12  45.1 ms    180 ms  49: too-late 40, reference-lost 9
+door    uplink  starting           0           -        -          -           0        -         -  0
 ";
-        assert_eq!(tables(&studio()), expected);
+        let mut node = studio();
+        let lobby = node.streams.iter_mut().find(|stream| stream.name == "lobby");
+        lobby.expect("it is there").encoder_bps = Some(200_000);
+        assert_eq!(tables(&node), expected);
     }
 
     #[test]

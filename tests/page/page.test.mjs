@@ -121,8 +121,13 @@ pageTest("a row opens, and the hour and the events come from the node", {}, asyn
   const lecture = row(page, "lecture");
   await lecture.locator("button.opener").click();
   assert.match(await lecture.locator("dl").innerText(), /Since the start\s+[\d\u202f]+ frames came, /);
+  assert.doesNotMatch(await lecture.locator("dl").innerText(), /Encoder/);
   await lecture.locator("button.opener").click();
   assert.equal(await lecture.locator("dl").isVisible(), false);
+  const slides = row(page, "slides");
+  assert.match(await slides.locator("td.rate").innerText(), /of 2\.10? Mbit\/s/);
+  await slides.locator("button.opener").click();
+  assert.match(await slides.locator("dl").innerText(), /Encoder\s+aims at 2\.10? Mbit\/s, by the measured rate/);
   await page.locator("#events li", { hasText: "door" }).first().waitFor();
   assert.match(await page.locator("#alarm").innerText(), /^Broken: .*door: retrying/);
   await page.locator("#hour").click();

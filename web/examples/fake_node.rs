@@ -83,6 +83,9 @@ type Row = (
     &'static str,
 );
 
+/// The row whose encoder follows a measured rate.
+const FOLLOWER: usize = 1;
+
 const ROWS: [Row; 6] = [
     ("lecture", "file:clips/lecture.mp4?loop", "H264", 40.0, "1/10", 0.1, 1900.0, RUNNING, ""),
     ("slides", "test:mpeg2?rate=25", "MPV", 40.0, PER_KIND, 0.25, 2100.0, RUNNING, ""),
@@ -159,6 +162,7 @@ fn fake(n: usize, row: Row) -> Fake {
         window: window.into(),
         weight: 1,
         late: "drop".into(),
+        encoder_bps: (n == FOLLOWER).then_some(kbps as u64 * 1000),
         ..StreamSnapshot::default()
     };
     let offers = kbps * 1e3 * (1.0 + 0.05 * (n % 5) as f64);

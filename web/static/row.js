@@ -2,7 +2,7 @@
 // have. The second row says why frames were lost.
 
 import { Field } from "./controls.js";
-import { bytes, count, milliseconds, percent, plural, rateParts } from "./format.js";
+import { bytes, count, milliseconds, percent, plural, rate, rateParts } from "./format.js";
 import { droppedSince, ranked, reason } from "./reasons.js";
 import { HEIGHT, WIDTH } from "./thumbs.js";
 
@@ -22,6 +22,15 @@ function reported(received) {
   const silent = received.silent_ms == null ? "" : `; silent for ${Math.round(received.silent_ms / 1000)} s`;
   const left = `${count(received.sent_decodable)} left decodable`;
   return [["Receiver", `${plural(received.complete, "frame")} whole, ${count(received.decodable)} decodable; ${left}${silent}`]];
+}
+
+/**
+ * The row's fact of an encoder that follows the measured rate of its link.
+ * @param {number|null|undefined} bps
+ * @returns {[string, string][]}
+ */
+function aimed(bps) {
+  return bps == null ? [] : [["Encoder", `aims at ${rate(bps)}, by the measured rate of the link`]];
 }
 
 /** @type {Record<StreamSnapshot["state"], {tone: string, title: string}>} */
@@ -44,7 +53,7 @@ export const COLUMNS = [
   ["state", "State", "How the source does"],
   ["decodable", "Decodable", "Frames on time whose references all were too, last ten seconds"],
   ["ontime", "On time", "Frames sent whole by their deadline, last ten seconds"],
-  ["rate", "Rate", "Sent, last ten seconds"],
+  ["rate", "Rate", "Sent, last ten seconds; of what its encoder aims at, where that follows the link"],
   ["violations", "Violations", "Windows that lost more than they may, last ten seconds"],
   ["drops", "Drops", "Frames dropped, by reason, last ten seconds"],
   ["delay", "Queueing", "From arrival to the last packet sent, last ten seconds: mean / 99th percentile"],
@@ -130,7 +139,8 @@ export class Row {
     this.ontime = make("span", "number");
     this.cells.ontime.append(this.ontime);
     this.rate = [make("span", "number"), make("span", "unit")];
-    this.cells.rate.append(...this.rate);
+    this.aim = make("span", "parts");
+    this.cells.rate.append(...this.rate, this.aim);
     this.dropTotal = make("span", "number");
     this.dropBar = make("span", "split", make("i", "chosen"), make("i", "late"), make("i", "fault"));
     this.dropText = make("span", "parts");
@@ -194,6 +204,9 @@ export class Row {
     const [number, unit] = rateParts(before && seconds >= 1 ? (sent * 8) / seconds : stream.sent_bps);
     this.#set(this.rate[0], "textContent", number);
     this.#set(this.rate[1], "textContent", unit);
+    const aim = stream.encoder_bps == null ? "" : rate(stream.encoder_bps);
+    this.#set(this.aim, "textContent", aim && `of ${aim}`);
+    this.#set(this.cells.rate, "title", aim && `Its encoder aims at ${aim}`);
     const violations = stream.violations - (before?.violations ?? 0);
     this.#set(this.cells.violations, "textContent", count(violations));
     this.#set(this.cells.violations.dataset, "tone", violations > 0 ? "bad" : "");
@@ -223,6 +236,7 @@ export class Row {
       ["Since the start", `${plural(stream.frames, "frame")} came, ${count(stream.sent)} sent (${bytes(stream.sent_bytes)}), `
         + `${count(stream.on_time)} on time, ${count(stream.decodable)} decodable`],
       ...reported(stream.received),
+      ...aimed(stream.encoder_bps),
       ["Violations", `${count(stream.violations)}; ${plural(stream.missed, "deadline")} missed`],
       ["Drops", drops.map(([name, n]) => `${count(n)} ${reason(name).label}: ${reason(name).because}`).join("; ") || "none"],
       ["Waiting now", plural(stream.queued_frames, "frame")],

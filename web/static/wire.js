@@ -51,6 +51,7 @@
  * @property {Record<string, number>} dropped
  * @property {number} sent_bytes
  * @property {number} sent_bps
+ * @property {number|null} [encoder_bps] what its encoder aims at, where that follows the measured rate
  * @property {number|null} on_time_share
  * @property {number|null} decodable_share
  * @property {number|null} queueing_mean_ms

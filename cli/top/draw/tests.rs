@@ -49,6 +49,23 @@ fn a_wide_terminal_shows_all() {
 }
 
 #[test]
+fn what_an_encoder_aims_at_stands_by_the_state_of_the_chosen_stream() {
+    let shown = |detail: &str, encoder_bps| {
+        let mut node = studio();
+        let detail = detail.to_owned();
+        for stream in &mut node.streams {
+            *stream = StreamSnapshot { detail: detail.clone(), encoder_bps, ..stream.clone() };
+        }
+        let mut state = State::new("here");
+        state.take(Ok(node));
+        picture(&state, 100, 16)[14].trim().to_owned()
+    };
+    assert_eq!(shown("", Some(450_000)), "running; its encoder aims at 450 kbit/s");
+    assert_eq!(shown("a note", Some(450_000)), "running a note; its encoder aims at 450 kbit/s");
+    assert_eq!(shown("a note", None), "running a note");
+}
+
+#[test]
 fn a_narrow_terminal_keeps_what_matters_most() {
     let titles =
         |width| picture(&watching(), width, 10)[2].split_whitespace().collect::<Vec<_>>().join(" ");
