@@ -84,8 +84,9 @@ impl Encoder {
             return Err(KnobFault::NoNumber { knob: whole, found });
         };
         let known = rate_property(&factory).filter(|(known, _)| *known == property.as_str());
-        let is_flagged = spec.flags().contains(gst::PARAM_FLAG_MUTABLE_PLAYING);
-        if !is_flagged && (known.is_none() || !UNFLAGGED.contains(&&*factory)) {
+        let is_flagged = spec.flags().contains(gst::PARAM_FLAG_MUTABLE_PLAYING)
+            || known.is_some() && UNFLAGGED.contains(&&*factory);
+        if !is_flagged || !spec.flags().contains(glib::ParamFlags::READWRITE) {
             return Err(KnobFault::Fixed { knob: whole, factory });
         }
         let unit = knob.unit.map_or_else(|| known.map_or(1, |(_, unit)| unit), |unit| unit.0);
