@@ -108,10 +108,11 @@ impl Carrier for BondedStream {
 }
 
 impl NodeBonds {
-    /// Opens the near end of each link that has one, and begins to connect.
+    /// Opens the near end of each link that has one, and begins to connect. Measured rates are kept only if that is wanted.
     pub(crate) fn start(
         config: &NodeConfig,
         base: &Path,
+        keeps_rates: bool,
         clock: Clock,
     ) -> Result<Self, BondStartError> {
         let mut bonds = Self::default();
@@ -130,7 +131,8 @@ impl NodeBonds {
                 })?;
                 budgets.insert(path.name.clone(), budget);
             }
-            let rates = Rates::open(base.join(format!("{}.rates", link.name)));
+            let file = keeps_rates.then(|| base.join(format!("{}.rates", link.name)));
+            let rates = Rates::open(file);
             let options = |path: &PathConfig| {
                 let mut options = path_options(path, *to);
                 options.allowance = budgets.get(&path.name).map(Budget::left);

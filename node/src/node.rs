@@ -308,7 +308,8 @@ impl Node {
             .collect();
         let stacks = NodeStacks::start(config, &base, clock)?;
         let far_ends = FarEnds::start(config, &base, clock)?;
-        let mut bonds = NodeBonds::start(config, &base, clock)?;
+        // Without a node file there is no place for files of the node's own.
+        let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock)?;
         let mut receivers = NodeReceivers::new(&config.name, clock);
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =

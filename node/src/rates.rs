@@ -23,10 +23,10 @@ const AGAIN: u64 = 3_600;
 /// The rates of a link's paths.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    file: PathBuf,
+    /// `None`: nothing is kept.
+    file: Option<PathBuf>,
     /// By path: the rate, and when it was measured.
     kept: BTreeMap<String, (Bitrate, u64)>,
-    can_write: bool,
 }
 
 /// The seconds since 1970.
@@ -35,14 +35,15 @@ pub(crate) fn seconds() -> u64 {
 }
 
 impl Rates {
-    pub(crate) fn open(file: PathBuf) -> Self {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
+    pub(crate) fn open(file: Option<PathBuf>) -> Self {
+        let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        let text = text.unwrap_or_default();
         let line = |line: &str| {
             let mut words = line.splitn(3, ' ');
             let [rate, at] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
             Some((words.next()?.to_owned(), (Bitrate(rate), at)))
         };
-        Self { file, kept: text.lines().filter_map(line).collect(), can_write: true }
+        Self { file, kept: text.lines().filter_map(line).collect() }
     }
 
     /// What was measured of a path within a day before.
@@ -55,7 +56,7 @@ impl Rates {
     pub(crate) fn keep(&mut self, views: &[PathView], now: u64) {
         let mut is_kept = true;
         for view in views.iter().filter(|view| is_up(view)) {
-            let Some(rate) = view.status.map(|status| status.capacity) else { continue };
+            let Some(rate) = view.status.and_then(|status| status.capacity) else { continue };
             let is_known = self.kept.get(&view.name).is_some_and(|(kept, at)| {
                 rate.0.abs_diff(kept.0) <= kept.0 / 4 && (*at..*at + AGAIN).contains(&now)
             });
@@ -64,15 +65,13 @@ impl Rates {
                 is_kept = false;
             }
         }
-        if is_kept || !self.can_write {
-            return;
-        }
+        let Some(file) = self.file.as_ref().filter(|_| !is_kept) else { return };
         let line =
             |(path, (rate, at)): (&String, &(Bitrate, u64))| format!("{} {at} {path}\n", rate.0);
         let text: String = self.kept.iter().map(line).collect();
-        if let Err(why) = replace(&self.file, &text) {
-            tracing::warn!(file = %self.file.display(), %why, "a restart would find the paths' rates anew");
-            self.can_write = false;
+        if let Err(why) = replace(file, &text) {
+            tracing::warn!(file = %file.display(), %why, "a restart would find the paths' rates anew");
+            self.file = None;
         }
     }
 }
@@ -88,7 +87,7 @@ mod tests {
         let mut bond = Sender::new(Bytes(0));
         bond.add_path(Instant::ZERO, PathId(0), PathParams::default());
         let status = bond.paths().next().map(|(_, mut status)| {
-            status.capacity = Bitrate::from_kbps(kbps);
+            status.capacity = (kbps > 0).then_some(Bitrate::from_kbps(kbps));
             status
         });
         PathView { name: name.to_owned(), problem: None, left: None, status }
@@ -98,10 +97,11 @@ mod tests {
     fn a_rate_is_known_for_a_day_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("uplink.rates");
-        let mut rates = Rates::open(file.clone());
+        let mut rates = Rates::open(Some(file.clone()));
         assert_eq!(rates.known("lte", 1_000), None);
+        // One is not connected, and of another nothing was seen.
         let unconnected = PathView { status: None, ..view("dsl", 9) };
-        rates.keep(&[view("lte", 4_000), unconnected], 1_000);
+        rates.keep(&[view("lte", 4_000), unconnected, view("fibre", 0)], 1_000);
         // Too little has changed, and then enough.
         rates.keep(&[view("lte", 4_900)], 1_100);
         let kept = || std::fs::read_to_string(&file).unwrap();
@@ -110,7 +110,7 @@ mod tests {
         rates.keep(&[view("lte", 6_000)], 1_200 + AGAIN);
         assert_eq!(kept(), "6000000 4800 lte\n");
 
-        let rates = Rates::open(file.clone());
+        let rates = Rates::open(Some(file.clone()));
         let known = |now| rates.known("lte", now).map(|rate| rate.0 / 1_000);
         assert_eq!([4_800, 4_799 + FRESH].map(known), [Some(6_000); 2]);
         assert_eq!([4_799, 4_800 + FRESH].map(known), [None; 2]);
@@ -122,7 +122,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("uplink.rates");
         std::fs::write(&file, "x 1 one\n5 two\n\n-1 1 three\n7 1 four five\n").unwrap();
-        let mut rates = Rates::open(file);
+        let mut rates = Rates::open(Some(file));
         assert_eq!(rates.kept.keys().collect::<Vec<_>>(), ["four five"]);
         // A folder that is gone costs nothing but the next start's time.
         drop(folder);

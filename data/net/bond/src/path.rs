@@ -69,8 +69,8 @@ pub struct PathStatus {
     pub is_used: bool,
     /// The rate at which it is sent to.
     pub rate: Bitrate,
-    /// What it carries, as far as that was seen.
-    pub capacity: Bitrate,
+    /// What it carries, as far as that was seen; `None`: it only began with some rate.
+    pub capacity: Option<Bitrate>,
     /// How long packets wait in its queues.
     pub queueing: Duration,
     /// From a packet to its report.
@@ -89,6 +89,8 @@ pub struct PathStatus {
 pub(crate) struct Path {
     pub(crate) params: PathParams,
     pub(crate) estimator: Estimator,
+    /// The rate with which the estimator began.
+    begun: Bitrate,
     pub(crate) state: PathState,
     flight: Flight,
     /// When it may send again.
@@ -108,10 +110,12 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(now: Instant, params: PathParams) -> Self {
-        let begin = params.known.map_or(params.rate.start, |known| Bitrate(known.0 / 2));
+        let half = params.known.map_or(params.rate.start, |known| Bitrate(known.0 / 2));
+        let estimator = Estimator::new(now, params.rate).begin_with(half.max(params.rate.start));
         Self {
             params,
-            estimator: Estimator::new(now, params.rate).begin_with(begin.max(params.rate.start)),
+            begun: estimator.rate(),
+            estimator,
             state: PathState::Active,
             flight: Flight::default(),
             free_at: now,
@@ -132,7 +136,7 @@ impl Path {
             state: self.state,
             is_used,
             rate: self.estimator.rate(),
-            capacity: self.estimator.capacity(),
+            capacity: Some(self.estimator.capacity()).filter(|capacity| *capacity != self.begun),
             queueing: self.estimator.queueing(),
             round_trip: self.estimator.round_trip(),
             loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)
@@ -308,6 +312,7 @@ impl Path {
         let again = Bitrate(self.estimator.capacity().0 / 4);
         let start = again.max(start).min(most).max(least);
         self.estimator = Estimator::new(now, RateParams { start, most, least });
+        self.begun = start;
         (self.state, self.probe_at, self.free_at) = (PathState::Silent(now), now, now);
         self.waiting_bytes = Bytes(0);
         let waiting = std::mem::take(&mut self.waiting);
