@@ -68,7 +68,7 @@ impl WakeUps {
         };
         let links = node.links.iter().enumerate();
         let paced =
-            links.filter(|(_, link)| link.placement != Placement::Kernel && !link.is_measured);
+            links.filter(|(_, link)| link.placement != Placement::Kernel && !link.is_measured());
         paced.map(|(n, link)| self.cost(link, delays(n))).collect()
     }
 }

@@ -4,7 +4,7 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells, demo, line, reality
+#       NAME      only these: page, cameras, kills, cells, demo, line, reality, bond
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
@@ -15,18 +15,20 @@
 # loops (a quarter of an hour; --quick: once each). line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
 # (five minutes; needs root rights). reality: what comes through bad links in real time, beside the simulator:
 # streams, and the kernel's TCP (nine minutes; --quick: one run of each; needs root rights).
+# bond: one picture over two bad paths in real time, beside RIST and SRT of GStreamer, at three rates five times (45
+# minutes; --quick: once each; needs root rights).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | demo | line | reality) names+=("$word") ;;
+    page | cameras | kills | cells | demo | line | reality | bond) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -78,6 +80,13 @@ reality() {
     --test bulk -- --ignored --nocapture --test-threads=1
 }
 
+bond() {
+  cargo build --quiet --release --locked -p selvedge || return
+  for share in 53 75 125; do
+    lab/peers/bond/run.sh target/release/selvedge "$share" $((${#quick} ? 1 : 5)) || return
+  done
+}
+
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
 # number. What runs has a process group of its own (set -m), which is ended whole.
 set -m
@@ -104,6 +113,7 @@ about() {
     demo) echo "${quick:-five times}" ;;
     cells) echo "${quick:-twelve}" ;;
     line) echo "${quick:-10 s each}" ;;
+    bond) echo "${quick:-five times}" ;;
     reality) echo "${quick:-five times}" ;;
     *) echo "$seconds s" ;;
   esac
@@ -115,7 +125,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |demo at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |(demo|bond) at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

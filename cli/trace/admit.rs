@@ -118,7 +118,7 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
         let report = Report::new(&answer, Clock::Nanoseconds, |n| &*streams[n].spec.name);
         Some(LinkReport { link: link.name.clone(), report })
     };
-    let stated = config.links.iter().enumerate().filter(|(_, link)| !link.is_measured);
+    let stated = config.links.iter().enumerate().filter(|(_, link)| !link.is_measured());
     stated.filter_map(of_link).collect()
 }
 

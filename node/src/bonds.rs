@@ -28,7 +28,7 @@ use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
 use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
-use crate::path_events::{PathEvents, is_up};
+use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};
 
 /// How often the links' rates follow those of their bonds.
@@ -240,7 +240,8 @@ fn follow(
             links.set_path(name, PathEstimate { rate: path.rate.max(LEAST), ..path });
             let now = near.clock.now();
             if let Some(events) = &mut events {
-                events.handle_views(now, name, &near.sender.view());
+                let views = near.sender.view();
+                events.handle_paths(now, name, views.iter().map(SeenPath::from));
             }
             if now >= look_at {
                 near.offers(links.offered(name));

@@ -359,11 +359,10 @@ impl Node {
         let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events) };
         let channels: Option<Arc<dyn Channels>> = channels.map(Arc::from);
         let path_events =
-            channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
-        bonds
-            .follow(follows.clone(), path_events)
-            .map_err(|error| StartError::Feed(error.into()))?;
-        receivers.follow(follows).map_err(|error| StartError::Feed(error.into()))?;
+            || channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
+        let no_thread = |error: std::io::Error| StartError::Feed(error.into());
+        bonds.follow(follows.clone(), path_events()).map_err(no_thread)?;
+        receivers.follow(follows, path_events()).map_err(no_thread)?;
         Ok(Self {
             source_threads: Mutex::default(),
             name: config.name.clone(),

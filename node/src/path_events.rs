@@ -1,5 +1,5 @@
-//! What becomes of the paths of bonds, for those who subscribe to event channels: which of the bonds' views are news, as
-//! events that [`Channels`] publishes.
+//! What becomes of paths whose rates are measured, for those who subscribe to event channels: what of it is news, as events
+//! that [`Channels`] publishes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ const EVERY: Duration = Duration::from_millis(50);
 /// A rate that changed by a larger part than one of so many is news.
 const PART: u64 = 64;
 
-/// A path of a bond at one moment.
+/// A path at one moment: of a bond, or to a receiver that reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathEvent<'a> {
     /// The node's name.
     pub node: &'a str,
-    /// The bond's link.
+    /// Its link.
     pub link: &'a str,
     /// The path's name.
     pub path: &'a str,
@@ -54,29 +54,40 @@ impl PathEvents {
     }
 
     /// Publishes what is news of a link's paths.
-    pub(crate) fn handle_views(&mut self, now: Instant, link: &str, views: &[PathView]) {
-        for (n, view) in views.iter().enumerate() {
-            let (rate, round_trip, loss) = view
-                .status
-                .map(|status| (status.rate, status.round_trip, status.loss))
-                .unwrap_or_default();
-            let published = Published { at: now, rate, carries: is_up(view) };
+    pub(crate) fn handle_paths<'a>(
+        &mut self,
+        now: Instant,
+        link: &'a str,
+        paths: impl Iterator<Item = SeenPath<'a>>,
+    ) {
+        for (n, SeenPath { path, rate, round_trip, loss, carries }) in paths.enumerate() {
+            let published = Published { at: now, rate, carries };
             let place = (link.to_owned(), n);
             if self.last.get(&place).is_some_and(|last| !published.is_news(last)) {
                 continue;
             }
-            let (node, path, carries) = (&*self.node, &*view.name, published.carries);
-            self.channels.publish_path(&PathEvent {
-                node,
-                link,
-                path,
-                rate,
-                round_trip,
-                loss,
-                carries,
-            });
+            let node = &*self.node;
+            let event = PathEvent { node, link, path, rate, round_trip, loss, carries };
+            self.channels.publish_path(&event);
             self.last.insert(place, published);
         }
+    }
+}
+
+/// What is seen of a path.
+pub(crate) struct SeenPath<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) rate: Bitrate,
+    pub(crate) round_trip: Duration,
+    pub(crate) loss: Share,
+    pub(crate) carries: bool,
+}
+
+impl<'a> From<&'a PathView> for SeenPath<'a> {
+    fn from(view: &'a PathView) -> Self {
+        let known = view.status.map(|status| (status.rate, status.round_trip, status.loss));
+        let (rate, round_trip, loss) = known.unwrap_or_default();
+        Self { path: &view.name, rate, round_trip, loss, carries: is_up(view) }
     }
 }
 
@@ -142,7 +153,8 @@ mod tests {
             let now = Instant::ZERO + Duration::from_millis(ms);
             let unconnected =
                 PathView { name: "two".to_owned(), problem: None, left: None, status: None };
-            events.handle_views(now, "uplink", &[view("one", rate, state), unconnected]);
+            let views = [view("one", rate, state), unconnected];
+            events.handle_paths(now, "uplink", views.iter().map(SeenPath::from));
         }
         let one = |rate, carries| ("van uplink one".to_owned(), rate, carries);
         let two = ("van uplink two".to_owned(), 0, false);

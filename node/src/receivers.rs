@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use selvedge_comm_rtp::{RtpOptions, RtpSender};
+use selvedge_comm_rtp::{RtpOptions, RtpSender, SenderStatus};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{LinkConfig, StreamConfig, reported};
 use selvedge_data_link::PathEstimate;
@@ -22,6 +22,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::bonds::{FOLLOW_EVERY, LOOK_EVERY, MeasuredLinks};
 use crate::keeper::{Keeper, Stop};
+use crate::path_events::{PathEvents, SeenPath};
 
 /// The senders of each measured link, by link and stream.
 type Senders = BTreeMap<String, BTreeMap<String, Weak<ReportedStream>>>;
@@ -98,10 +99,14 @@ impl NodeReceivers {
         Some(StreamCarrier { by, overhead: headers, packet_max: message })
     }
 
-    /// Makes the links follow what is reported from now on.
-    pub(crate) fn follow(&mut self, links: impl MeasuredLinks + 'static) -> io::Result<()> {
+    /// Makes the links follow what is reported from now on, and publishes it.
+    pub(crate) fn follow(
+        &mut self,
+        links: impl MeasuredLinks + 'static,
+        events: Option<PathEvents>,
+    ) -> io::Result<()> {
         let (clock, senders, seen) = (self.clock, self.senders.clone(), self.seen.clone());
-        let watch = Watch { clock, senders, seen, links, before: BTreeMap::new() };
+        let watch = Watch { clock, senders, seen, links, events, before: BTreeMap::new() };
         let work = move |stop: &Stop| watch.run(stop);
         self.keeper = Some(Keeper::start("receivers".to_owned(), work)?);
         Ok(())
@@ -119,6 +124,7 @@ struct Watch<L> {
     senders: Arc<Mutex<Senders>>,
     seen: Arc<Mutex<Seen>>,
     links: L,
+    events: Option<PathEvents>,
     /// What each stream had sent at the last look.
     before: BTreeMap<(String, String), (Instant, Bytes)>,
 }
@@ -159,6 +165,9 @@ impl<L: MeasuredLinks> Watch<L> {
             reserve: Duration::ZERO,
         };
         self.links.set_path(link, path);
+        if let Some(events) = &mut self.events {
+            events.handle_paths(now, link, streams.iter().map(|(name, one)| one.seen(name)));
+        }
         for (name, _) in streams.iter().filter(|(_, one)| one.sender.take_intra_request()) {
             self.links.request_intra(name, now);
         }
@@ -191,6 +200,11 @@ impl<L: MeasuredLinks> Watch<L> {
 }
 
 impl ReportedStream {
+    fn seen<'a>(&self, path: &'a str) -> SeenPath<'a> {
+        let SenderStatus { rate, round_trip, loss, .. } = self.sender.status();
+        SeenPath { path, rate, round_trip, loss, carries: self.sender.is_reported() }
+    }
+
     fn shown(&self, name: &str, now: Instant, before: Option<(Instant, Bytes)>) -> PathSnapshot {
         let status = self.sender.status();
         let active = self.sender.is_reported();

@@ -256,7 +256,7 @@ impl NodeView for Node {
                 if rate.0 == 0 {
                     return Err(KnobError::Range("a rate of 0 would send nothing".to_owned()));
                 }
-                if link.config.is_measured {
+                if link.config.is_measured() {
                     return Err(KnobError::Range("the rate of this link is measured".to_owned()));
                 }
                 link.rate = rate;

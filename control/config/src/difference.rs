@@ -217,7 +217,7 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
         "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
         "send" = sending, "device" = device, "stack" = stack, "secret" = secret, "key" = key,
-        "peer" = peer, "to" = bond, "rate" = is_measured
+        "peer" = peer, "to" = bond, "rate" = is_auto
     ]);
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;

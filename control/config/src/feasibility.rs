@@ -102,7 +102,7 @@ pub fn misfits(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Misfit> {
         })
     };
     // What a measured link carries is known only once it runs.
-    let stated = node.links.iter().enumerate().filter(|(_, link)| !link.is_measured);
+    let stated = node.links.iter().enumerate().filter(|(_, link)| !link.is_measured());
     stated.filter_map(of_link).collect()
 }
 

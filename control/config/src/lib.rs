@@ -85,8 +85,8 @@ pub struct LinkConfig {
     /// `rate`, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included. Required,
     /// except for a bond. Where the rate is measured: the rate that it begins with.
     pub rate: Bitrate,
-    /// `rate = "auto"`, and every bond: the rate is measured while it is used.
-    pub is_measured: bool,
+    /// `rate = "auto"`, which a bond's rate is without saying.
+    pub is_auto: bool,
     /// `discipline`, default `dwcs`.
     pub discipline: Discipline,
     /// `selection`, default true (false for `fifo`): drop early the frames that can't be decoded or
@@ -217,8 +217,14 @@ impl LinkConfig {
             key: None,
             peer: None,
             bond: None,
-            is_measured: false,
+            is_auto: false,
         }
+    }
+
+    /// Whether the rate is measured while it is used.
+    #[must_use]
+    pub const fn is_measured(&self) -> bool {
+        self.is_auto || self.bond.is_some()
     }
 
     /// The value of `queue` where the file leaves it out.

@@ -96,7 +96,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.sending = sending.unwrap_or_default();
     link.stack = carrier.flatten();
     (link.secret, link.key, link.peer) = (secret, key, peer);
-    link.is_measured = bond.is_some() || section.is("rate", bond::AUTO);
+    link.is_auto = bond.is_some() || section.is("rate", bond::AUTO);
     link.bond = bond;
     Some(link)
 }

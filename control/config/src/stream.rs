@@ -57,7 +57,8 @@ pub(super) fn read<'t>(
         None if link.is_some_and(|link| sound[link].is_none()) && !section.has("to") => None,
         None => to(reader, section),
     };
-    let measured = link.and_then(|link| sound.get(link)?.as_ref()).filter(|link| link.is_measured);
+    let measured =
+        link.and_then(|link| sound.get(link)?.as_ref()).filter(|link| link.is_measured());
     let measured = measured.filter(|link| link.bond.is_none());
     if let Some(link) = measured {
         reader.refuse(section, "stack", ConfigFault::NotMeasured);

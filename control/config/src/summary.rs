@@ -152,7 +152,7 @@ impl NodeConfig {
             streams: on_link(index),
             tree: self.owners(index),
             share: None,
-            measured: link.is_measured,
+            measured: link.is_measured(),
             bond: link.bond.as_ref().map(|bond| bond.to.to_string()),
             paths: link
                 .bond

@@ -224,7 +224,7 @@ fn every_key_is_read() {
             key: None,
             peer: None,
             bond: None,
-            is_measured: false,
+            is_auto: false,
         }
     );
     let window = |lose, of| Window { lose, of };

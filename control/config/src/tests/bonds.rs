@@ -78,11 +78,11 @@ const MEASURED: &str = "[link.out]\nrate = \"auto\"\n[stream.door]\nsource = \"t
 fn a_rate_is_measured_by_receivers_that_report() {
     let config = parsed(MEASURED).config;
     let (link, stream) = (&config.links[0], &config.streams[0]);
-    assert!(link.is_measured && link.bond.is_none() && link.rate == Bitrate::from_kbps(500));
+    assert!(link.is_measured() && link.bond.is_none() && link.rate == Bitrate::from_kbps(500));
     assert_eq!((stream.is_reported, stream.rtcp_port), (true, Some(6_001)));
     let stated =
         parsed(&MEASURED.replace("rtcp_port = 6001", "").replace("auto", "1 Mbit/s")).config;
-    assert!(!stated.links[0].is_measured && !stated.streams[0].is_reported);
+    assert!(!stated.links[0].is_measured() && !stated.streams[0].is_reported);
     let difference = Difference::new(&stated, &config);
     assert!(difference.restart.contains(&"link.out.rate".to_owned()), "{:?}", difference.restart);
 }
