@@ -23,6 +23,11 @@ impl Delay {
         Duration(u64::try_from((self.0 - other.0).max(0)).unwrap_or(u64::MAX))
     }
 
+    /// It, shorter by a span.
+    pub(crate) const fn less(self, span: Duration) -> Self {
+        Self(self.0 - span.0 as i128)
+    }
+
     /// It, moved towards `other` by so many thousandths of the difference.
     pub(crate) const fn moved(self, other: Self, thousandths: u64) -> Self {
         Self(self.0 + (other.0 - self.0) * thousandths as i128 / 1_000)
@@ -60,8 +65,12 @@ impl BaseDelay {
     /// By how much a delay exceeds the least one.
     #[must_use]
     pub fn queueing(&self, delay: Delay) -> Duration {
-        let least = [self.present, self.before].into_iter().flatten().min();
-        delay.since(least.unwrap_or(delay))
+        delay.since(self.least().unwrap_or(delay))
+    }
+
+    /// The least delay, if there was one.
+    pub(crate) fn least(&self) -> Option<Delay> {
+        [self.present, self.before].into_iter().flatten().min()
     }
 }
 

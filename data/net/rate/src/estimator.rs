@@ -7,6 +7,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
+use crate::serialization::Serialization;
 use crate::usage::Usage;
 use crate::variation::Variation;
 use crate::window::Window;
@@ -87,6 +88,7 @@ pub struct Estimator {
     sent_at: Instant,
     /// Whether the latest arrivals were sent one behind another at the rate.
     is_train: bool,
+    serialization: Serialization,
     base: BaseDelay,
     round_trips: BaseDelay,
     round_trip: Duration,
@@ -156,6 +158,7 @@ impl Estimator {
             arrivals: VecDeque::new(),
             sent_at: now,
             is_train: false,
+            serialization: Serialization::default(),
             base: BaseDelay::default(),
             round_trips: BaseDelay::default(),
             round_trip: Duration::from_millis(100),
@@ -275,6 +278,8 @@ impl Estimator {
                 continue;
             };
             let delay = Delay::between(sent.at, arrival.at);
+            self.handle_bytes(now, sent.size, delay);
+            let delay = self.serialization.without(sent.size, delay);
             let seen = &mut self.reported;
             seen.packets += 1;
             if arrival.is_marked {
@@ -307,6 +312,15 @@ impl Estimator {
             self.gone = now;
         }
         self.react(now);
+    }
+
+    /// Takes what a packet's own bytes added to its delay. Where that is other than before, the least delay is not known.
+    fn handle_bytes(&mut self, now: Instant, size: Bytes, delay: Delay) {
+        let before = self.serialization.byte();
+        self.serialization.handle_packet(now, size, delay, self.capacity);
+        if self.serialization.byte() != before {
+            self.base = BaseDelay::default();
+        }
     }
 
     /// Lowers the rate if reports do not come.
@@ -416,6 +430,10 @@ impl Estimator {
                 let Some(carried) = self.carried(arrives) else { return };
                 self.capacity = carried;
                 let part = if is_lossy { LOSSY } else { MARKED };
+                if is_lossy {
+                    // One burst of loss counts once.
+                    self.recent = [0; 2];
+                }
                 self.set_rate(now, Bitrate(carried.0 / 100 * part));
                 self.eased = self.unreported.next();
                 self.begin_round(now);
@@ -632,6 +650,23 @@ mod tests {
         path.run(12..13, Bitrate::from_kbps(800), 60);
         let [rate, queue] = [path.estimator.rate().0, path.estimator.queueing().0 / 1_000_000];
         assert!(rate < 1_000_000 && queue < 1_000, "{rate} bit/s, a queue of {queue} ms");
+    }
+
+    #[test]
+    fn a_slow_path_is_found_though_large_packets_take_long_on_it() {
+        let mut path = Path::new();
+        let (mut now, ends) = (Instant::ZERO, [10, 25].map(Duration::from_secs));
+        for (end, kbps) in ends.into_iter().zip([150, 600]) {
+            for size in [100, 1_200].into_iter().cycle() {
+                if now.since(Instant::ZERO) > end {
+                    break;
+                }
+                path.send(now, Bytes(size), Bitrate::from_kbps(kbps));
+                now = path.sent_by;
+            }
+        }
+        let found = path.estimator.rate();
+        assert!((510_000..660_000).contains(&found.0), "{found} of 600 kbit/s");
     }
 
     #[test]

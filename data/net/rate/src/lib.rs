@@ -19,6 +19,7 @@ mod base_delay;
 mod estimator;
 mod report;
 mod sent;
+mod serialization;
 mod usage;
 mod variation;
 mod window;
