@@ -5,6 +5,7 @@
 #
 #   lab/peers/bond/run.sh SELVEDGE SHARE [RUNS]
 #       SELVEDGE  the program        SHARE  what both paths carry, in hundredths of the need        RUNS  of each, 1
+#       WAYS in the environment: only these, of "selvedge rist rist_twice srt"
 #
 # The better path has five eighths of the rate and 20 ms, the other 60 ms and bursts of loss. Nobody states a rate. RIST and SRT may delay by 1 s, and
 # Selvedge's stream has a delay of 1 s. Needs FFmpeg and GStreamer.
@@ -116,7 +117,6 @@ for way in ${WAYS:-selvedge rist rist_twice srt}; do
     rm -f arrived.*
     "$selvedge" line network.toml --name "bond-$$" --for 40s --far "$here/run.sh far_$way" --near "sleep 1; $here/run.sh near_$way" \
       > line.log 2>&1 || true
-    [ -z "${KEEP:-}" ] || cp -r . "$KEEP/"
     if [ -e arrived.md5 ]; then sums < arrived.md5 > came; else pictures arrived.ts > came || true; fi
     whole=$((all - $(diff -d original came | grep -c '^<' || true)))
     shares+=($((whole * 1000 / all)))
