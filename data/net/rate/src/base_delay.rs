@@ -28,6 +28,11 @@ impl Delay {
         Self(self.0 - span.0 as i128)
     }
 
+    /// It, longer by a span.
+    const fn more(self, span: Duration) -> Self {
+        Self(self.0 + span.0 as i128)
+    }
+
     /// It, moved towards `other` by so many thousandths of the difference.
     pub(crate) const fn moved(self, other: Self, thousandths: u64) -> Self {
         Self(self.0 + (other.0 - self.0) * thousandths as i128 / 1_000)
@@ -66,6 +71,13 @@ impl BaseDelay {
     #[must_use]
     pub fn queueing(&self, delay: Delay) -> Duration {
         delay.since(self.least().unwrap_or(delay))
+    }
+
+    /// All delays were taken without the first span, and should have been without the second.
+    pub(crate) fn handle_other(&mut self, [before, now]: [Duration; 2]) {
+        for least in [&mut self.present, &mut self.before] {
+            *least = least.map(|least| least.more(before).less(now));
+        }
     }
 
     /// The least delay, if there was one.

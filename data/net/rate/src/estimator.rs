@@ -314,12 +314,10 @@ impl Estimator {
         self.react(now);
     }
 
-    /// Takes what a packet's own bytes added to its delay. Where that is other than before, the least delay is not known.
+    /// Takes what a packet's own bytes added to its delay. Where that is other than before, so is the least delay.
     fn handle_bytes(&mut self, now: Instant, size: Bytes, delay: Delay) {
-        let before = self.serialization.byte();
-        self.serialization.handle_packet(now, size, delay, self.capacity);
-        if self.serialization.byte() != before {
-            self.base = BaseDelay::default();
+        if let Some(least) = self.serialization.handle_packet(now, size, delay, self.capacity) {
+            self.base.handle_other(least);
         }
     }
 

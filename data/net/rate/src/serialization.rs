@@ -29,34 +29,34 @@ struct Class {
 }
 
 impl Serialization {
-    /// Takes the delay of a packet, and what the path carries at least.
+    /// Takes the delay of a packet, and what the path carries at least. Where a byte takes other than before, returns what
+    /// the packet with the least delay was thought to take, and what it takes.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
         size: Bytes,
         delay: Delay,
         carried: Bitrate,
-    ) {
+    ) -> Option<[Duration; 2]> {
         let class = match size {
             size if size <= SMALL => &mut self.small,
             size if size >= LARGE => &mut self.large,
-            _ => return,
+            _ => return None,
         };
         class.least.handle_delay(now, delay, false);
         let mean = if class.size == Bytes(0) { size } else { class.size };
         class.size = Bytes((mean.0 * 15 + size.0) / 16);
         let both = self.small.least.least().zip(self.large.least.least());
-        let Some((small, large)) = both else { return };
+        let (small, large) = both?;
         let more = self.large.size.0.saturating_sub(self.small.size.0).max(1);
         let byte = (large.since(small) / more).min(Bytes(1) / carried.max(Bitrate(1)));
-        if byte.0.abs_diff(self.byte.0) * LARGE.0 > OTHER.0 {
-            self.byte = byte;
+        if byte.0.abs_diff(self.byte.0) * LARGE.0 <= OTHER.0 {
+            return None;
         }
-    }
-
-    /// What a byte takes, as far as that is known.
-    pub(crate) const fn byte(&self) -> Duration {
-        self.byte
+        // With too little for each byte a small packet had the least delay, with too much a large one.
+        let class = if byte > self.byte { &self.small } else { &self.large };
+        let before = std::mem::replace(&mut self.byte, byte);
+        Some([before, byte].map(|byte| Duration(byte.0.saturating_mul(class.size.0))))
     }
 
     /// The delay of a packet without what its bytes took.
@@ -90,6 +90,6 @@ mod tests {
             let delay = Delay::between(at, at + Duration::from_millis(took));
             serialization.handle_packet(at, Bytes(size), delay, carried);
         }
-        assert_eq!(serialization.byte(), Bytes(1) / carried);
+        assert_eq!(serialization.byte, Bytes(1) / carried);
     }
 }
