@@ -8,10 +8,12 @@ use std::process::{Child, Command, Stdio};
 
 use selvedge_control_config::view::{NodeView, PathSnapshot};
 use selvedge_data_net_rtcp::{ArrivalReporter, retransmission_type};
+use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_node::{Node, NodeOptions, wait_until};
 use selvedge_os::clock::Clock;
+use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Duration};
 
 /// Longer than anything takes on a slow machine.
@@ -83,6 +85,20 @@ fn gstreamer_reports_the_rate_of_a_link() {
 }
 
 #[test]
+fn our_own_receiver_reports_the_rate_of_a_link() {
+    let (folder, to) = (tempfile::tempdir().unwrap(), free_pair());
+    let node = node(folder.path(), to, free_pair() + 1);
+    let listen = ([127, 0, 0, 1], to).into();
+    let reception = StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+    let options = ReceiveOptions::default();
+    let receiver = Receiver::start(Clock::new(), vec![reception], options).unwrap();
+    let is_found = || path(&node).active && node.snapshot().links[0].rate_bps > 2 * START;
+    assert!(wait_until(SOON, is_found), "{:?}", path(&node));
+    let (seen, _) = receiver.stop();
+    assert!(seen[0].frames > 0, "{seen:?}");
+}
+
+#[test]
 fn ffmpeg_plays_by_the_session_description() {
     let (folder, to) = (tempfile::tempdir().unwrap(), free_pair());
     let _node = node(folder.path(), to, free_pair() + 1);
@@ -102,8 +118,8 @@ fn ffmpeg_plays_by_the_session_description() {
     );
 }
 
-/// A receiver that reports when packets arrived.
-struct Receiver {
+/// A receiver that reports when packets arrived, and requests.
+struct Requester {
     socket: UdpSocket,
     clock: Clock,
     reporter: Option<ArrivalReporter>,
@@ -111,7 +127,7 @@ struct Receiver {
     node: Option<SocketAddr>,
 }
 
-impl Receiver {
+impl Requester {
     /// The next packet of the node; everything that comes is reported.
     fn next(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 2_000];
@@ -147,7 +163,7 @@ fn what_a_receiver_requests_is_sent() {
     let socket = UdpSocket::bind(("127.0.0.1", to)).unwrap();
     socket.set_read_timeout(Some(SOON.to_std())).unwrap();
     let node = node(folder.path(), to, free_pair() + 1);
-    let mut receiver = Receiver { socket, clock: Clock::new(), reporter: None, node: None };
+    let mut receiver = Requester { socket, clock: Clock::new(), reporter: None, node: None };
     // What is no RTCP changes nothing.
     let junk = |_| vec![0x80, 201, 0xff, 0xff, 1];
     let is_late = |packet: &Packet<'_>| packet.tag.is_some_and(|tag| tag.seq > 100);

@@ -1,8 +1,10 @@
 //! Receiving streams and measuring them: one thread, one bound UDP socket per stream.
 //!
 //! Each stream's datagrams go to a [`StreamMeter`] and, if there is one, to a [`PacketTap`]; snapshots can be
-//! taken at any time. Packets are timed by the kernel's stamps, so that waiting for this thread does not
+//! taken at any time. A sender that numbers its packets is reported when they arrive. Packets are timed by the kernel's stamps, so that waiting for this thread does not
 //! count as delay of the network.
+
+mod reports;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_data_receive::{MeterSnapshot, StreamMeter};
 use selvedge_units::{Bytes, Duration, Instant};
 
+use self::reports::Reports;
 use selvedge_os::batch::{BATCH, Batch, Datagram};
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;
@@ -108,6 +111,7 @@ impl Receiver {
             streams: Arc::clone(&streams),
             stop: Arc::clone(&stop),
             tap: options.tap,
+            reports: addresses.iter().map(|_| Reports::new(clock)).collect(),
         };
         let thread = std::thread::Builder::new()
             .name("receive".into())
@@ -180,11 +184,13 @@ struct Worker {
     streams: Arc<Mutex<Vec<Stream>>>,
     stop: Arc<EventFd>,
     tap: Option<Tap>,
+    /// Of each stream.
+    reports: Vec<Reports>,
 }
 
 impl Worker {
     fn run(mut self) -> Option<Tap> {
-        let mut batch = Batch::new();
+        let mut batch = Batch::of(BATCH, true);
         // When each socket was last seen empty, or its last datagram arrived: datagrams read from it later
         // arrived later.
         let mut latest = vec![Instant::ZERO; self.sockets.len()];
@@ -193,7 +199,9 @@ impl Worker {
             let readable = |fd| PollFd::new(fd, PollFlags::IN);
             let mut fds: Vec<_> = self.sockets.iter().map(readable).collect();
             fds.push(PollFd::new(&*self.stop, PollFlags::IN));
-            if poll(&mut fds, Some(&timespec(TIMEOUT.0))).is_err() {
+            let report_at = self.reports.iter().filter_map(Reports::poll_timeout).min();
+            let wait = report_at.map_or(TIMEOUT, |at| at.since(self.clock.now()).min(TIMEOUT));
+            if poll(&mut fds, Some(&timespec(wait.0))).is_err() {
                 // Interrupted, or out of kernel memory for a moment.
                 self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 continue;
@@ -211,6 +219,9 @@ impl Worker {
                 return self.tap;
             }
             let now = self.clock.now();
+            for (reports, socket) in self.reports.iter_mut().zip(&self.sockets) {
+                reports.send_due(now, socket);
+            }
             self.streams.lock().iter_mut().for_each(|stream| stream.meter.handle_timeout(now));
         }
     }
@@ -228,6 +239,9 @@ impl Worker {
                     self.clock.from_wall_stamp(stamp, read_at, *latest)
                 });
                 *came = *latest;
+            }
+            for (datagram, came) in batch.datagrams(count).zip(came) {
+                self.reports[stream].handle(came, &datagram);
             }
             if let Some(tap) = &mut self.tap {
                 for (datagram, came) in batch.datagrams(count).zip(came) {
