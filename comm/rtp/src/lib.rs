@@ -53,7 +53,7 @@ pub struct RtpOptions {
 #[derive(Debug)]
 pub struct RtpSender {
     shared: Arc<Shared>,
-    thread: PollThread,
+    _thread: PollThread,
 }
 
 #[derive(Debug)]
@@ -83,19 +83,15 @@ impl RtpSender {
             (next, vec![Arc::clone(&own.media), Arc::clone(&own.control)])
         };
         let thread = PollThread::start("rtp", clock, turn)?;
-        Ok(Self { shared, thread })
+        Ok(Self { shared, _thread: thread })
     }
 
     /// Sends a packet of the stream, whose frame is due at `deadline`; false if it was not sent.
     pub fn send(&self, deadline: Instant, packet: &[u8]) -> bool {
         let Shared { clock, to, media, sender, .. } = &*self.shared;
         let mut sender = sender.lock();
-        let is_first = sender.status().sent == Bytes(0);
         let Some(bytes) = sender.handle_packet(clock.now(), deadline, packet) else { return false };
         drop(sender);
-        if is_first {
-            self.thread.ring();
-        }
         // What the network refuses is lost, as on the way: the receiver reports it.
         let _ = media.send_to(&bytes, *to);
         true
@@ -143,7 +139,9 @@ impl RtpSender {
 impl Drop for RtpSender {
     fn drop(&mut self) {
         let goodbye = self.shared.sender.lock().goodbye(self.shared.clock.now());
-        self.shared.send_control(goodbye.as_deref().unwrap_or_default());
+        if let Some(goodbye) = goodbye {
+            self.shared.send_control(&goodbye);
+        }
     }
 }
 
@@ -181,9 +179,7 @@ impl Shared {
 
     fn send_control(&self, bytes: &[u8]) {
         let port = self.to.port().saturating_add(1);
-        if !bytes.is_empty() {
-            let _ = self.control.send_to(bytes, SocketAddr::new(self.to.ip(), port));
-        }
+        let _ = self.control.send_to(bytes, SocketAddr::new(self.to.ip(), port));
     }
 }
 

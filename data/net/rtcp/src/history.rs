@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use selvedge_data_net_rate::UNDER_WAY_MAX;
-use selvedge_units::Instant;
+use selvedge_units::{Duration, Instant};
 
 /// Bytes that are kept for retransmission, at most.
 const KEPT_MAX: usize = 4 << 20;
@@ -59,12 +59,17 @@ impl History {
         self.packets.get(at).map(|kept| kept.number)
     }
 
+    /// The packet that was sent last.
+    pub(crate) fn newest(&self) -> Option<&[u8]> {
+        self.packets.back().map(|kept| &*kept.packet)
+    }
+
     /// A packet that is requested, if it can still be in time and was not sent within the last round trip.
     pub(crate) fn request(
         &mut self,
         now: Instant,
         sequence: u16,
-        round_trip: selvedge_units::Duration,
+        round_trip: Duration,
     ) -> Option<&Kept> {
         let at = usize::from(sequence.wrapping_sub(self.first));
         let kept = self.packets.get_mut(at)?;

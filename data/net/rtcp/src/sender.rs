@@ -89,8 +89,6 @@ pub struct SenderStatus {
     pub loss: Share,
     /// Bytes sent, all headers and retransmissions included.
     pub sent: Bytes,
-    /// Packets sent again.
-    pub retransmitted: u64,
 }
 
 /// The sending end of one stream. A packet costs O(its bytes), a report O(its packets); memory is bounded by 8192 packets
@@ -107,8 +105,8 @@ pub struct Sender {
     /// Whether arrivals are reported by transport-wide numbers, so that copies count.
     is_numbered: bool,
     demand: Bitrate,
-    /// The stream's newest packet, and when it was sent.
-    newest: Option<(Instant, Box<[u8]>)>,
+    /// When the stream's newest packet was sent.
+    newest: Option<Instant>,
     /// When the path has taken what was sent, at the present rate.
     free_at: Instant,
     by_loss: ByLoss,
@@ -129,7 +127,6 @@ pub struct Sender {
     octets: u32,
     all: Bytes,
     owed: Bytes,
-    retransmitted: u64,
     is_intra_requested: bool,
 }
 
@@ -164,7 +161,6 @@ impl Sender {
             octets: 0,
             all: Bytes(0),
             owed: Bytes(0),
-            retransmitted: 0,
             is_intra_requested: false,
             params,
         }
@@ -191,7 +187,7 @@ impl Sender {
         }
         let number = self.count(now, bytes.len());
         self.sent.handle_sent(now, header.sequence, number, deadline, packet.into());
-        self.newest = Some((now, packet.into()));
+        self.newest = Some(now);
         Some(bytes)
     }
 
@@ -203,11 +199,11 @@ impl Sender {
 
     /// When a copy may be sent, if it helps to find the rate.
     fn copy_at(&self) -> Option<Instant> {
-        let (sent, _) = self.newest.as_ref()?;
+        let sent = self.newest?;
         let is_low = self.rate().0 < self.demand.0 / 4 * 5;
         let is_queued = self.estimator.queueing() > QUEUED;
         let is_starting = self.estimator.state() == State::Starting;
-        let from = if is_starting { self.free_at } else { self.free_at.max(*sent + UNUSED) };
+        let from = if is_starting { self.free_at } else { self.free_at.max(sent + UNUSED) };
         (self.is_numbered && is_low && !is_queued).then_some(from)
     }
 
@@ -269,11 +265,7 @@ impl Sender {
 
     fn handle_report(&mut self, now: Instant, report: Option<Report>) {
         let Some(report) = report else { return };
-        if !self.is_measured {
-            // It was not reported to before, so that its rate is that which losses allow.
-            self.is_measured = true;
-            self.reported = Some(now);
-        }
+        self.is_measured = true;
         let all = report.packets.len() as u64;
         let missing = report.packets.iter().filter(|packet| packet.is_none()).count() as u64;
         let before = self.loss * LOSS_OF.saturating_sub(all);
@@ -325,7 +317,6 @@ impl Sender {
         let number = self.count(now, bytes.len());
         self.sent_again.handle_sent(now, self.next_again, number, deadline, Box::default());
         self.next_again = self.next_again.wrapping_add(1);
-        self.retransmitted += 1;
         self.owed += size;
         self.queue.push_back(bytes);
     }
@@ -343,8 +334,7 @@ impl Sender {
             return Some(Transmit::Media(again));
         }
         if self.copy_at().is_some_and(|at| at <= now) {
-            let (_, packet) = self.newest.as_ref()?;
-            let copy = numbered(packet, self.number);
+            let copy = numbered(self.sent.newest()?, self.number);
             self.count(now, copy.len());
             return Some(Transmit::Media(copy));
         }
@@ -436,7 +426,6 @@ impl Sender {
             queueing,
             loss: loss.unwrap_or(Share::ONE),
             sent: self.all,
-            retransmitted: self.retransmitted,
         }
     }
 }
