@@ -168,7 +168,11 @@ fn restore<C: Concurrency>(group: &mut Group, call: &Call<'_, C>, out: &mut Outp
             rest.get(..usize::from(u16::from_be_bytes(*front)))
         });
         match bytes {
-            Some(bytes) => out.up(Message::copy_of(bytes, call.buffers)),
+            Some(bytes) => {
+                let mut message = Message::copy_of(bytes, call.buffers);
+                message.arrived = call.now;
+                out.up(message);
+            }
             None => call.connection.count(Reason::Malformed),
         }
     }

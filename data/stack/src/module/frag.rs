@@ -73,7 +73,7 @@ impl Partials {
             Some(at) => self.messages.remove(at),
             None => self.begin(name, unit, total, call),
         };
-        let n = offset / unit;
+        let (n, arrived) = (offset / unit, part.arrived);
         if partial.here[n / 64] & (1 << (n % 64)) != 0 {
             call.drop(part, Reason::Duplicate);
         } else {
@@ -87,7 +87,8 @@ impl Partials {
             return None;
         }
         self.bytes -= total;
-        partial.message.name = name;
+        // It arrived with the fragment that completes it.
+        (partial.message.name, partial.message.arrived) = (name, arrived);
         Some(partial.message)
     }
 

@@ -181,6 +181,31 @@ fn parities_restore_what_is_lost() {
     assert!(without < 1860 && with > 1980, "{without} without, {with} with");
 }
 
+/// What a receiver measures of its latency begins there.
+#[test]
+fn a_message_arrives_with_the_last_datagram_that_it_needs() {
+    for (line, messages, lost) in [
+        ("ui | unreliable | frag(300) | net", 1, None),
+        ("ui | unreliable | fec(2,1) | net", 2, Some(0)),
+    ] {
+        let [mut end, mut peer] = ends(line);
+        for n in 0..messages {
+            end.handle_message(Instant(1), &message(n, 1000)).unwrap();
+        }
+        let datagrams: Vec<_> = std::iter::from_fn(|| end.poll_transmit()).collect();
+        assert!(datagrams.len() > 2, "{line}");
+        let (mut now, mut last) = (Instant(1_000_000_000), None);
+        for (n, datagram) in datagrams.iter().enumerate().filter(|&(n, _)| Some(n) != lost) {
+            now += Duration::from_millis(1);
+            peer.handle_datagram(now, datagram.bytes());
+            while let Some(message) = peer.poll_message() {
+                last = Some((n, message.arrived));
+            }
+        }
+        assert_eq!(last, Some((datagrams.len() - 1, now)), "{line}");
+    }
+}
+
 #[test]
 fn a_peer_that_never_acknowledges_is_given_up() {
     let [mut end, _] = ends("ui | reliable | frag(1400) | net");
