@@ -1,6 +1,7 @@
 //! `selvedge-lab repro`: the papers' experiments, run here, their claims checked.
 
 mod list;
+mod report;
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
@@ -13,7 +14,8 @@ use clap::Args;
 use selvedge_cli_terminal::{Failure, Table, signals};
 use selvedge_lab_repro::record::{self, Record};
 use selvedge_lab_repro::{
-    EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError, find,
+    CounterTest, EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError,
+    counter_tests, find,
 };
 use selvedge_units::nearest;
 use serde_json::{Value, json};
@@ -45,6 +47,15 @@ pub(crate) struct ReproArgs {
     /// What random choices are made from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Run under an edited input, with which a claim must fail; `--list --json` names them
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["all", "list"])]
+    edit: Option<String>,
+    /// Run under each edited input as well, and fail if a claim failed under none
+    #[arg(long, conflicts_with_all = ["edit", "list"])]
+    counter_tests: bool,
+    /// Write all outcomes and their counter-tests, which run the quick way, to a page in Markdown
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["edit", "list", "counter_tests"])]
+    report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -78,7 +89,8 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::input(format!("--out {}: {error}", folder.display())))?;
     }
-    let params = Params { seed: args.seed, quick: args.quick };
+    let edit = args.edit.as_deref().map(|name| edit(&chosen, name)).transpose()?;
+    let params = Params { seed: args.seed, quick: args.quick, edit };
     let stop = signals::stop_flag()?;
     let mut failed = Vec::new();
     let mut all = Vec::new();
@@ -86,25 +98,31 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
         let place = (place + 1, chosen.len());
         let last_report = Cell::new(Instant::now());
         let progress = Progress { place, experiment, stop: &stop, reported_at: last_report };
-        let outcome = (experiment.run)(&params, &progress);
-        progress.clear();
-        let outcome = match outcome {
+        let run = run(experiment, &params, args.counter_tests || args.report.is_some(), &progress)?;
+        if let Some(file) = &args.report {
+            report::add(file, &run, place.0 == 1)?;
+        }
+        if !run.passed() {
+            failed.push(experiment.id);
+        }
+        let outcome = match &run.outcome {
             Ok(outcome) => outcome,
-            Err(RunError::Stopped) => return Err(stopped()),
-            Err(error) => return Err(Failure::failed(format!("{}: {error}", experiment.id))),
+            Err(error) if chosen.len() == 1 => {
+                return Err(Failure::failed(could_not_run(experiment, error)));
+            }
+            Err(error) => {
+                eprintln!("{}", could_not_run(experiment, error));
+                continue;
+            }
         };
-        keep(experiment, &params, &outcome);
-        let whole = whole(experiment, &params, &outcome);
+        let whole = whole(&run, &params, outcome);
         if let Some(folder) = &args.out {
-            write_files(folder, experiment, &outcome, &whole)?;
+            write_files(folder, experiment, outcome, &whole)?;
         }
         if args.json {
             all.push(whole);
         } else {
-            print(experiment, &params, &outcome)?;
-        }
-        if !outcome.passed() {
-            failed.push(experiment.id);
+            print(&run, &params, outcome)?;
         }
     }
     if args.json {
@@ -119,8 +137,66 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
     }
 }
 
-fn stopped() -> Failure {
-    Failure::failed("stopped; what was done before is kept")
+/// One experiment as it was run.
+struct Run {
+    experiment: &'static Experiment,
+    outcome: Result<Outcome, RunError>,
+    took: Duration,
+    /// Of each claim, if they were wanted.
+    counter_tests: Vec<CounterTest>,
+}
+
+impl Run {
+    /// Whether each claim held, and failed under an edit if that was tried.
+    fn passed(&self) -> bool {
+        let can_fail = |test: &CounterTest| !test.fails_under.is_empty();
+        self.outcome.as_ref().is_ok_and(Outcome::passed) && self.counter_tests.iter().all(can_fail)
+    }
+}
+
+/// Runs an experiment, and where it is wanted its counter-tests, which are always quick. Fails only if it is stopped.
+fn run(
+    experiment: &'static Experiment,
+    params: &Params,
+    with_counter_tests: bool,
+    progress: &Progress<'_>,
+) -> Result<Run, Failure> {
+    let begun = Instant::now();
+    let outcome = (experiment.run)(params, progress);
+    let took = begun.elapsed();
+    let mut run = Run { experiment, outcome, took, counter_tests: Vec::new() };
+    if let (Ok(outcome), None) = (&run.outcome, params.edit) {
+        keep(experiment, params, outcome);
+    }
+    if let (Ok(outcome), true) = (&run.outcome, with_counter_tests) {
+        let quick = Params { quick: true, ..*params };
+        match counter_tests(experiment, &quick, outcome, progress) {
+            Ok(tests) => run.counter_tests = tests,
+            Err(error) => run.outcome = Err(error),
+        }
+    }
+    progress.clear();
+    match run.outcome {
+        Err(RunError::Stopped) => Err(Failure::failed("stopped; what was done before is kept")),
+        _ => Ok(run),
+    }
+}
+
+fn could_not_run(experiment: &Experiment, error: &RunError) -> String {
+    format!("{}: {error}", experiment.id)
+}
+
+/// The edit of this name of the only experiment that was asked for.
+fn edit(chosen: &[&'static Experiment], name: &str) -> Result<&'static str, Failure> {
+    let [experiment] = chosen else {
+        return Err(Failure::input("--edit is for one experiment"));
+    };
+    let names = || experiment.edits.iter().map(|edit| edit.name);
+    names().find(|known| *known == name).ok_or_else(|| {
+        let known = names().collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { "no edit".to_owned() } else { known };
+        Failure::input(format!("{} has no edit \"{name}\"; there is {known}", experiment.id))
+    })
 }
 
 /// The experiments that were asked for, in the order of the list; each once.
@@ -204,7 +280,11 @@ fn keep(experiment: &Experiment, params: &Params, outcome: &Outcome) {
 }
 
 /// Everything but the plots.
-fn whole(experiment: &Experiment, params: &Params, outcome: &Outcome) -> Value {
+fn whole(run: &Run, params: &Params, outcome: &Outcome) -> Value {
+    let experiment = run.experiment;
+    let tests = run.counter_tests.iter();
+    let tests: Vec<_> =
+        tests.map(|test| json!({ "claim": test.claim, "fails_under": test.fails_under })).collect();
     json!({
         "id": experiment.id,
         "title": experiment.title,
@@ -214,8 +294,10 @@ fn whole(experiment: &Experiment, params: &Params, outcome: &Outcome) -> Value {
         "claim": experiment.claim,
         "seed": params.seed,
         "quick": params.quick,
+        "edit": params.edit,
         "passed": outcome.passed(),
         "claims": outcome.claims,
+        "counter_tests": tests,
         "tables": outcome.tables,
         "notes": outcome.notes,
     })
@@ -243,9 +325,9 @@ fn write_files(
     Ok(())
 }
 
-fn print(experiment: &Experiment, params: &Params, outcome: &Outcome) -> io::Result<()> {
+fn print(run: &Run, params: &Params, outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let Experiment { id, title, paper, section, kind, .. } = experiment;
+    let Experiment { id, title, paper, section, kind, edits, .. } = run.experiment;
     writeln!(out, "{id}: {title}")?;
     writeln!(out, "  {paper}, {section}")?;
     write!(out, "  {kind}: {}; seed {}", kind.meaning(), params.seed)?;
@@ -267,6 +349,16 @@ fn print(experiment: &Experiment, params: &Params, outcome: &Outcome) -> io::Res
     for claim in &outcome.claims {
         let mark = if claim.passed { "holds " } else { "FAILS " };
         writeln!(out, "{mark} {}: {}", claim.text, claim.found)?;
+    }
+    if let Some(edit) = edits.iter().find(|edit| params.is_edited(edit.name)) {
+        writeln!(out, "edited {}", edit.what)?;
+    }
+    for test in &run.counter_tests {
+        let found = match test.fails_under.as_slice() {
+            [] => "under no edit".to_owned(),
+            names => format!("under {}", names.join(", ")),
+        };
+        writeln!(out, "fails  {found}: {}", test.claim)?;
     }
     for note in &outcome.notes {
         writeln!(out, "note   {note}")?;

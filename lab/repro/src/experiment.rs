@@ -66,8 +66,19 @@ pub struct Experiment {
     pub kind: Kind,
     /// What must hold, in a line; the outcome has it in checkable parts.
     pub claim: &'static str,
+    /// Edited inputs, under each of which a claim fails.
+    pub edits: &'static [Edit],
     /// Runs it.
     pub run: fn(&Params, &dyn ProgressWatch) -> Result<Outcome, RunError>,
+}
+
+/// An edited input of an experiment: a claim that holds without it fails with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// What it is called on the command line, such as `no-losses`.
+    pub name: &'static str,
+    /// What is changed, in a line.
+    pub what: &'static str,
 }
 
 /// How an experiment is to be run.
@@ -77,6 +88,8 @@ pub struct Params {
     pub seed: u64,
     /// Smaller, for checks: same claims, fewer cases or shorter measurements.
     pub quick: bool,
+    /// The name of the edit under which it runs.
+    pub edit: Option<&'static str>,
 }
 
 impl Params {
@@ -85,11 +98,23 @@ impl Params {
     pub const fn amount<T: Copy>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
+
+    /// Whether the run is under the edit of this name.
+    #[must_use]
+    pub fn is_edited(&self, name: &str) -> bool {
+        self.edit == Some(name)
+    }
+
+    /// The edited value under the edit of this name, the other without it.
+    #[must_use]
+    pub fn edited<T>(&self, name: &str, value: T, edited: T) -> T {
+        if self.is_edited(name) { edited } else { value }
+    }
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { seed: 1, quick: false }
+        Self { seed: 1, quick: false, edit: None }
     }
 }
 

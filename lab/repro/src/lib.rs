@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod counter_test;
 mod experiment;
 mod experiments;
 mod measure;
@@ -17,6 +18,7 @@ mod plot;
 pub mod record;
 
 pub use catalog::{EXPERIMENTS, find};
-pub use experiment::{Experiment, Kind, NoWatch, Params, ProgressWatch, RunError};
+pub use counter_test::{CounterTest, counter_tests};
+pub use experiment::{Edit, Experiment, Kind, NoWatch, Params, ProgressWatch, RunError};
 pub use outcome::{Cell, Claim, Outcome, Table};
 pub use plot::{Axis, Plot, PlotError, Series};

@@ -30,6 +30,21 @@ impl Outcome {
         self.claims.push(Claim { text: text.into(), passed, found: found.into() });
     }
 
+    /// Adds what another outcome has; its claims as remarks, if they are not to be judged.
+    pub(crate) fn absorb(&mut self, other: Self, is_judged: bool) {
+        self.tables.extend(other.tables);
+        self.plots.extend(other.plots);
+        if is_judged {
+            self.claims.extend(other.claims);
+        } else {
+            self.notes.extend(other.claims.into_iter().map(|claim| {
+                let holds = if claim.passed { "holds" } else { "does not hold" };
+                format!("Not judged: {} {holds}: {}", claim.text, claim.found)
+            }));
+        }
+        self.notes.extend(other.notes);
+    }
+
     /// Adds a remark.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());

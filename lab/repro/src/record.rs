@@ -51,21 +51,22 @@ pub fn folder() -> Option<PathBuf> {
     Some(state.join("selvedge/repro"))
 }
 
-/// The record of an experiment, if there is one that can be read.
+/// The record of an experiment's last whole run, or of its last quick one if it never ran whole.
 #[must_use]
 pub fn read(folder: &Path, id: &str) -> Option<Record> {
-    let text = fs::read_to_string(folder.join(format!("{id}.json"))).ok()?;
-    serde_json::from_str(&text).ok()
+    let of = |name: String| serde_json::from_str(&fs::read_to_string(folder.join(name)).ok()?).ok();
+    of(format!("{id}.json")).or_else(|| of(format!("{id}.quick.json")))
 }
 
-/// Keeps a record in place of the one before.
+/// Keeps a record in place of the one before. A quick run does not take the place of a whole one.
 ///
 /// # Errors
 /// Whatever the file system says.
 pub fn write(folder: &Path, record: &Record) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let text = serde_json::to_string(record).map_err(io::Error::other)?;
-    replace(&folder.join(format!("{}.json", record.id)), format!("{text}\n").as_bytes())
+    let quick = if record.quick { ".quick" } else { "" };
+    replace(&folder.join(format!("{}{quick}.json", record.id)), format!("{text}\n").as_bytes())
 }
 
 /// Writes a file whole: whoever reads it meanwhile sees the old one or the new one.

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use selvedge_lab_repro::{
-    Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError,
+    Cell, EXPERIMENTS, Experiment, Kind, NoWatch, Outcome, Params, ProgressWatch, RunError,
+    counter_tests,
 };
 
 /// A step may take so long, on a machine with much else to do: beyond it, something hangs.
@@ -43,7 +44,7 @@ fn attempt(experiment: &Experiment, seed: u64) -> Result<Outcome, String> {
     let (tell, told) = channel();
     let (run, id) = (experiment.run, experiment.id);
     std::thread::spawn(move || {
-        let outcome = run(&Params { seed, quick: true }, &Told(tell.clone()));
+        let outcome = run(&Params { seed, quick: true, edit: None }, &Told(tell.clone()));
         let _ = tell.send(Said::Done(outcome.map_err(|error| error.to_string())));
     });
     let mut step = "its beginning".to_owned();
@@ -119,8 +120,29 @@ impl ProgressWatch for Impatient {
 #[test]
 fn every_experiment_can_be_stopped() {
     for experiment in EXPERIMENTS {
-        let params = Params { seed: 1, quick: true };
+        let params = Params { seed: 1, quick: true, edit: None };
         let outcome = (experiment.run)(&params, &Impatient(std::cell::Cell::new(0)));
         assert!(matches!(outcome, Err(RunError::Stopped)), "{}", experiment.id);
+    }
+}
+
+/// Whose claims have no counter-test yet.
+const WITHOUT: [&str; 3] = ["ni-t4", "ni-f5", "ni-f6"];
+
+#[test]
+fn each_claim_of_the_first_three_papers_fails_under_an_edit() {
+    let papers = ["ni-", "ss-", "ca-"];
+    let params = Params { quick: true, ..Params::default() };
+    let of_papers = EXPERIMENTS.iter().filter(|experiment| {
+        papers.iter().any(|paper| experiment.id.starts_with(paper))
+            && !WITHOUT.contains(&experiment.id)
+    });
+    for experiment in of_papers {
+        let plain = quick(experiment, params.seed);
+        let tests = counter_tests(experiment, &params, &plain, &NoWatch).unwrap();
+        assert_eq!(tests.len(), plain.claims.len());
+        for test in tests {
+            assert!(!test.fails_under.is_empty(), "{}: {}", experiment.id, test.claim);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use selvedge_cli_terminal::{Failure, Table};
 use selvedge_lab_repro::record::{self, Record};
-use selvedge_lab_repro::{EXPERIMENTS, Kind};
+use selvedge_lab_repro::{EXPERIMENTS, Experiment, Kind};
 use serde_json::{Value, json};
 
 pub(super) fn print(as_json: bool) -> Result<(), Failure> {
@@ -21,6 +21,7 @@ pub(super) fn print(as_json: bool) -> Result<(), Failure> {
                     "title": experiment.title,
                     "section": experiment.section,
                     "claim": experiment.claim,
+                    "edits": edits(experiment),
                     "last": last(experiment.id),
                 })
             })
@@ -37,6 +38,11 @@ pub(super) fn print(as_json: bool) -> Result<(), Failure> {
     Ok(writeln!(out, "{}", letters.join("; "))?)
 }
 
+fn edits(experiment: &Experiment) -> Vec<Value> {
+    let edits = experiment.edits.iter();
+    edits.map(|edit| json!({ "name": edit.name, "what": edit.what })).collect()
+}
+
 /// `passed 5/5, 2026-03-01 12:00 UTC, quick`.
 fn shown(last: &Record) -> String {
     let (held, of) = last.held;
@@ -46,7 +52,7 @@ fn shown(last: &Record) -> String {
 }
 
 /// Seconds since 1970 as a date, by the proleptic Gregorian calendar.
-fn date(seconds: u64) -> String {
+pub(super) fn date(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (mut year, mut day) = (1970, days);
     let length = |year: u64| {

@@ -18,6 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "section 2, 3.4 QoS",
     kind: Kind::Virtual,
     claim: "both of Ndiaye's properties hold; the approximation converges as its period shrinks",
+    edits: &[],
     run,
 };
 

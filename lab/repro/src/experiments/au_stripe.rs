@@ -19,6 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "1:4.1.2 and 2:2.3",
     kind: Kind::Virtual,
     claim: "order is kept, 95 % of the sum of the channels arrives, and one of them may be lost",
+    edits: &[],
     run,
 };
 

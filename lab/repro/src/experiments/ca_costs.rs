@@ -7,7 +7,8 @@ use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Duration};
 
-use crate::experiment::{Params, ProgressWatch, RunError};
+use super::ca_host::Wire;
+use crate::experiment::{Edit, Params, ProgressWatch, RunError};
 use crate::outcome::Outcome;
 
 /// One set of costs.
@@ -17,6 +18,8 @@ pub(crate) struct Costs {
     pub(crate) whose: &'static str,
     pub(crate) overheads: Overheads,
     pub(crate) interface: Interface,
+    /// What an element that waits at the interface adds to the one that holds it: one in so many; none if zero.
+    pub(crate) polling: u64,
     /// Remote UI, unreliable transport with checksum, network: outwards.
     pub(crate) unreliable: Vec<Cost>,
     /// Encryption.
@@ -27,18 +30,53 @@ pub(crate) struct Costs {
     master: Cost,
 }
 
+/// Hand-overs on one element cost more than those across.
+pub(crate) const NO_SHEPHERDING: Edit = Edit {
+    name: "no-shepherding",
+    what: "a hand-over on one element costs as one across and a locked pipe",
+};
+/// Hand-overs to another element cost far more.
+pub(crate) const DEAR_HAND_OVERS: Edit =
+    Edit { name: "dear-hand-overs", what: "a hand-over across elements costs 100 times as much" };
+/// Modules that cost the same, without an interface.
+pub(crate) const EQUAL_MODULES: Edit = Edit {
+    name: "equal-modules",
+    what: "the three modules cost the same, and the interface nothing",
+};
+/// Elements at the interface do not slow each other.
+pub(crate) const NO_POLLING: Edit =
+    Edit { name: "no-polling", what: "an element that waits at the interface slows nobody" };
+/// Elements at the interface slow each other as much as if each did the work of all.
+pub(crate) const HEAVY_POLLING: Edit =
+    Edit { name: "heavy-polling", what: "an element that waits at the interface doubles its cost" };
+/// Locked pipes cost far more.
+pub(crate) const DEAR_LOCKS: Edit =
+    Edit { name: "dear-locks", what: "a locked pipe costs 10,000 times as much" };
+
+/// What the polling of an element that waits costs the one it waits for: assumed, as the paper gives no figure.
+pub(crate) const POLLING: u64 = 4;
+/// What else it may cost.
+pub(crate) const POLLINGS: [u64; 4] = [0, 16, 8, POLLING];
+
+/// A model with one set of costs, for so long in the paper's time.
+type WithCosts =
+    fn(&Params, &Costs, Duration, &mut Outcome, &dyn ProgressWatch) -> Result<(), RunError>;
+
 /// Runs a model with each set of costs, for so long in its time.
 pub(crate) fn with_each(
     params: &Params,
     watch: &dyn ProgressWatch,
-    with: fn(&Costs, Duration, &mut Outcome, &dyn ProgressWatch) -> Result<(), RunError>,
+    with: WithCosts,
 ) -> Result<Outcome, RunError> {
     let long = Duration::from_millis(params.amount(2000, 400));
     let mut outcome = Outcome::default();
     watch.go_on("costs")?;
     for costs in Costs::all(params.amount(31, 5))? {
-        with(&costs, long, &mut outcome, watch)?;
-        outcome.note(costs.in_words());
+        let costs = costs.edited(params);
+        let mut found = Outcome::default();
+        with(params, &costs, long, &mut found, watch)?;
+        found.note(costs.in_words());
+        outcome.absorb(found, costs.are_theirs());
     }
     Ok(outcome)
 }
@@ -52,6 +90,9 @@ fn module(null: u64, kilobyte: u64) -> Cost {
     Cost::plain(us(null), us(kilobyte))
 }
 
+/// Whose costs the paper's are, in titles.
+const THEIRS: &str = "the paper's costs";
+
 /// The pipes of Table 1.
 pub(crate) const TABLE_1: Overheads =
     Overheads { get: us(20), get_locked: us(38), same: us(4), other: us(21) };
@@ -59,9 +100,10 @@ pub(crate) const TABLE_1: Overheads =
 /// Table 1, with the interface of section 2.2: 68 Mbit/s is 120 us a kilobyte.
 pub(crate) fn paper() -> Costs {
     Costs {
-        whose: "the paper's costs",
+        whose: THEIRS,
         overheads: TABLE_1,
         interface: Interface { null: Duration::ZERO, kilobyte: us(120), available: Load::WHOLE },
+        polling: POLLING,
         unreliable: vec![module(14, 0), module(7, 120), module(45, 0)],
         cipher: module(1800, 10_000),
         transport: module(7, 0),
@@ -88,6 +130,7 @@ pub(crate) fn measured(rounds: usize) -> Result<Costs, RunError> {
         whose: "this machine's costs",
         overheads: pipes(rounds.min(9)),
         interface: kernel(rounds)?,
+        polling: POLLING,
         unreliable: vec![cost("ui"), both, cost("net")],
         cipher: cost("encrypt(chacha20)"),
         transport,
@@ -119,6 +162,49 @@ impl Costs {
     /// Both sets.
     pub(crate) fn all(rounds: usize) -> Result<[Self; 2], RunError> {
         Ok([paper(), measured(rounds)?])
+    }
+
+    /// Whether they are the paper's: of those of a machine that its authors never saw nothing is claimed.
+    pub(crate) fn are_theirs(&self) -> bool {
+        self.whose == THEIRS
+    }
+
+    /// As the run's edit has them.
+    pub(crate) fn edited(mut self, params: &Params) -> Self {
+        let Overheads { get_locked, other, .. } = self.overheads;
+        if params.is_edited(NO_SHEPHERDING.name) {
+            self.overheads.same = other + get_locked;
+        }
+        if params.is_edited(DEAR_HAND_OVERS.name) {
+            self.overheads.other = Duration(self.overheads.other.0 * 100);
+        }
+        if params.is_edited(DEAR_LOCKS.name) {
+            self.overheads.get_locked = Duration(self.overheads.get_locked.0 * 10_000);
+        }
+        if params.is_edited(EQUAL_MODULES.name) {
+            let third = Cost::plain(Duration(self.message().0 / 3), Duration::ZERO);
+            self.interface =
+                Interface { null: Duration::ZERO, kilobyte: Duration::ZERO, ..self.interface };
+            self.unreliable = vec![third; 3];
+        }
+        self.polling = params.edited(NO_POLLING.name, self.polling, 0);
+        self.polling = params.edited(HEAVY_POLLING.name, self.polling, 1);
+        self
+    }
+
+    /// With another cost of polling.
+    pub(crate) fn polled(&self, polling: u64) -> Self {
+        Self { polling, ..self.clone() }
+    }
+
+    /// The cost of polling in words.
+    pub(crate) fn polling_in_words(polling: u64) -> String {
+        if polling == 0 { "none".to_owned() } else { format!("1/{polling}") }
+    }
+
+    /// The interface of a host.
+    pub(crate) fn wire(&self) -> Wire {
+        Wire::new(self.interface, self.polling)
     }
 
     /// A message of 1 kB through modules and interface.
@@ -171,21 +257,13 @@ mod tests {
     use crate::experiment::{NoWatch, Params};
 
     #[test]
-    fn each_claim_is_made_for_both_sets_of_costs() {
+    fn claims_are_made_for_the_papers_costs() {
         let params = Params { quick: true, ..Params::default() };
         for experiment in [ca_f7::EXPERIMENT, ca_f8::EXPERIMENT] {
             let outcome = (experiment.run)(&params, &NoWatch).unwrap();
-            let of = |whose: &'static str| {
-                outcome.claims.iter().filter(move |claim| claim.text.contains(whose))
-            };
-            // Those of this machine are measured: whether its claims hold is no test's matter.
-            for claim in of("this machine's costs").filter(|claim| !claim.passed) {
-                eprintln!("{}: {claim:?}", experiment.id);
-            }
-            let theirs: Vec<_> = of("the paper's costs").collect();
-            assert!(theirs.iter().all(|claim| claim.passed), "{}: {theirs:#?}", experiment.id);
-            assert_eq!(theirs.len(), of("this machine's costs").count());
-            assert_eq!(theirs.len() * 2, outcome.claims.len(), "{}", experiment.id);
+            assert!(outcome.passed(), "{}: {:#?}", experiment.id, outcome.claims);
+            let not_judged = outcome.notes.iter().filter(|note| note.starts_with("Not judged: "));
+            assert_eq!(not_judged.count(), outcome.claims.len(), "{}", experiment.id);
         }
     }
 

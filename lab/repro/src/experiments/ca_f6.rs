@@ -4,9 +4,9 @@ use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
-use super::ca_costs::{Costs, with_each};
-use super::ca_host::{Host, Source, Wire};
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use super::ca_costs::{Costs, DEAR_HAND_OVERS, EQUAL_MODULES, NO_SHEPHERDING, with_each};
+use super::ca_host::{Host, Source};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -17,8 +17,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 6, section 3",
     kind: Kind::Model,
     claim: "the balanced pipeline wins under load and loses to one stage at low load",
+    edits: &[NO_SHEPHERDING, DEAR_HAND_OVERS, EQUAL_MODULES, UNBOUNDED],
     run,
 };
+
+const UNBOUNDED: Edit = Edit {
+    name: "unbounded",
+    what: "a connection sends as fast as its window lets it, at low load too",
+};
+/// So many connections send as much as one stage carries.
+const CROSSING: u64 = 5;
 
 /// How modules are spread over elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +76,12 @@ pub(crate) struct RunResult {
     pub(crate) latency: Duration,
 }
 
+impl RunResult {
+    fn cell(&self) -> Cell {
+        Cell::from(format!("{:.0} / {:.1}", self.rate, self.latency.0 as f64 / 1e3))
+    }
+}
+
 /// Connections that send as fast as their window of two messages lets them.
 /// `long` is in the paper's time.
 pub(crate) fn load(
@@ -77,14 +91,26 @@ pub(crate) fn load(
     size: Bytes,
     long: Duration,
 ) -> RunResult {
+    paced(costs, way, connections, size, Duration::ZERO, long)
+}
+
+/// Connections that send a message every so often, or as [`load`] has it if that is zero.
+fn paced(
+    costs: &Costs,
+    way: Configuration,
+    connections: usize,
+    size: Bytes,
+    every: Duration,
+    long: Duration,
+) -> RunResult {
     let long = costs.of_paper(long);
-    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
+    let mut host = Host::new(way.elements(), costs.overheads, costs.wire());
     let warm = Instant(long.0 / 5);
     for n in 0..connections {
         let source = Source {
             size,
-            every: Duration::ZERO,
-            window: 2,
+            every,
+            window: if every == Duration::ZERO { 2 } else { 0 },
             // Not all at the same moment.
             from: Instant(costs.of_paper(Duration(n as u64 * 10_000)).0),
             until: Instant::MAX,
@@ -108,7 +134,7 @@ pub(crate) fn load(
 
 /// A single message now and then.
 fn calm(costs: &Costs, way: Configuration) -> Duration {
-    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
+    let mut host = Host::new(way.elements(), costs.overheads, costs.wire());
     let every = costs.of_paper(Duration::from_millis(5));
     let source =
         Source { size: Bytes(1024), every, window: 0, from: Instant::ZERO, until: Instant::MAX };
@@ -124,7 +150,60 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     Ok(outcome)
 }
 
+/// Connections that send a fifth of what one stage carries, each: what the paper's applications did is not stated,
+/// but its curves part at five connections.
+fn at_bounded_rate(
+    params: &Params,
+    costs: &Costs,
+    long: Duration,
+    outcome: &mut Outcome,
+    watch: &dyn ProgressWatch,
+) -> Result<(), RunError> {
+    let whose = costs.whose;
+    let most = load(costs, Configuration::Pipeline(1), 10, Bytes(1024), long).rate;
+    let every = Duration((CROSSING as f64 * 1e9 / most) as u64);
+    let every = params.edited(UNBOUNDED.name, every, Duration::ZERO);
+    let counts = [1, 2, 4, 6, 8, 10];
+    let mut table = Table::new(
+        format!("The same, each connection at a fifth of what one stage carries, with {whose}"),
+        &["configuration", "elements", "1", "2", "4", "6", "8", "10"],
+    );
+    let mut found = Vec::new();
+    for way in [Configuration::Pipeline(1), Configuration::Pipeline(2)] {
+        watch.go_on(&format!("{} at a bounded rate, {whose}", way.name()))?;
+        let runs = counts.map(|n| paced(costs, way, n, Bytes(1024), every, long));
+        let front = [Cell::from(way.name()), u64::from(way.elements()).into()];
+        table.row(front.into_iter().chain(runs.iter().map(RunResult::cell)));
+        found.push(runs);
+    }
+    outcome.tables.push(table);
+    let pairs: Vec<_> = found[0].iter().zip(&found[1]).collect();
+    let (below, above) = pairs.split_at(3);
+    let rates = |pairs: &[(&RunResult, &RunResult)]| {
+        let each = pairs.iter().map(|(one, two)| format!("{:.2}", two.rate / one.rate));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    outcome.claim(
+        format!("below five connections two stages carry what one does, and a single message is later ({whose})"),
+        below.iter().all(|(one, two)| (two.rate / one.rate - 1.0).abs() < 0.02)
+            && below[0].1.latency > below[0].0.latency,
+        format!(
+            "{} times; {:.2} and {:.2} us",
+            rates(below),
+            below[0].1.latency.0 as f64 / 1e3,
+            below[0].0.latency.0 as f64 / 1e3
+        ),
+    );
+    outcome.claim(
+        format!("above five connections two balanced stages carry more than one, sooner ({whose})"),
+        above.iter().all(|(one, two)| two.rate > one.rate * 1.05 && two.latency < one.latency),
+        format!("{} times", rates(above)),
+    );
+    Ok(())
+}
+
 fn with(
+    params: &Params,
     costs: &Costs,
     long: Duration,
     outcome: &mut Outcome,
@@ -138,10 +217,11 @@ fn with(
         Configuration::MessageParallel(2),
     ];
     let whose = costs.whose;
+    at_bounded_rate(params, costs, long, outcome, watch)?;
     let mut table = Table::new(
         format!(
             "Messages of 1 kB a second / mean latency in us, by configuration and connections, with \
-             {whose}"
+             {whose}, as fast as windows let them"
         ),
         &["configuration", "elements", "1", "2", "4", "6", "8", "10", "calm, us"],
     );
@@ -153,9 +233,7 @@ fn with(
             .into_iter()
             .map(|connections| (connections, load(costs, way, connections, Bytes(1024), long)))
             .collect();
-        let cells = runs.iter().map(|(_, run)| {
-            Cell::from(format!("{:.0} / {:.1}", run.rate, run.latency.0 as f64 / 1e3))
-        });
+        let cells = runs.iter().map(|(_, run)| run.cell());
         let calm = calm(costs, way);
         let front = [Cell::from(way.name()), u64::from(way.elements()).into()];
         let end = Cell::rounded(calm.0 as f64 / 1e3, 2);

@@ -2,8 +2,8 @@
 //! modules that cost what a table says.
 //!
 //! The network interface is a lock that each message holds while it is copied out, and that costs
-//! more the more elements stand at it: each that waits slows the one who holds it by a quarter
-//! (its polling takes the interconnect). That quarter is a constant of this model.
+//! more the more elements stand at it: each that waits slows the one who holds it by a part of the
+//! cost (its polling takes the interconnect). That part is assumed, so it is swept.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,6 @@ use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Duration, Instant};
 
-/// What an element that waits at the interface adds to the one that holds it: one in so many.
-pub(crate) const POLLING: u64 = 4;
 /// A message's parts, where it is cut.
 pub(crate) const PARTS: usize = 3;
 
@@ -32,6 +30,8 @@ pub(crate) struct Unit {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     cost: Interface0,
+    /// What an element that waits adds to the one that holds it: one in so many; none if zero.
+    polling: u64,
     /// When each of those that asked is done with it.
     held: Mutex<Vec<Instant>>,
 }
@@ -41,8 +41,8 @@ pub(crate) struct Wire {
 struct Interface0(Option<Interface>);
 
 impl Wire {
-    pub(crate) fn new(cost: Interface) -> Self {
-        Self { cost: Interface0(Some(cost)), held: Mutex::default() }
+    pub(crate) fn new(cost: Interface, polling: u64) -> Self {
+        Self { cost: Interface0(Some(cost)), polling, held: Mutex::default() }
     }
 
     /// How long an element is at it from `now` on, waiting included.
@@ -53,7 +53,8 @@ impl Wire {
         let before = held.len() as u64;
         let alone = cost.of(size);
         let start = held.iter().copied().max().unwrap_or(now);
-        let until = start + alone + Duration(alone.0 * before / POLLING);
+        let polled = (alone.0 * before).checked_div(self.polling).unwrap_or(0);
+        let until = start + alone + Duration(polled);
         held.push(until);
         until.since(now)
     }
@@ -134,6 +135,8 @@ struct Connection {
     source: Source,
     sent: u64,
     left: u64,
+    /// Whether its next message waits for a place in its queue.
+    is_blocked: bool,
 }
 
 struct Worker {
@@ -196,7 +199,14 @@ impl Host {
             worker.element.add(Arc::clone(&pipeline));
         }
         let port = EntryPort::new(Arc::clone(&pipeline), External::Application);
-        self.connections.push(Connection { pipeline, port, source, sent: 0, left: 0 });
+        self.connections.push(Connection {
+            pipeline,
+            port,
+            source,
+            sent: 0,
+            left: 0,
+            is_blocked: false,
+        });
         self.assign(self.connections.len() - 1, assigned);
     }
 
@@ -232,8 +242,9 @@ impl Host {
                 }
             }
             let done = self.workers.iter().filter_map(|worker| Some(worker.job.as_ref()?.0)).min();
-            let due = self.connections.iter().filter_map(Connection::due).min();
-            // Nothing to do: all connections have ended.
+            let free = self.connections.iter().filter(|connection| !connection.is_blocked);
+            let due = free.filter_map(Connection::due).min();
+            // Nothing to do: all connections have ended or are blocked.
             let next = done.into_iter().chain(due).min().unwrap_or(until);
             self.now = next.max(self.now + Duration(1)).min(until);
         }
@@ -245,7 +256,8 @@ impl Host {
             let Source { size, window, from, until, .. } = connection.source;
             while now >= from && now < until && connection.is_due(now) {
                 let entered = connection.due().filter(|_| window == 0).unwrap_or(now);
-                if connection.port.enqueue(Unit { size, entered }).is_err() {
+                connection.is_blocked = connection.port.enqueue(Unit { size, entered }).is_err();
+                if connection.is_blocked {
                     break;
                 }
                 connection.sent += 1;

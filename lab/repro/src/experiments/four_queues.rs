@@ -9,9 +9,20 @@ use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window};
 use selvedge_units::Duration;
 
+use crate::experiment::{Edit, Params};
+
 /// The queues' shares, in eighths.
 pub(crate) const SHARES: [u64; 4] = [1, 1, 2, 4];
 pub(crate) const EIGHTHS: u64 = 8;
+/// The edit under which all have the same share.
+pub(crate) const EQUAL: Edit =
+    Edit { name: "equal", what: "each stream is promised a quarter of the link" };
+
+/// The shares that are promised: `SHARES`, unless they are edited to be equal.
+pub(crate) fn promised(params: &Params) -> [u64; 4] {
+    params.edited(EQUAL.name, SHARES, [2; 4])
+}
+
 /// Frames a second.
 pub(crate) const RATE: f64 = 16_000.0;
 /// Megabytes in a frame.
@@ -48,9 +59,15 @@ impl Sharing {
         (self.terms)(share)
     }
 
-    /// The four streams; paced ones go no sooner than their period begins.
-    pub(crate) fn trace(self, paced: bool, ticks: u64, arrivals: Arrivals) -> Trace {
-        let streams = SHARES.iter().zip(1..).map(|(&share, n): (_, u32)| TraceStream {
+    /// Four streams with these shares; paced ones go no sooner than their period begins.
+    pub(crate) fn trace(
+        self,
+        shares: [u64; 4],
+        paced: bool,
+        ticks: u64,
+        arrivals: Arrivals,
+    ) -> Trace {
+        let streams = shares.iter().zip(1..).map(|(&share, n): (_, u32)| TraceStream {
             id: format!("stream {n}"),
             contract: Contract { work_conserving: !paced, ..self.contract(share) },
             first_deadline: None,

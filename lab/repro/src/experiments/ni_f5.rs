@@ -11,6 +11,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 5, section 3.4.2",
     kind: Kind::Real,
     claim: "it degrades with load: packets leave later than the link's rate has it",
+    edits: &[],
     run,
 };
 

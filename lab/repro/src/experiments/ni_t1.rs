@@ -20,7 +20,7 @@ use selvedge_data_stream::{Contract, Frame, Kind as FrameKind, References, Windo
 use selvedge_units::{Bytes, Duration, Instant};
 
 use self::float_keyed::{FloatKeyed, Sent};
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::{median, processor, time};
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -31,8 +31,17 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Table 1, section 3.2",
     kind: Kind::Real,
     claim: "fixed point decides as float does and costs as much; a decision is with minus without",
+    edits: &[OTHER_ORDER, COLD_ONLY, NO_DECISION, NOT_SWEPT],
     run,
 };
+
+const OTHER_ORDER: Edit =
+    Edit { name: "other-order", what: "floating point decides by the other of the two orders" };
+const COLD_ONLY: Edit =
+    Edit { name: "cold-fixed", what: "the caches are swept for fixed point, and not for float" };
+const NO_DECISION: Edit =
+    Edit { name: "no-decision", what: "the way with the scheduler dispatches without a decision" };
+const NOT_SWEPT: Edit = Edit { name: "not-swept", what: "no cache is swept" };
 
 /// Frames in a round: the paper's totals divided by its averages.
 const FRAMES: usize = 151;
@@ -258,8 +267,14 @@ fn compare(params: &Params, watch: &dyn ProgressWatch) -> Result<[u64; 3], RunEr
             let seed = params.seed.wrapping_mul(1_000_003).wrapping_add(n);
             let wanted =
                 GenerateOptions { discipline: Some(discipline), ..GenerateOptions::of(seed) };
-            let trace = generate::trace(&wanted);
+            let mut trace = generate::trace(&wanted);
             let exact = exact(&trace);
+            if params.is_edited(OTHER_ORDER.name) {
+                trace.discipline = match discipline {
+                    Discipline::Dwcs => Discipline::Dwcs98,
+                    _ => Discipline::Dwcs,
+                };
+            }
             counts[0] += 1;
             counts[1] += u64::from(FloatKeyed::<f64>::replay(&trace) != exact);
             counts[2] += u64::from(FloatKeyed::<f32>::replay(&trace) != exact);
@@ -295,6 +310,15 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
             rounds[2].extend(fixed.cold());
         }
     }
+    if params.is_edited(NOT_SWEPT.name) {
+        (rounds[0], rounds[2]) = (rounds[1].clone(), rounds[3].clone());
+    }
+    if params.is_edited(COLD_ONLY.name) {
+        rounds[3] = rounds[2].clone();
+    }
+    if params.is_edited(NO_DECISION.name) {
+        rounds.iter_mut().flatten().for_each(|costs| costs.with = costs.without);
+    }
     let ratio =
         median(rounds[3].iter().zip(&rounds[1]).map(|(fixed, float)| fixed.with / float.with));
     let costs = rounds.map(|rounds| middle(&rounds));
@@ -324,6 +348,16 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         "cold caches make a frame dearer, by either",
         float_cold.with > float_warm.with && fixed_cold.with > fixed_warm.with,
         format!("fixed {:.0} ns against {:.1}", fixed_cold.with, fixed_warm.with),
+    );
+    outcome.note(format!(
+        "The paper's fixed point saves 20 us a frame, as its processor computes floating point in software. Here it saves \
+         {:.1} ns warm and {:.0} ns cold: what remains of its advantage is that it is exact.",
+        float_warm.with - fixed_warm.with,
+        float_cold.with - fixed_cold.with
+    ));
+    outcome.note(
+        "Of cold caches no difference is claimed: each of the three ways sweeps on its own, and the medians of \
+         single frames differ by more than a decision.",
     );
     outcome.note(format!(
         "{}; the null sink reads descriptors and counts, no network. Float is `FloatKeyed`, \

@@ -15,6 +15,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 10, section 2.4.2",
     kind: Kind::Virtual,
     claim: "no packet waits longer than phase + period from its making to its transmission",
+    edits: &[],
     run,
 };
 

@@ -35,6 +35,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 10, section 2.4.2",
     kind: Kind::Real,
     claim: "no packet waits longer than phase + period from its making to its transmission",
+    edits: &[],
     run,
 };
 

@@ -15,6 +15,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 14, section 3.3",
     kind: Kind::Real,
     claim: "the delay grows with the number of players; DWCS keeps it under a period",
+    edits: &[],
     run,
 };
 

@@ -14,6 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 15, section 3.3.1",
     kind: Kind::Virtual,
     claim: "the same schedules",
+    edits: &[],
     run,
 };
 

@@ -14,6 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 19, section 3.5.2",
     kind: Kind::Real,
     claim: "held near the wanted rate with it, whatever the number of players",
+    edits: &[],
     run,
 };
 

@@ -19,6 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 20, section 3.5.3",
     kind: Kind::Real,
     claim: "ours answers more than select under overload, and no fewer than epoll",
+    edits: &[],
     run,
 };
 

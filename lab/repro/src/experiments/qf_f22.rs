@@ -21,6 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figures 21 and 22, section 3.5.3",
     kind: Kind::Real,
     claim: "more replies and shorter response times with control",
+    edits: &[],
     run,
 };
 

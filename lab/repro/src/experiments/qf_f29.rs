@@ -17,6 +17,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 29, section 4.4.1",
     kind: Kind::Real,
     claim: "grows linearly with the sinks, for 100 bytes and for 1 kB",
+    edits: &[],
     run,
 };
 

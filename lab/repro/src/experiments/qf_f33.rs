@@ -14,6 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 33, section 4.4",
     kind: Kind::Real,
     claim: "flat where the kernel handles it, growing at user level",
+    edits: &[],
     run,
 };
 

@@ -3,7 +3,7 @@
 use selvedge_lab_rtl::cycles;
 use selvedge_lab_rtl::{Design, Routing, Simulator, Slots};
 
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -13,6 +13,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "section 5.1",
     kind: Kind::Virtual,
     claim: "2, 3, 4, 5 clocks to the winner of 4, 8, 16, 32 slots; a full sort in log2 squared",
+    edits: &[Edit {
+        name: "two-clocks",
+        what: "each compare takes two clocks, and there is no tree",
+    }],
     run,
 };
 
@@ -27,14 +31,16 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         &["slots", "paper", "winner only", "update included", "full sort", "with compute-ahead"],
     );
     for (slots, theirs) in THEIRS.into_iter().take(params.amount(4, 2)) {
-        let plain = |routing| Design::plain(slots, routing);
+        let piped = params.is_edited("two-clocks");
+        let plain = |routing| Design { piped, ..Design::plain(slots, routing) };
         let count = |design: Design| {
             watch.go_on(&format!("{} slots", slots.count()))?;
             Ok::<_, RunError>(cycles::count(&Simulator::of(design)?)?)
         };
         let winner = count(plain(Routing::WinnerOnly))?;
         let sorted = count(plain(Routing::FullSort))?;
-        let tree = count(Design { ahead: true, ..plain(Routing::Tree) })?;
+        let routing = params.edited("two-clocks", Routing::Tree, Routing::WinnerOnly);
+        let tree = count(Design { ahead: true, ..plain(routing) })?;
         table.row([
             Cell::from(slots.count() as u64),
             theirs.into(),

@@ -5,8 +5,8 @@ use selvedge_data_sched::aggregate::{Aggregate, SetIndex, StreamletIndex};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_units::{Bytes, Instant};
 
-use super::four_queues::{BY_PERIODS, EIGHTHS, MEGABYTES, RATE, SHARES};
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use super::four_queues::{BY_PERIODS, EIGHTHS, EQUAL, MEGABYTES, RATE, SHARES, promised};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -17,8 +17,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 10, section 5.1",
     kind: Kind::Virtual,
     claim: "shares within 1 %, of each slot, set and streamlet",
+    edits: &[EQUAL, SETS_ALIKE],
     run,
 };
+
+const SETS_ALIKE: Edit = Edit { name: "sets-alike", what: "all sets have the same weight" };
 
 /// In each slot; half of them in each set of the fourth.
 const STREAMLETS: u64 = 100;
@@ -35,11 +38,13 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(weights: &[u16]) -> Self {
+    fn new(weights: &[u16], are_alike: bool) -> Self {
         let mut aggregate = Aggregate::new();
         let mut sets = Vec::new();
         for &weight in weights {
-            let set = aggregate.add_set(weight).expect("small weights have a common multiple");
+            let set = aggregate
+                .add_set(if are_alike { 1 } else { weight })
+                .expect("small weights have a common multiple");
             let each = STREAMLETS / weights.len() as u64;
             let streamlets: Vec<_> = (0..each).map(|_| aggregate.add(set)).collect();
             // Two frames wait, so that none ever runs dry.
@@ -68,10 +73,11 @@ impl Slot {
 
 /// Sends for so many seconds of virtual time. With it the megabytes a second of one streamlet of
 /// each set, second by second.
-fn send(seconds: u64) -> ([Slot; 4], Vec<Vec<f64>>) {
-    let mut slots = SETS.map(Slot::new);
+fn send(seconds: u64, params: &Params) -> ([Slot; 4], Vec<Vec<f64>>) {
+    let are_alike = params.is_edited(SETS_ALIKE.name);
+    let mut slots = SETS.map(|weights| Slot::new(weights, are_alike));
     let mut sched = Scheduler::new(Discipline::Dwcs);
-    for (slot, share) in slots.iter_mut().zip(SHARES) {
+    for (slot, share) in slots.iter_mut().zip(promised(params)) {
         let s = sched.add(&BY_PERIODS.contract(share));
         slot.go_on();
         sched.enqueue_head(s, Head::arrived(Instant::ZERO));
@@ -99,7 +105,7 @@ fn send(seconds: u64) -> ([Slot; 4], Vec<Vec<f64>>) {
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let seconds = params.amount(60, 6);
     watch.go_on(&format!("{seconds} s of virtual time"))?;
-    let (slots, lines) = send(seconds);
+    let (slots, lines) = send(seconds, params);
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         format!("Megabytes a second, over {seconds} s of virtual time"),

@@ -4,7 +4,7 @@
 use selvedge_lab_rtl::synth::{Area, Compare, Part, area, clock};
 use selvedge_lab_rtl::{Design, Routing, Slots};
 
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -15,8 +15,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 7, section 5.1",
     kind: Kind::Real,
     claim: "linear growth; within 10 % of the sum of the paper's blocks; a clock above a naive compare's",
+    edits: &[DOUBLE, SAME_SIZE, NAIVE],
     run,
 };
+
+const DOUBLE: Edit = Edit { name: "double", what: "each design has twice the slots" };
+const SAME_SIZE: Edit = Edit { name: "same-size", what: "each design has four slots" };
+const NAIVE: Edit = Edit { name: "naive", what: "the clock is that of the naive compare" };
 
 const SLOTS: [Slots; 4] = [Slots::S4, Slots::S8, Slots::S16, Slots::S32];
 /// Placements of each clock.
@@ -36,7 +41,11 @@ fn row(table: &mut Table, name: String, area: &Area) {
 }
 
 /// Clocks of 4 slots on an iCE40, placed and routed with these seeds.
-fn clocks(outcome: &mut Outcome, watch: &dyn ProgressWatch) -> Result<(), RunError> {
+fn clocks(
+    params: &Params,
+    outcome: &mut Outcome,
+    watch: &dyn ProgressWatch,
+) -> Result<(), RunError> {
     let mut table = Table::new(
         "Clock of 4 slots, winner only, on an iCE40 HX8K, placed and routed",
         &["compare", "median, MHz", "least", "most", "seeds", "logic cells"],
@@ -49,6 +58,7 @@ fn clocks(outcome: &mut Outcome, watch: &dyn ProgressWatch) -> Result<(), RunErr
         ("two clocks", Design { piped: true, ..plain }, Compare::Concurrent),
     ] {
         watch.go_on(&format!("clock: {name}"))?;
+        let compare = params.edited(NAIVE.name, compare, Compare::Naive);
         let found = clock(design, compare, SEEDS, &|_, _| ())?;
         let mhz = || found.mhz.iter().copied();
         let tenths = |mhz: f64| Cell::from((mhz * 10.0).round() / 10.0);
@@ -91,7 +101,16 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         for slots in SLOTS.into_iter().take(params.amount(4, 2)) {
             let name = format!("{} slots, {}", slots.count(), routing.name());
             watch.go_on(&name)?;
-            let found = area(Part::Core(Design::plain(slots, routing)))?;
+            let built = match params.edit {
+                Some(edit) if edit == SAME_SIZE.name => Slots::S4,
+                Some(edit) if edit == DOUBLE.name && slots == Slots::S4 => Slots::S8,
+                Some(edit) if edit == DOUBLE.name => Slots::S16,
+                _ => slots,
+            };
+            let found = Area {
+                part: Part::Core(Design::plain(slots, routing)),
+                ..area(Part::Core(Design::plain(built, routing)))?
+            };
             row(&mut table, name.clone(), &found);
             let (ours, theirs) = (f64::from(found.slices_min()), f64::from(found.paper_slices()));
             points.push((slots.count() as f64, ours));
@@ -116,7 +135,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     }
     outcome.tables.push(table);
     if !params.quick {
-        clocks(&mut outcome, watch)?;
+        clocks(params, &mut outcome, watch)?;
     }
     outcome.plots.push(Plot {
         title: "Area by stream slots".to_owned(),

@@ -2,7 +2,9 @@
 
 use selvedge_data_sched::replay::Arrivals;
 
-use super::four_queues::{BY_PERIODS, BY_WINDOWS, EIGHTHS, MEGABYTES, RATE, SHARES, Sharing, sent};
+use super::four_queues::{
+    BY_PERIODS, BY_WINDOWS, EIGHTHS, EQUAL, MEGABYTES, RATE, SHARES, Sharing, promised, sent,
+};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -14,6 +16,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 8, section 5.1",
     kind: Kind::Virtual,
     claim: "shares within 1 % over any window of 1000 frames",
+    edits: &[EQUAL],
     run,
 };
 
@@ -32,8 +35,8 @@ struct Shared {
     lines: [Vec<(f64, f64)>; 4],
 }
 
-fn share(sharing: Sharing, slots: u64) -> Shared {
-    let trace = sharing.trace(false, slots, Arrivals::Backlogged);
+fn share(sharing: Sharing, shares: [u64; 4], slots: u64) -> Shared {
+    let trace = sharing.trace(shares, false, slots, Arrivals::Backlogged);
     let order: Vec<usize> = sent(&trace).map(|(_, stream, _)| stream).collect();
     let due = SHARES.map(|share| share as f64 / EIGHTHS as f64 * WINDOW as f64);
     let mut shared = Shared { counts: [0; 4], worst: 0.0, lines: Default::default() };
@@ -71,7 +74,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     table.row([Cell::from("paper, ratio")].into_iter().chain(paper).chain([Cell::None]));
     for (n, way) in WAYS.into_iter().enumerate() {
         watch.go_on(way.name)?;
-        let shared = share(way, slots);
+        let shared = share(way, promised(params), slots);
         let counts = shared.counts.map(Cell::Count);
         let worst = Cell::rounded(shared.worst * 100.0, 2);
         table.row([Cell::from(way.name)].into_iter().chain(counts).chain([worst]));

@@ -2,10 +2,10 @@
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Arrival, Arrivals};
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
-use super::four_queues::{BY_PERIODS, EIGHTHS, RATE, SHARES, sent};
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use super::four_queues::{BY_PERIODS, EIGHTHS, EQUAL, RATE, SHARES, promised, sent};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -16,8 +16,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Figure 9, section 5.1",
     kind: Kind::Virtual,
     claim: "delay in zig-zags, a tooth for each burst; that of stream 4 is the lowest",
+    edits: &[EQUAL, SMOOTH],
     run,
 };
+
+const SMOOTH: Edit = Edit { name: "smooth", what: "frames come evenly, not in bursts" };
 
 /// Frames of each stream in a burst.
 const BURST: u64 = 4000;
@@ -52,19 +55,22 @@ impl Delays {
     }
 }
 
-fn delays(bursts: u64) -> [Delays; 4] {
+fn delays(bursts: u64, params: &Params) -> [Delays; 4] {
+    let apart = params.edited(SMOOTH.name, 0, EVERY / BURST);
     let mut listed = Vec::new();
     for at in (0..bursts).map(|burst| Instant(burst * EVERY)) {
         for stream in (0..4).map(StreamIndex) {
-            listed.extend((0..BURST).map(|_| Arrival { at, stream, size: Bytes(1000) }));
+            let at = |n| at + Duration(n * apart);
+            listed.extend((0..BURST).map(|n| Arrival { at: at(n), stream, size: Bytes(1000) }));
         }
     }
-    let trace = BY_PERIODS.trace(true, bursts * EVERY, Arrivals::Listed(listed));
+    listed.sort_by_key(|arrival| arrival.at);
+    let trace = BY_PERIODS.trace(promised(params), true, bursts * EVERY, Arrivals::Listed(listed));
     let mut all: [Delays; 4] = Default::default();
     all.iter_mut().for_each(|delays| delays.rising = true);
     for (t, stream, seq) in sent(&trace) {
         let delays = &mut all[stream];
-        let waited = t - seq / BURST * EVERY;
+        let waited = t - seq / BURST * EVERY - seq % BURST * apart;
         delays.sum += waited;
         delays.frames += 1;
         match delays.teeth.last_mut() {
@@ -84,7 +90,7 @@ fn delays(bursts: u64) -> [Delays; 4] {
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let bursts = params.amount(16, 2);
     watch.go_on(&format!("{bursts} bursts of {BURST} frames on each of four streams"))?;
-    let all = delays(bursts);
+    let all = delays(bursts, params);
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         format!("Queueing delay, {bursts} bursts of {BURST} frames, milliseconds of virtual time"),

@@ -17,7 +17,7 @@ use selvedge_os::clock::Clock;
 use selvedge_os::transmit::Method;
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::{median, processor, time};
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -28,8 +28,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Section 5.2",
     kind: Kind::Real,
     claim: "more than the paper's end system, its line card and Click; little beside a plain send",
+    edits: &[SLOW],
     run,
 };
+
+const SLOW: Edit = Edit { name: "slow", what: "each decision is taken 300 times" };
 
 const STREAMS: usize = 4;
 /// Queued on each stream before the clock starts.
@@ -91,11 +94,20 @@ impl Queues {
 /// without another program taking the processor.
 const PIECE: u64 = 4000;
 
+/// The last of so many decisions: a stream is chosen, and its next head comes up.
+fn choose(sched: &mut Scheduler, times: u32) -> Option<StreamIndex> {
+    for _ in 1..times {
+        let s = sched.choose(Instant::ZERO)?;
+        black_box(sched.dequeue_and_enqueue(s, Head::arrived(Instant::ZERO)));
+    }
+    sched.choose(Instant::ZERO)
+}
+
 /// Decides until a piece has gone or every queue is empty; how many frames went.
-fn drain(sched: &mut Scheduler, queues: &mut Queues) -> u64 {
+fn drain(sched: &mut Scheduler, queues: &mut Queues, times: u32) -> u64 {
     let mut counts = [0_u64; STREAMS];
     for _ in 0..PIECE {
-        let Some(s) = sched.choose(Instant::ZERO) else { break };
+        let Some(s) = choose(sched, times) else { break };
         queues.dequeue(sched, s);
         counts[s.0 as usize] += 1;
     }
@@ -103,13 +115,13 @@ fn drain(sched: &mut Scheduler, queues: &mut Queues) -> u64 {
 }
 
 /// Frames a second when nothing is handed over: the middle one of the pieces.
-fn without_transfers() -> f64 {
+fn without_transfers(times: u32) -> f64 {
     let (mut sched, mut queues) = (scheduler(), Queues::new());
     queues.fill();
     (0..STREAMS as u32).for_each(|s| queues.enqueue_next_head(&mut sched, StreamIndex(s)));
     let piece = || {
         let mut sent = 0;
-        let took = time(|| sent = drain(&mut sched, &mut queues));
+        let took = time(|| sent = drain(&mut sched, &mut queues, times));
         (sent == PIECE).then(|| sent as f64 / took.as_secs_f64())
     };
     median(std::iter::from_fn(piece))
@@ -119,7 +131,7 @@ fn without_transfers() -> f64 {
 const BATCH: usize = 64;
 
 /// Frames a second when arrivals and ids go through rings between two threads.
-fn with_transfers() -> f64 {
+fn with_transfers(times: u32) -> f64 {
     let all = STREAMS * FRAMES;
     // Long enough that neither side often waits for the other, which under load has no processor.
     let (mut arrivals, mut arrived) = ring::<(u32, Instant)>(FRAMES);
@@ -147,14 +159,19 @@ fn with_transfers() -> f64 {
                 }
                 black_box(counts);
             });
-            serve_transfers(all, &mut arrived, &mut chosen);
+            serve_transfers(all, times, &mut arrived, &mut chosen);
         });
     });
     all as f64 / took.as_secs_f64()
 }
 
 /// The scheduler's side: arrivals in, decisions, ids out.
-fn serve_transfers(all: usize, arrived: &mut Consumer<(u32, Instant)>, chosen: &mut Producer<u32>) {
+fn serve_transfers(
+    all: usize,
+    times: u32,
+    arrived: &mut Consumer<(u32, Instant)>,
+    chosen: &mut Producer<u32>,
+) {
     let (mut sched, mut queues) = (scheduler(), Queues::new());
     let mut out = Vec::with_capacity(BATCH);
     let mut sent = 0;
@@ -169,7 +186,7 @@ fn serve_transfers(all: usize, arrived: &mut Consumer<(u32, Instant)>, chosen: &
             }
         }
         while out.len() < BATCH
-            && let Some(s) = sched.choose(Instant::ZERO)
+            && let Some(s) = choose(&mut sched, times)
         {
             queues.dequeue(&mut sched, s);
             out.push(s.0);
@@ -184,14 +201,14 @@ fn serve_transfers(all: usize, arrived: &mut Consumer<(u32, Instant)>, chosen: &
 }
 
 /// Plain sending of small packets, and the same with a decision in front.
-fn sending(millis: u64) -> Result<SendComparison, RunError> {
+fn sending(millis: u64, times: u32) -> Result<SendComparison, RunError> {
     let method = Method::SendMmsg;
     let mut sending = SendLoop::new(Clock::new(), method, PACKET, STREAMS, STREAMS)?;
     let mut sched = scheduler();
     (0..STREAMS as u32).for_each(|s| push(&mut sched, StreamIndex(s), Instant::ZERO));
     let mut turn = [0, 1, 2, 2, 3, 3, 3, 3].into_iter().cycle();
     let mut decide = || {
-        let Some(s) = sched.choose(Instant::ZERO) else { return 0 };
+        let Some(s) = choose(&mut sched, times) else { return 0 };
         black_box(sched.dequeue_and_enqueue(s, Head::arrived(Instant::ZERO)));
         s.0 as usize
     };
@@ -201,14 +218,15 @@ fn sending(millis: u64) -> Result<SendComparison, RunError> {
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let rounds = params.amount(15, 3);
+    let times = params.edited(SLOW.name, 1, 300);
     let mut figures: [Vec<f64>; 2] = Default::default();
     for n in 0..rounds {
         watch.go_on(&format!("round {n} of {rounds}"))?;
-        figures[0].push(without_transfers());
-        figures[1].push(with_transfers());
+        figures[0].push(without_transfers(times));
+        figures[1].push(with_transfers(times));
     }
     watch.go_on("plain sending on the loopback")?;
-    let sends = sending(params.amount(2000, 60))?;
+    let sends = sending(params.amount(2000, 60), times)?;
     let [without, with] = figures.map(median);
     let plain = sends.plain.packets_per_second;
 

@@ -11,7 +11,7 @@ use selvedge_data_sched::{Discipline, Head, Scheduler};
 use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -21,6 +21,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "Table 2, section 2",
     kind: Kind::Virtual,
     claim: "the scheduler orders every pair as the rules do, whichever stream comes first",
+    edits: &[
+        Edit { name: "edf", what: "the scheduler orders by deadline alone" },
+        Edit { name: "no-windows", what: "no stream has a window" },
+    ],
     run,
 };
 
@@ -183,7 +187,7 @@ fn random_pairs(discipline: Discipline, rules: Rules, pairs: u64, seed: u64) -> 
 }
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
-    let most = params.amount(16, 5);
+    let most = params.edited("no-windows", params.amount(16, 5), 0);
     let pairs = params.amount(1_000_000, 4000);
     let windows = windows(most);
     let mut outcome = Outcome::default();
@@ -193,6 +197,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     );
     let mut tallies = Vec::new();
     for (discipline, name, rules) in ORDERS {
+        let discipline = params.edited("edf", discipline, Discipline::Edf);
         let small = exhaustive(discipline, rules, &windows, watch)?;
         watch.go_on(&format!("{discipline}: {pairs} random pairs of full width"))?;
         let wide = random_pairs(discipline, rules, pairs, params.seed);

@@ -28,6 +28,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     section: "ARCHITECTURE.md, frame selection",
     kind: Kind::Real,
     claim: "twelve cells of up-media reach their goals in real time at the median, also beside two endless loops",
+    edits: &[],
     run,
 };
 

@@ -18,6 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     kind: Kind::Virtual,
     claim: "at 75 % of the need at least 1.1 times the frames of a model of SRT and RIST, at 125 % at most 6 points fewer than \
             the model, which knows the rate beforehand",
+    edits: &[],
     run,
 };
 

@@ -1,0 +1,39 @@
+//! Counter-tests: each claim of an experiment fails under one of its edited inputs, or it can't fail at all.
+
+use crate::experiment::{Experiment, Params, ProgressWatch, RunError};
+use crate::outcome::Outcome;
+
+/// A claim, and the edits under which it failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterTest {
+    /// What must hold.
+    pub claim: String,
+    /// The names of the edits under which it does not.
+    pub fails_under: Vec<&'static str>,
+}
+
+/// Runs an experiment under each of its edits. Gives each claim of `plain`, which ran without an edit, and each
+/// edit under which it failed.
+///
+/// # Errors
+/// Those of the experiment.
+pub fn counter_tests(
+    experiment: &Experiment,
+    params: &Params,
+    plain: &Outcome,
+    watch: &dyn ProgressWatch,
+) -> Result<Vec<CounterTest>, RunError> {
+    let claims = plain.claims.iter();
+    let mut tests: Vec<_> = claims
+        .map(|claim| CounterTest { claim: claim.text.clone(), fails_under: Vec::new() })
+        .collect();
+    for edit in experiment.edits {
+        let outcome = (experiment.run)(&Params { edit: Some(edit.name), ..*params }, watch)?;
+        let failed = outcome.claims.iter().filter(|claim| !claim.passed);
+        for claim in failed {
+            let same = tests.iter_mut().filter(|test| test.claim == claim.text);
+            same.for_each(|test| test.fails_under.push(edit.name));
+        }
+    }
+    Ok(tests)
+}

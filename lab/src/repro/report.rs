@@ -1,0 +1,73 @@
+//! `selvedge-lab repro --report FILE`: the outcomes of experiments and of their counter-tests as a page in Markdown.
+//! The page grows by one experiment at a time, so a run that is stopped leaves what it found.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use selvedge_cli_terminal::Failure;
+use selvedge_lab_repro::record;
+
+use super::Run;
+use super::list::date;
+
+/// Adds what a run found to the page, which the first one begins.
+pub(super) fn add(page: &Path, run: &Run, is_first: bool) -> Result<(), Failure> {
+    let fault = |error: std::io::Error| Failure::failed(format!("{}: {error}", page.display()));
+    let before = if is_first { begin() } else { std::fs::read_to_string(page).map_err(fault)? };
+    record::replace(page, (before + &section(run)).as_bytes()).map_err(fault)
+}
+
+fn begin() -> String {
+    let now = selvedge_os::clock::wall_time().duration_since(UNIX_EPOCH);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "# Experiments\n\n`selvedge-lab repro --all --report FILE` writes this page. It began on {}, on {processors} \
+         processors.\nV: virtual time; R: real time on this machine; M: a model. A counter-test is a quick run \
+         with an edited input,\nunder which a claim must fail; `selvedge-lab repro ID --edit NAME` shows one.\n",
+        date(now.map_or(0, |now| now.as_secs()))
+    )
+}
+
+fn section(run: &Run) -> String {
+    let experiment = run.experiment;
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "\n## {}: {}\n\n{} ({}), {}. ",
+        experiment.id, experiment.title, experiment.paper, experiment.section, experiment.kind
+    );
+    let outcome = match &run.outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let _ = writeln!(text, "Not run: {error}.");
+            return text;
+        }
+    };
+    let held = outcome.claims.iter().filter(|claim| claim.passed).count();
+    let _ = writeln!(
+        text,
+        "{} of {} claims hold; {:.0} s.\n\n| claim | | found | fails under |\n|---|---|---|---|",
+        held,
+        outcome.claims.len(),
+        run.took.as_secs_f64()
+    );
+    for (n, claim) in outcome.claims.iter().enumerate() {
+        let holds = if claim.passed { "holds" } else { "**fails**" };
+        let under = run.counter_tests.get(n).map(|test| test.fails_under.join(", "));
+        let under = under.filter(|names| !names.is_empty()).unwrap_or_else(|| "not tried".into());
+        let cell = |text: &str| text.replace('|', "\\|");
+        let _ = writeln!(
+            text,
+            "| {} | {holds} | {} | {under} |",
+            cell(&claim.text),
+            cell(&claim.found)
+        );
+    }
+    if !experiment.edits.is_empty() {
+        let edits = experiment.edits.iter();
+        let edits: Vec<_> = edits.map(|edit| format!("`{}`: {}", edit.name, edit.what)).collect();
+        let _ = writeln!(text, "\nEdits: {}.", edits.join("; "));
+    }
+    text
+}
