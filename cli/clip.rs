@@ -27,13 +27,13 @@ pub(crate) enum ClipError {
 /// The frames that a source of a node plays, which must be a file.
 #[cfg(feature = "gstreamer")]
 pub(crate) fn read(source: &SourceUri, base: &Path) -> Result<Clip, ClipError> {
-    use selvedge_data_stream::rtp::packet_len;
+    use selvedge_data_stream::rtp::{IPV4_UDP, packet_len};
     use selvedge_data_stream::{FrameList, GroupTracker, LISTED_FRAMES_MAX, ListedFrame};
     use selvedge_media::inspect::{self, WireFrame};
     use selvedge_units::{Bytes, Duration};
 
     /// IPv4, UDP, RTP and our extension.
-    const HEADERS: u64 = 28 + packet_len(0) as u64;
+    const HEADERS: u64 = IPV4_UDP.0 + packet_len(0) as u64;
     /// Of a full packet, as the simulator makes them.
     const PACKET: u64 = 1_500;
     if !matches!(source, SourceUri::File { .. }) {

@@ -3,6 +3,7 @@
 //! order. The coprocessor only touches memory in the segment, and its own state stays consistent.
 use std::sync::Arc;
 
+use selvedge_data_stream::rtp::IPV4_UDP;
 use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_os::control;
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
@@ -11,7 +12,7 @@ use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_engine::engine::{FrameConsumer, Stamp};
 use selvedge_units::{Bytes, Instant};
 
-const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
+const LIMITS: Limits = Limits { packet: 300, overhead: IPV4_UDP };
 
 pub fn fuzz(data: &[u8]) {
     if let Ok(Request::Add { stream, .. }) = control::decode(data) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_control_config::{Destination, FilePart, SourceUri};
-use selvedge_data_stream::rtp::{EXTENSION_LEN, packet_len};
+use selvedge_data_stream::rtp::{EXTENSION_LEN, IPV4_UDP, packet_len};
 use selvedge_units::{Bytes, Duration};
 
 use crate::error::SourceError;
@@ -15,11 +15,9 @@ use crate::picture::Picture;
 use crate::source::Source;
 pub use crate::source::{description, stated_rate as nominal, version};
 
-/// Bytes of an IPv4 and a UDP header, which every packet has.
-const IP_UDP_LEN: usize = 20 + 8;
 /// The room for a packet's payload after its fixed RTP header if IPv4 packets of 1500 bytes are the
 /// largest, and each carries the frame's tag.
-pub const PAYLOAD_MAX: usize = 1500 - IP_UDP_LEN - 12 - EXTENSION_LEN;
+pub const PAYLOAD_MAX: usize = 1500 - IPV4_UDP.0 as usize - 12 - EXTENSION_LEN;
 
 /// A frame as it would be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +65,13 @@ pub fn frames_to(
     }
     let mut source = Source::open(&uri, base_dir, PAYLOAD_MAX)?;
     let enough = AtomicBool::new(false);
-    let (mut packets, mut headers) = (None, IP_UDP_LEN);
+    let (mut packets, mut headers) = (None, IPV4_UDP);
     if let Some((to, mtu)) = to
         && let Ok(kind) = kind(to)
     {
         let (overhead, most) = kind.fit(to, mtu);
         let payload_max = (most.0 as usize).saturating_sub(packet_len(0));
-        headers = overhead.0 as usize;
+        headers = overhead;
         let program = Arc::new(Program::new(Duration::ZERO));
         packets = kind.packets(source.info(), &program, payload_max);
     }
@@ -89,7 +87,7 @@ struct List<'a> {
     enough: &'a AtomicBool,
     /// Makes the packets where they are not RTP's; and the headers on each.
     packets: Option<TransportStream>,
-    headers: usize,
+    headers: Bytes,
 }
 
 impl FrameSink for List<'_> {
@@ -100,7 +98,8 @@ impl FrameSink for List<'_> {
         }
         let packets = self.packets.as_mut().map(|packets| packets.packets(&frame, Duration::ZERO));
         let packets = packets.as_deref().unwrap_or(frame.packets);
-        let bytes = packets.iter().map(|packet| packet.len() + EXTENSION_LEN + self.headers);
+        let bytes =
+            packets.iter().map(|packet| packet.len() + EXTENSION_LEN + self.headers.0 as usize);
         let packets: Vec<_> = bytes.map(|len| u16::try_from(len).unwrap_or(u16::MAX)).collect();
         self.frames.push(WireFrame {
             decode_time: frame.decode_time,

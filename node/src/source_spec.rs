@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, StreamConfig, bonded, carried, reported};
+use selvedge_data_stream::rtp;
 #[cfg(feature = "gstreamer")]
 use selvedge_media::output::Program;
 use selvedge_media::output::kind;
 use selvedge_place_engine::engine::payload_max;
-use selvedge_place_engine::frame_producer::ip_udp;
+use selvedge_units::Bytes;
 
 /// The parameters by which a source is opened.
 #[derive(Clone, Debug)]
@@ -50,16 +51,16 @@ impl SourceSpec {
 /// The largest RTP payload that a stream's packets may have.
 fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
-        return payload_max(carried(stack, link, stream.spec.to).message, 0);
+        return payload_max(carried(stack, link, stream.spec.to).message, Bytes(0));
     }
     if stream.is_bonded {
-        return payload_max(bonded(link, stream.spec.to).message, 0);
+        return payload_max(bonded(link, stream.spec.to).message, Bytes(0));
     }
     if stream.is_reported {
-        return payload_max(reported(link, stream.spec.to).message, 0);
+        return payload_max(reported(link, stream.spec.to).message, Bytes(0));
     }
     match stream.output.as_ref().map(|to| (to, kind(to))) {
-        Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, 0),
-        _ => payload_max(link.mtu, ip_udp(stream.spec.to)),
+        Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, Bytes(0)),
+        _ => payload_max(link.mtu, rtp::ip_udp(stream.spec.to)),
     }
 }

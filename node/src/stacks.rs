@@ -15,10 +15,9 @@ use selvedge_comm_stack::endpoint::{
 };
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_data_stream::ReceiverReport;
+use selvedge_data_stream::{ReceiverReport, rtp};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
-use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Duration};
 
 use crate::acknowledged::Acknowledged;
@@ -134,8 +133,8 @@ impl NodeStacks {
                 acknowledged: Mutex::default(),
                 clock,
             });
-            let below = if v6 { IPV6_UDP } else { IPV4_UDP };
-            let overhead = fit.headers + Bytes(below);
+            let below = if v6 { rtp::IPV6_UDP } else { rtp::IPV4_UDP };
+            let overhead = fit.headers + below;
             stacks.carriers.push(Some((Arc::clone(&line), overhead, fit.message)));
             let name = format!("stack {}", stream.spec.name);
             stacks.keepers.push(Keeper::start(name, move |stop| line.maintain(stop))?);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use selvedge_data_net_line::{Ecn, Packet};
+use selvedge_data_stream::rtp;
 use selvedge_units::{Bytes, Instant};
 
 /// A host, by its number in the order of [`Network::host`](crate::Network::host).
@@ -52,8 +53,8 @@ impl Datagram {
     }
 }
 
-/// IPv4 and UDP.
-pub(crate) const OVERHEAD: Bytes = Bytes(28);
+/// The headers below.
+pub(crate) const OVERHEAD: Bytes = rtp::IPV4_UDP;
 
 /// What a packet carries.
 #[derive(Clone, Debug, PartialEq, Eq)]

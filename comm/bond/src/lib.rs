@@ -24,13 +24,7 @@ mod sender;
 pub use receiver::{BondReceiver, Deliver, ReceiverView};
 pub use sender::{BondSender, PathOptions, PathView, SenderOptions};
 
-use selvedge_data_net_bond as bond;
 use selvedge_data_net_secure::{Identity, PublicKey};
-use selvedge_units::Bytes;
-
-/// What each packet of a stream takes on the wire beside its own bytes, IPv4 and UDP included.
-pub const OVERHEAD: Bytes =
-    Bytes(28 + selvedge_data_net_secure::OVERHEAD as u64 + bond::OVERHEAD.0);
 
 /// How both ends know each other. Packets are always sealed.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use selvedge_comm_stack::wire::random;
 use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{PathId, PathParams, PathState, PathStatus, Sender, StreamId};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
-use selvedge_data_stream::rtp::FrameTag;
+use selvedge_data_stream::rtp::{FrameTag, ip_udp};
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::{ECT_0, NOT_ECT, open_path, set_ecn};
@@ -31,8 +31,6 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 const USED_UP: &str = "its budget is used up";
 const SILENT: &str = "delivers nothing";
-/// IPv4 and UDP; IPv6 has more.
-const BELOW: [Bytes; 2] = [Bytes(28), Bytes(48)];
 
 /// A path as it is configured.
 #[derive(Clone, Debug)]
@@ -137,8 +135,8 @@ impl BondSender {
             }
         });
         let paths: Vec<NearPath> = paths.collect();
-        let is_v6 = paths.iter().any(|path| path.options.to.is_ipv6());
-        let below = BELOW[usize::from(is_v6)] + Bytes(SEALING as u64);
+        let headers = paths.iter().map(|path| ip_udp(path.options.to)).max();
+        let below = headers.unwrap_or_default() + Bytes(SEALING as u64);
         let near = Arc::new(Mutex::new(Near { bond: Sender::new(below), paths }));
         let (own, mut buffer) = (Arc::clone(&near), vec![0; 1 << 16]);
         let turn = move || {
@@ -294,7 +292,7 @@ impl NearPath {
 
     /// Counts a datagram of so many bytes.
     fn handle_carried(&mut self, len: usize) {
-        let below = BELOW[usize::from(self.options.to.is_ipv6())];
+        let below = ip_udp(self.options.to);
         self.left = self.left.map(|left| left - (below + Bytes(len as u64)));
     }
 

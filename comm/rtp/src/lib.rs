@@ -21,6 +21,7 @@ use selvedge_data_link::PathEstimate;
 use selvedge_data_net_rate::RateParams;
 pub use selvedge_data_net_rtcp::SenderStatus;
 use selvedge_data_net_rtcp::{Sender, SenderParams, Transmit};
+use selvedge_data_stream::rtp::ip_udp;
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::{Buffer, open_bound, set_buffer};
@@ -31,8 +32,6 @@ const TRIES: usize = 16;
 /// Datagrams that are read of each socket before others have their turn.
 const BATCH: usize = 64;
 const BUFFER: Bytes = Bytes(1 << 20);
-/// IPv4 and UDP; IPv6 has more.
-const BELOW: [Bytes; 2] = [Bytes(28), Bytes(48)];
 
 /// What a sender needs.
 #[derive(Clone, Debug)]
@@ -73,7 +72,7 @@ impl RtpSender {
     pub fn start(options: RtpOptions, clock: Clock) -> io::Result<Self> {
         let RtpOptions { to, control_port, delay, name, rate } = options;
         let [media, control] = pair(to.is_ipv6(), control_port)?.map(Arc::new);
-        let below = BELOW[usize::from(to.is_ipv6())];
+        let below = ip_udp(to);
         let params = SenderParams { delay, retransmissions: random() as u32, name, below, rate };
         let sender = Mutex::new(Sender::new(clock.now(), params));
         let shared = Arc::new(Shared { clock, to, media, control, sender });

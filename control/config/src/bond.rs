@@ -8,6 +8,7 @@ use selvedge_data_net_bond::{OVERHEAD, PARITY_OVERHEAD};
 use selvedge_data_net_rtcp::{REPAIR_OVERHEAD, TRANSPORT_OVERHEAD};
 use selvedge_data_net_secure::OVERHEAD as SEALING;
 use selvedge_data_stack::compose::Fit;
+use selvedge_data_stream::rtp::ip_udp;
 use selvedge_units::{Bitrate, Bytes};
 
 use super::section::{NamedTables, Reader, Section};
@@ -117,7 +118,7 @@ const BONDS: NamedTables = NamedTables {
 /// How the packets of a bonded link's streams fit into its datagrams.
 #[must_use]
 pub fn bonded(link: &LinkConfig, to: SocketAddr) -> Fit {
-    let below = Bytes(if to.is_ipv6() { 48 } else { 28 } + SEALING as u64);
+    let below = ip_udp(to) + Bytes(SEALING as u64);
     // A parity of the longest packets has to fit, too.
     let most = link.mtu.0.saturating_sub((below + PARITY_OVERHEAD).0);
     Fit { message: Bytes(most), headers: below + OVERHEAD }
@@ -127,7 +128,7 @@ pub fn bonded(link: &LinkConfig, to: SocketAddr) -> Fit {
 /// again.
 #[must_use]
 pub fn reported(link: &LinkConfig, to: SocketAddr) -> Fit {
-    let headers = Bytes(if to.is_ipv6() { 48 } else { 28 }) + TRANSPORT_OVERHEAD;
+    let headers = ip_udp(to) + TRANSPORT_OVERHEAD;
     Fit { message: link.mtu - headers - REPAIR_OVERHEAD, headers }
 }
 

@@ -5,7 +5,9 @@
 //! frames needed them, when each packet was sent and when its frame is due, both by the sender's
 //! clock. Receivers that do not know the extension skip it, as RFC 8285 requires.
 
-use selvedge_units::Instant;
+use core::net::SocketAddr;
+
+use selvedge_units::{Bytes, Instant};
 
 use crate::{Frame, Kind, References};
 
@@ -18,6 +20,10 @@ pub const DEADLINE_URI: &str = "urn:x-selvedge:deadline";
 /// The local identifier under which it is sent. An element of its own, so that a receiver that
 /// knows only the frame's skips it.
 pub const DEADLINE_ID: u8 = 2;
+/// The IPv4 and UDP headers that each packet takes on the wire.
+pub const IPV4_UDP: Bytes = Bytes(20 + 8);
+/// The IPv6 and UDP headers that each packet takes on the wire.
+pub const IPV6_UDP: Bytes = Bytes(40 + 8);
 /// Bytes of a fixed header without contributing sources.
 pub const HEADER_LEN: usize = 12;
 /// Bytes of the frame's element. One of another length is of another version, and skipped.
@@ -30,6 +36,12 @@ const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 13;
 /// Where in it the deadline stands.
 const DEADLINE_AT: usize = LEFT_AT + 2 + 1;
 const NANOS_PER_MS: u64 = 1_000_000;
+
+/// The IP and UDP headers that each packet to this address takes on the wire.
+#[must_use]
+pub const fn ip_udp(to: SocketAddr) -> Bytes {
+    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+}
 
 /// The facts that each packet states about its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

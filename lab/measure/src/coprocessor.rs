@@ -14,7 +14,7 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{PoolWriter, RegionError};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{
-    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window,
+    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window, rtp,
 };
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::{
@@ -105,7 +105,7 @@ fn apart<T: Send>(work: impl FnOnce() -> Result<T, BenchError> + Send) -> Result
 fn hand_over_here(samples: usize, payload: usize) -> Result<Percentiles, BenchError> {
     let segment = StreamSegment::create("bench", 64, Bytes(1 << 20))?;
     let bell = Arc::new(Doorbell::create()?);
-    let limits = Limits { packet: u16::MAX, overhead: 28 };
+    let limits = Limits { packet: u16::MAX, overhead: rtp::IPV4_UDP };
     let mut frame_consumer = SharedConsumer::new(&segment, true, limits, (Arc::clone(&bell), 0))?;
     let file = segment.file().try_clone()?;
     let clock = Clock::shared();

@@ -5,12 +5,12 @@ use selvedge_cli_terminal::{Failure, Table};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
+use selvedge_data_stream::rtp::IPV4_UDP;
 use selvedge_data_stream::{Contract, Frame, Kind, References, Window};
 use selvedge_lab_measure::send::{SendLoop, compare, send_over_wire};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
 use selvedge_os::transmit::Method;
-use selvedge_place_engine::frame_producer::IPV4_UDP;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 
@@ -221,7 +221,7 @@ struct Scheduled {
 
 impl Scheduled {
     fn new(streams: usize, packets: u16, run: u16) -> Self {
-        let size = Bytes((PACKET.0 + IPV4_UDP) * u64::from(packets));
+        let size = Bytes((PACKET + IPV4_UDP).0 * u64::from(packets));
         let frames = u64::from(run / packets);
         let mut link = Link::new(LinkParams {
             discipline: Discipline::Dwcs,

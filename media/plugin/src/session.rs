@@ -14,12 +14,12 @@ use selvedge_control_config::view::{Knob, NodeView};
 use selvedge_control_config::{
     LinkConfig, NodeConfig, PageConfig, SourceUri, StreamConfig, bonded,
 };
-use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
+use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows, rtp};
 use selvedge_media::{Encoder, StreamInfo};
 use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, FateTap, StreamCarrier, payload_max};
-use selvedge_place_engine::frame_producer::{FrameProducer, IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -142,10 +142,10 @@ impl Session {
     /// The largest payload that a packet of this stream may carry.
     pub(crate) fn payload_max(&self, stream: usize) -> usize {
         if let Some(bond) = &self.link.bond {
-            return payload_max(bonded(&self.link, bond.to).message, 0);
+            return payload_max(bonded(&self.link, bond.to).message, Bytes(0));
         }
         let ipv6 = self.phase.lock().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
-        payload_max(self.link.mtu, if ipv6 { IPV6_UDP } else { IPV4_UDP })
+        payload_max(self.link.mtu, if ipv6 { rtp::IPV6_UDP } else { rtp::IPV4_UDP })
     }
 
     /// Sets what is known of a stream's medium, as for [`Self::set_media_period`].
@@ -211,7 +211,7 @@ impl Session {
             streams: streams.iter().zip(periods).map(of_pad).collect(),
         };
         let (counts, outputs) = (Arc::clone(&self.settled), self.outputs.clone());
-        let below = Bytes(IPV4_UDP);
+        let below = rtp::IPV4_UDP;
         let discard = |_: &_| StreamCarrier {
             by: Arc::new(Discard),
             overhead: below,

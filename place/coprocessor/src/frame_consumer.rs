@@ -59,7 +59,7 @@ pub struct Limits {
     /// The largest packet, headers of IP and UDP not included.
     pub packet: u16,
     /// Bytes of those headers.
-    pub overhead: u64,
+    pub overhead: Bytes,
 }
 
 /// A frame whose packets are being checked.
@@ -188,7 +188,7 @@ impl SharedConsumer {
             if len < least || len > usize::from(self.limits.packet) {
                 return Err(Refusal::PacketSize);
             }
-            check.size += Bytes(len as u64 + self.limits.overhead);
+            check.size += Bytes(len as u64) + self.limits.overhead;
         }
         if check.cursor.offset() != span.len as usize {
             return Err(Refusal::Packets);

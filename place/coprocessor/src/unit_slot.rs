@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use selvedge_data_sched::replay::Trace;
-use selvedge_data_stream::Spec;
+use selvedge_data_stream::{Spec, rtp};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
 use selvedge_place_engine::engine::{NewStream, StreamParams, payload_max};
-use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams, IPV4_UDP};
+use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_units::{Bytes, Duration};
 
 use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
@@ -55,8 +55,8 @@ fn stream(
     let bit = n % BELL_STREAMS;
     let segment = StreamSegment::create("unit slots", params.spec.ring, params.spec.pool);
     let segment = segment.map_err(|why| no_memory("a segment", why))?;
-    let packet = u16::try_from(mtu.0 - IPV4_UDP).unwrap_or(u16::MAX);
-    let limits = Limits { packet, overhead: IPV4_UDP };
+    let packet = u16::try_from((mtu - rtp::IPV4_UDP).0).unwrap_or(u16::MAX);
+    let limits = Limits { packet, overhead: rtp::IPV4_UDP };
     let frame_consumer = SharedConsumer::new(&segment, true, limits, (Arc::clone(bell), bit))
         .map_err(|why| no_memory("a segment's layout", why))?;
     // The producer has a mapping of its own, as in another process.
@@ -65,8 +65,8 @@ fn stream(
     let to = FrameProducerParams {
         clock,
         full: params.spec.full,
-        overhead: IPV4_UDP,
-        payload_max: payload_max(mtu, IPV4_UDP),
+        overhead: rtp::IPV4_UDP,
+        payload_max: payload_max(mtu, rtp::IPV4_UDP),
         ssrc: params.ssrc,
     };
     let stop = Arc::new(AtomicBool::new(false));

@@ -6,7 +6,6 @@
 //! section 2.2.3: with a circular queue for each stream, the producers and the scheduler need no
 //! synchronisation.)
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,21 +19,10 @@ use selvedge_units::{Bytes, Duration, Instant};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Waker;
 
-/// Bytes of the IPv4 and UDP headers that each packet takes on the wire.
-pub const IPV4_UDP: u64 = 28;
-/// Bytes of the IPv6 and UDP headers that each packet takes on the wire.
-pub const IPV6_UDP: u64 = 48;
-
-/// Bytes of the IP and UDP headers that each packet to this address takes on the wire.
-#[must_use]
-pub const fn ip_udp(to: SocketAddr) -> u64 {
-    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
-}
-
 /// The largest RTP payload that fits a packet of `mtu` with our headers.
 #[must_use]
-pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
-    (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
+pub const fn payload_max(mtu: Bytes, overhead: Bytes) -> usize {
+    (mtu.0 as usize).saturating_sub(overhead.0 as usize + rtp::packet_len(0))
 }
 
 /// The counters of a frame producer.
@@ -184,7 +172,7 @@ pub struct FrameProducerParams {
     /// The source's behaviour when there is no room.
     pub full: WhenFull,
     /// Bytes of headers below RTP that each packet takes on the wire.
-    pub overhead: u64,
+    pub overhead: Bytes,
     /// The largest RTP payload.
     pub payload_max: usize,
     /// The RTP source identifier.
@@ -195,7 +183,7 @@ impl FrameProducerParams {
     /// For a stream that no stack carries, on a link of this MTU.
     #[must_use]
     pub const fn new(clock: Clock, spec: &Spec, mtu: Bytes, ssrc: u32) -> Self {
-        let overhead = ip_udp(spec.to);
+        let overhead = rtp::ip_udp(spec.to);
         Self { clock, full: spec.full, overhead, payload_max: payload_max(mtu, overhead), ssrc }
     }
 }
@@ -229,7 +217,7 @@ impl FrameProducer {
             pool,
             clock: params.clock,
             full: params.full,
-            writer: FrameWriter::new(params.ssrc, Bytes(params.overhead), params.payload_max),
+            writer: FrameWriter::new(params.ssrc, params.overhead, params.payload_max),
             counters: Arc::new(FrameProducerCounters::default()),
             arrivals: None,
             stop,

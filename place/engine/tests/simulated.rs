@@ -14,12 +14,12 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
 use selvedge_data_net_line::{DelayModel, LineModel, LossModel, Packet};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Contract, FrameList, ListedFrame, Spec, Window};
+use selvedge_data_stream::{Contract, FrameList, ListedFrame, Spec, Window, rtp};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{
     Carrier, LocalPoller, SteppedEngine, StreamCarrier, StreamParams,
 };
-use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer, IPV4_UDP, payload_max};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer, payload_max};
 use selvedge_sim::media::{MediaStream, Receiver, Sender};
 use selvedge_sim::{Datagram, Endpoint, Flow, FlowId, Limits, Network, Payload, Simulation, Step};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_millis(40);
 const LASTS: Duration = Duration::from_secs(8);
 /// Then no more frames come, so that all of them are settled.
 const FRAMES: u32 = 150;
-const HEADERS: Bytes = Bytes(IPV4_UDP);
+const HEADERS: Bytes = rtp::IPV4_UDP;
 const MTU: Bytes = Bytes(1500);
 /// Frame lists of clips at 1, 3 and 12 Mbit/s.
 const LISTS: [&str; 4] = ["1-25-2.txt", "3-50-2-open.txt", "12-50-1.txt", "1-250-2.txt"];
@@ -70,7 +70,7 @@ impl Source {
         self.next += 1;
         let timestamp = (u128::from(arrival.0) * 9 / 100_000) as u32;
         let offer = FrameMetadata { kind, referenced, closes: false, refs: Some(refs), timestamp };
-        let mut packet = vec![0; 12 + payload_max(MTU, IPV4_UDP)];
+        let mut packet = vec![0; 12 + payload_max(MTU, HEADERS)];
         packet[..2].copy_from_slice(&[0x80, 96]);
         let (mut left, mut packets) = (size.0 as usize, Vec::new());
         while left > 0 {

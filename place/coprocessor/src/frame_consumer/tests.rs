@@ -4,10 +4,9 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::WhenFull;
+use selvedge_data_stream::rtp::IPV4_UDP;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::frame_producer::{
-    FrameMetadata, FrameProducer, FrameProducerParams, IPV4_UDP,
-};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer, FrameProducerParams};
 
 use super::*;
 
@@ -82,7 +81,7 @@ fn a_frame_that_took_several_turns_is_the_same() {
     let (mut cursor, mut size) = (PacketCursor::default(), Bytes(0));
     for _ in 0..packets {
         let (_, len) = frame_consumer.packet(frame.payload, &mut cursor).unwrap();
-        size += Bytes(len as u64 + IPV4_UDP);
+        size += Bytes(len as u64) + IPV4_UDP;
     }
     assert_eq!((frame.size, cursor.offset()), (size, frame.payload.len as usize));
 }

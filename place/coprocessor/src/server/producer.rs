@@ -4,10 +4,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use selvedge_data_stream::{Spec, WhenFull};
+use selvedge_data_stream::{Spec, WhenFull, rtp};
 use selvedge_os::control::{Connection, ControlError, Long};
 use selvedge_place_engine::engine::NewStream;
-use selvedge_place_engine::frame_producer::{FrameProducerParams, ip_udp};
+use selvedge_place_engine::frame_producer::FrameProducerParams;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::refusal::Refusal;
@@ -258,8 +258,8 @@ impl Producer {
         place: (Arc<Doorbell>, usize),
     ) -> Result<Stream, Refusal> {
         spec.check()?;
-        let overhead = ip_udp(spec.to);
-        let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
+        let overhead = rtp::ip_udp(spec.to);
+        let most = (coprocessor.options.link.mtu - overhead).0;
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
         let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)?;
         let refused = frame_consumer.refused();

@@ -23,7 +23,7 @@ pub(super) struct AttachedStream<O> {
     pub(super) frame_consumer: O,
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
-    pub(super) overhead: u64,
+    pub(super) overhead: Bytes,
     /// The carrier of its packets in place of the engine's sockets.
     pub(super) carried: Option<StreamCarrier>,
     /// Bytes that its carrier sent beside packets, and that the link has not paid for yet.
@@ -106,7 +106,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
         if let Some(carried) = &self.carried {
             self.extra += carried.by.take_extra();
         }
-        Bytes(len as u64 + self.overhead) + self.extra
+        Bytes(len as u64) + self.overhead + self.extra
     }
 
     /// Hands the packet to the carrier, if there is one.

@@ -5,9 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use selvedge_data_stream::rtp;
 use selvedge_units::Bytes;
-
-use crate::frame_producer::ip_udp;
 
 /// Takes packets in the order in which they leave, on the engine's thread: it must not block.
 pub trait Carrier: Send + Sync + fmt::Debug {
@@ -34,6 +33,6 @@ pub struct StreamCarrier {
 }
 
 /// Bytes of headers below RTP that a packet to this address takes on the wire.
-pub(super) fn overhead(to: SocketAddr, carried: Option<&StreamCarrier>) -> u64 {
-    carried.map_or_else(|| ip_udp(to), |carried| carried.overhead.0)
+pub(super) fn overhead(to: SocketAddr, carried: Option<&StreamCarrier>) -> Bytes {
+    carried.map_or_else(|| rtp::ip_udp(to), |carried| carried.overhead)
 }

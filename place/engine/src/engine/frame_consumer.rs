@@ -149,7 +149,7 @@ impl Registrar {
         let frame_consumer = LocalConsumer { ring: consumer, pool: reader };
         let overhead = overhead(stream.spec.to, carried.as_ref());
         let payload_max = match &carried {
-            Some(carried) => payload_max(carried.packet_max, 0),
+            Some(carried) => payload_max(carried.packet_max, Bytes(0)),
             None => payload_max(self.mtu, overhead),
         };
         let params = FrameProducerParams {

@@ -29,7 +29,7 @@ use self::record::TurnComparer;
 use super::{
     EngineError, LocalPoller, NewStream, Poller, SteppedEngine, StreamParams, payload_max,
 };
-use crate::frame_producer::{FrameMetadata, FrameProducer, IPV4_UDP};
+use crate::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_os::clock::Clock;
 
 /// The size of a packet on the wire, headers included. A power of two, so that its time is exact at [`RATE`].
@@ -145,8 +145,8 @@ impl<'a, P: Poller> UnitSlots<'a, P> {
             frame_producers.push(frame_producer);
         }
         let coming: Vec<_> = arrivals.iter().map(|&(at, stream, _)| (at, stream)).collect();
-        let mut packet = vec![0; rtp::packet_len(payload_max(WIRE, IPV4_UDP))];
-        rtp::write_packet(&mut packet, HEADER, TAG, &vec![0; payload_max(WIRE, IPV4_UDP)]);
+        let mut packet = vec![0; rtp::packet_len(payload_max(WIRE, rtp::IPV4_UDP))];
+        rtp::write_packet(&mut packet, HEADER, TAG, &vec![0; payload_max(WIRE, rtp::IPV4_UDP)]);
         let coming = coming.into_iter().peekable();
         let events = Vec::new();
         Ok(Self { trace, clock, engine, frame_producers, coming, receiver, watch, events, packet })
