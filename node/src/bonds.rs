@@ -333,27 +333,10 @@ impl NearEnd {
     /// Updates what can be seen.
     fn show(&self, now: Instant, before: Option<&(Instant, Vec<PathView>)>, views: &[PathView]) {
         let snapshots = views.iter().enumerate().map(|(n, path)| {
-            let Some(status) = path.status else {
-                let detail = path.problem.clone().unwrap_or_default();
-                let (name, left) = (path.name.clone(), path.left.map(|left| left.0));
-                return PathSnapshot { name, detail, left_bytes: left, ..PathSnapshot::default() };
-            };
-            let sent = before.and_then(|(at, before)| {
-                let sent = status.sent - before.get(n)?.status?.sent;
-                (now > *at).then(|| sent / now.since(*at))
-            });
-            PathSnapshot {
-                name: path.name.clone(),
-                active: is_up(path),
-                detail: path.problem.clone().unwrap_or_default(),
-                rate_bps: status.rate.0,
-                sent_bps: sent.unwrap_or_default().0,
-                sent_bytes: status.sent.0,
-                left_bytes: path.left.map(|left| left.0),
-                round_trip_ms: status.round_trip.as_millis_f64(),
-                queueing_ms: status.queueing.as_millis_f64(),
-                loss: f64::from(status.loss.billionths()) / 1e9,
-            }
+            let before = before.and_then(|(at, before)| Some((*at, before.get(n)?.status?.sent)));
+            let detail = path.problem.as_deref().unwrap_or_default();
+            let left_bytes = path.left.map(|left| left.0);
+            PathSnapshot { left_bytes, ..SeenPath::from(path).shown(detail, now, before) }
         });
         *self.seen.lock() = snapshots.collect();
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use selvedge_comm_bond::PathView;
-use selvedge_data_net_bond::PathState;
-use selvedge_units::{Bitrate, Duration, Instant, Share};
+use selvedge_control_config::view::PathSnapshot;
+use selvedge_data_net_bond::{PathState, PathStatus};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use crate::Channels;
 
@@ -60,7 +61,7 @@ impl PathEvents {
         link: &'a str,
         paths: impl Iterator<Item = SeenPath<'a>>,
     ) {
-        for (n, SeenPath { path, rate, round_trip, loss, carries }) in paths.enumerate() {
+        for (n, SeenPath { path, rate, round_trip, loss, carries, .. }) in paths.enumerate() {
             let published = Published { at: now, rate, carries };
             let place = (link.to_owned(), n);
             if self.last.get(&place).is_some_and(|last| !published.is_news(last)) {
@@ -75,19 +76,49 @@ impl PathEvents {
 }
 
 /// What is seen of a path.
+#[derive(Default)]
 pub(crate) struct SeenPath<'a> {
     pub(crate) path: &'a str,
     pub(crate) rate: Bitrate,
     pub(crate) round_trip: Duration,
+    pub(crate) queueing: Duration,
     pub(crate) loss: Share,
+    pub(crate) sent: Bytes,
     pub(crate) carries: bool,
+}
+
+impl SeenPath<'_> {
+    /// What is shown of it, with this detail; `before` is what it had sent at an earlier time.
+    pub(crate) fn shown(
+        &self,
+        detail: &str,
+        now: Instant,
+        before: Option<(Instant, Bytes)>,
+    ) -> PathSnapshot {
+        let before = before.filter(|(at, _)| now > *at);
+        PathSnapshot {
+            name: self.path.to_owned(),
+            active: self.carries,
+            detail: detail.to_owned(),
+            rate_bps: self.rate.0,
+            sent_bps: before.map_or(0, |(at, sent)| ((self.sent - sent) / now.since(at)).0),
+            sent_bytes: self.sent.0,
+            left_bytes: None,
+            round_trip_ms: self.round_trip.as_millis_f64(),
+            queueing_ms: self.queueing.as_millis_f64(),
+            loss: f64::from(self.loss.billionths()) / 1e9,
+        }
+    }
 }
 
 impl<'a> From<&'a PathView> for SeenPath<'a> {
     fn from(view: &'a PathView) -> Self {
-        let known = view.status.map(|status| (status.rate, status.round_trip, status.loss));
-        let (rate, round_trip, loss) = known.unwrap_or_default();
-        Self { path: &view.name, rate, round_trip, loss, carries: is_up(view) }
+        let (path, carries) = (&*view.name, is_up(view));
+        let of = |status: PathStatus| {
+            let PathStatus { rate, round_trip, queueing, loss, sent, .. } = status;
+            Self { path, rate, round_trip, queueing, loss, sent, carries }
+        };
+        view.status.map_or_else(|| Self { path, ..Self::default() }, of)
     }
 }
 

@@ -201,30 +201,18 @@ impl<L: MeasuredLinks> Watch<L> {
 
 impl ReportedStream {
     fn seen<'a>(&self, path: &'a str) -> SeenPath<'a> {
-        let SenderStatus { rate, round_trip, loss, .. } = self.sender.status();
-        SeenPath { path, rate, round_trip, loss, carries: self.sender.is_reported() }
+        let SenderStatus { rate, round_trip, queueing, loss, sent, .. } = self.sender.status();
+        let carries = self.sender.is_reported();
+        SeenPath { path, rate, round_trip, queueing, loss, sent, carries }
     }
 
     fn shown(&self, name: &str, now: Instant, before: Option<(Instant, Bytes)>) -> PathSnapshot {
-        let status = self.sender.status();
-        let active = self.sender.is_reported();
-        let detail = match (active, status.reported) {
+        let seen = self.seen(name);
+        let detail = match (seen.carries, self.sender.status().reported) {
             (true, _) => "",
             (false, None) => "its receiver sends no RTCP reports: state the link's rate",
             (false, Some(_)) => "its receiver reports no more",
         };
-        let sent = before.filter(|(at, _)| now > *at);
-        PathSnapshot {
-            name: name.to_owned(),
-            active,
-            detail: detail.to_owned(),
-            rate_bps: status.rate.0,
-            sent_bps: sent.map_or(0, |(at, sent)| ((status.sent - sent) / now.since(at)).0),
-            sent_bytes: status.sent.0,
-            left_bytes: None,
-            round_trip_ms: status.round_trip.as_millis_f64(),
-            queueing_ms: status.queueing.as_millis_f64(),
-            loss: f64::from(status.loss.billionths()) / 1e9,
-        }
+        seen.shown(detail, now, before)
     }
 }
