@@ -125,7 +125,8 @@ impl Sender {
     /// a packet should come here, so that each path in use brings it in time, after a repair where packets are lost.
     #[must_use]
     pub fn estimate(&self) -> PathEstimate {
-        let needs = |path| self.needs(path) + self.time_of_repair(path).unwrap_or_default();
+        let repair = |path| self.time_of_repair(path).unwrap_or_default();
+        let needs = |path| needs(path, &self.base) + repair(path);
         let reserve = self.used().map(needs).max().unwrap_or_default();
         PathEstimate { rate: self.rate(), expected: self.sum_of(Estimator::expected), reserve }
     }
@@ -156,27 +157,20 @@ impl Sender {
         self.paths.values().filter(move |path| is_used(path))
     }
 
-    /// How long before its deadline a packet should come here, so that this path brings it in time.
-    fn needs(&self, path: &Path) -> Duration {
-        needs(path, &self.base)
-    }
-
-    /// From the loss of a packet on this path to its repair, if there is time for that.
     fn time_of_repair(&self, path: &Path) -> Option<Duration> {
-        let time = path.time_of_repair();
-        (self.needs(path) + time <= self.reserve_most).then_some(time)
+        time_of_repair(path, &self.base, self.reserve_most)
     }
 
     fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
         let (base, most) = (self.base.clone(), self.reserve_most);
         let in_time = move |path: &Path| {
-            path.mtu.most().is_none() && needs(path, &base) + path.time_of_repair() <= most
+            path.mtu.most().is_none() && time_of_repair(path, &base, most).is_some()
         };
-        let rank = move |path: &Path| match (path.is_active(), in_time(path)) {
-            (true, true) if !path.params.is_spare => Rank::Good,
-            (true, true) => Rank::Spare,
-            (true, false) => Rank::Slow,
-            (false, _) => Rank::Silent,
+        let rank = move |path: &Path| match path.is_active() {
+            false => Rank::Silent,
+            true if !in_time(path) => Rank::Slow,
+            true if path.params.is_spare => Rank::Spare,
+            true => Rank::Good,
         };
         let best = self.paths.values().map(&rank).min().unwrap_or(Rank::Silent);
         move |path| best < Rank::Silent && rank(path) == best
@@ -448,6 +442,12 @@ enum Rank {
 /// How long before its deadline a packet should come here, so that this path brings it in time.
 fn needs(path: &Path, base: &BaseDelay) -> Duration {
     path.excess(|delay| base.queueing(delay)) + MARGIN
+}
+
+/// From the loss of a packet on this path to its repair, if a packet may need so much before its deadline.
+fn time_of_repair(path: &Path, base: &BaseDelay, most: Duration) -> Option<Duration> {
+    let time = path.time_of_repair();
+    (needs(path, base) + time <= most).then_some(time)
 }
 
 /// The head of a datagram with this packet, or with none.
