@@ -37,18 +37,39 @@ const SEED: u64 = 1;
 /// How long the paths may take to be connected.
 const CONNECTED: Duration = Duration::from_secs(5);
 
-/// A path: its name, its tenths of all rates, its delay and what varies it in ms, and whether it loses bursts of packets.
-const PATHS: [(&str, u64, u64, u64, bool); 3] =
-    [("5g", 5, 25, 5, false), ("lte", 3, 45, 8, false), ("lte2", 2, 70, 20, true)];
+/// A path of the demo.
+struct DemoPath {
+    name: &'static str,
+    /// What it has of all rates together.
+    tenths: u64,
+    delay: Duration,
+    jitter: Duration,
+    /// Whether it loses bursts of packets.
+    is_lossy: bool,
+}
+
+impl DemoPath {
+    const fn new(name: &'static str, tenths: u64, delay: Duration, jitter: Duration) -> Self {
+        Self { name, tenths, delay, jitter, is_lossy: false }
+    }
+}
+
+const PATHS: [DemoPath; 3] = [
+    DemoPath::new("5g", 5, Duration::from_millis(25), Duration::from_millis(5)),
+    DemoPath::new("lte", 3, Duration::from_millis(45), Duration::from_millis(8)),
+    DemoPath {
+        is_lossy: true,
+        ..DemoPath::new("lte2", 2, Duration::from_millis(70), Duration::from_millis(20))
+    },
+];
 
 /// The first path, the best, dies at this part of the time in hundredths, and is back at that.
 const DIES: u64 = 40;
 const IS_BACK: u64 = 55;
 
 /// The model of a path at this rate.
-fn model(rate: Bitrate, (_, _, delay, jitter, is_lossy): (&str, u64, u64, u64, bool)) -> LineModel {
+fn model(rate: Bitrate, path: &DemoPath) -> LineModel {
     let percent = |percent: u32| Share::from_billionths(percent * 10_000_000).unwrap_or(Share::ONE);
-    let ms = Duration::from_millis;
     let loss = LossModel::GilbertElliott {
         worsens: Share::from_billionths(5_000_000).unwrap_or(Share::ZERO),
         recovers: percent(15),
@@ -57,13 +78,15 @@ fn model(rate: Bitrate, (_, _, delay, jitter, is_lossy): (&str, u64, u64, u64, b
     };
     LineModel {
         rate: Some(Rate::Constant(rate)),
-        queue: QueueModel::DropTail { limit: Limit { bytes: rate * ms(500), packets: u32::MAX } },
+        queue: QueueModel::DropTail {
+            limit: Limit { bytes: rate * Duration::from_millis(500), packets: u32::MAX },
+        },
         delay: DelayModel {
-            delay: ms(delay),
-            jitter: Jitter::Uniform(ms(jitter)),
+            delay: path.delay,
+            jitter: Jitter::Uniform(path.jitter),
             reorders: false,
         },
-        loss: if is_lossy { loss } else { LossModel::None },
+        loss: if path.is_lossy { loss } else { LossModel::None },
         ..LineModel::default()
     }
 }
@@ -123,8 +146,8 @@ struct Paths {
 
 impl Paths {
     fn new(clock: Clock, all: Bitrate) -> Self {
-        let rates: Vec<_> = PATHS.iter().map(|path| Bitrate(all.0 / 10 * path.1)).collect();
-        let models = rates.iter().zip(PATHS).map(|(rate, path)| model(*rate, path)).collect();
+        let rates: Vec<_> = PATHS.iter().map(|path| Bitrate(all.0 / 10 * path.tenths)).collect();
+        let models = rates.iter().zip(&PATHS).map(|(rate, path)| model(*rate, path)).collect();
         Self { clock, models, rates, all }
     }
 
@@ -149,9 +172,9 @@ impl Paths {
         let relays = (0..).zip(&self.models[..paths]).map(relay).collect::<Result<Vec<_>, _>>();
         let relays = relays.map_err(Failure::failed)?;
         let link = &mut config.links[0];
-        let path = |(relay, path): (&Relay, &(&str, u64, u64, u64, bool))| PathConfig {
+        let path = |(relay, path): (&Relay, &DemoPath)| PathConfig {
             to: Some(relay.fronts[0]),
-            ..PathConfig::new(path.0)
+            ..PathConfig::new(path.name)
         };
         let paths = relays.iter().zip(&PATHS).map(path).collect();
         link.bond = Some(BondLink { to: far.address(), paths });
