@@ -79,8 +79,8 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
 /// the node runs, but their descriptions must be valid.
 #[cfg(feature = "gstreamer")]
 pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure> {
-    use selvedge_control_config::SourceUri;
-    use selvedge_media::{SourceError, inspect};
+    use selvedge_control_config::{FilePart, SourceUri};
+    use selvedge_media::{Source, SourceError, inspect};
     use selvedge_place_coprocessor::feeder::Feeder;
 
     let mut found = Measured { media: Vec::new(), offers: Vec::new() };
@@ -89,6 +89,10 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
         let mut media = None;
         let key = |error: SourceError| (error.key(), error.to_string());
         let looked_at = match &stream.source {
+            SourceUri::File { part: FilePart::Encoded(_), .. } => {
+                let opened = Source::open(&stream.source, &file.base, inspect::PAYLOAD_MAX);
+                opened.map(drop).map_err(key)
+            }
             SourceUri::File { .. } => {
                 let mtu = file.config.links[stream.link].mtu;
                 let to = stream.output.as_ref().map(|to| (to, mtu));

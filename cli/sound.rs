@@ -44,7 +44,10 @@ fn unsent(file: &NodeFile, stream: &StreamConfig) -> Option<String> {
     use selvedge_control_config::{FilePart, SourceUri};
     use selvedge_media::{Source, SourceError, inspect::PAYLOAD_MAX};
 
-    let SourceUri::File { path, part: FilePart::First, .. } = &stream.source else { return None };
+    let SourceUri::File { path, part: FilePart::First | FilePart::Encoded(_), .. } = &stream.source
+    else {
+        return None;
+    };
     let of = |part| SourceUri::File { path: path.clone(), repeat: false, part };
     let open = |part| Source::open(&of(part), &file.base, PAYLOAD_MAX);
     let (encoding, option) = match open(FilePart::Sound) {

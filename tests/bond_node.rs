@@ -123,15 +123,22 @@ fn a_far_node_that_is_killed_is_found_again() {
     drop(near);
 }
 
-/// A node that sends noise, encoded so, over one path of 600 kbit/s; with more keys of the stream.
-fn noise(folder: &Folder, encoder: &str, more: &str, far: SocketAddr) -> (Running, String) {
+/// Noise, encoded so.
+fn noise(encoder: &str) -> String {
+    format!(
+        "launch:videotestsrc is-live=true pattern=snow ! \
+         video/x-raw,format=I420,width=160,height=120,framerate=25/1 ! {encoder}"
+    )
+}
+
+/// A node that sends this over one path of 600 kbit/s; with more keys of the stream.
+fn slow(folder: &Folder, source: &str, more: &str, far: SocketAddr) -> (Running, String) {
     let text = format!(
         "[node]\nlisten = \"127.0.0.1:0\"\n[link.uplink]\nto = \"{far}\"\nsecret = \"secret\"\n\
          [link.uplink.path.one]\nrate = \"600 kbit/s\"\n\
-         [stream.lecture]\nsource = \"launch:videotestsrc is-live=true pattern=snow ! \
-         video/x-raw,format=I420,width=160,height=120,framerate=25/1 ! {encoder}\"\ndelay = \"1 s\"\n{more}"
+         [stream.lecture]\nsource = \"{source}\"\ndelay = \"1 s\"\n{more}"
     );
-    run(folder, "noise.toml", text)
+    run(folder, "slow.toml", text)
 }
 
 #[test]
@@ -149,8 +156,9 @@ fn an_encoder_follows_the_rate_of_its_path_and_another_does_not() {
     let isolated = "vp8enc name=enc target-bitrate=9000000 deadline=1 cpu-used=8 end-usage=cbr keyframe-max-dist=25 \
                     udpsrc port=0 ! fakesink async=false";
     let knob = "[stream.lecture.knobs]\nbitrate = { property = \"enc.target-bitrate\", most = \"2 Mbit/s\" }\n";
-    for (encoder, more) in [(encoder, ""), (isolated, knob)] {
-        let (near, page) = noise(&folder, encoder, more, far_at);
+    let file = format!("file:{}?encode=2 Mbit/s&loop", clip("one-by-one-mpeg2.ts").display());
+    for (source, more) in [(noise(encoder), ""), (noise(isolated), knob), (file, "")] {
+        let (near, page) = slow(&folder, &source, more, far_at);
         assert_eq!(children(near.id()).len(), usize::from(!more.is_empty()));
         until("the encoder follows", || {
             let (rate, decodable) = seen(&page);
@@ -158,7 +166,7 @@ fn an_encoder_follows_the_rate_of_its_path_and_another_does_not() {
         });
         drop(near);
     }
-    let (near, page) = noise(&folder, "jpegenc", "", far_at);
+    let (near, page) = slow(&folder, &noise("jpegenc"), "", far_at);
     until("ten seconds", || http::stream(&page, "lecture")["frames"].as_u64() > Some(250));
     let (rate, decodable) = seen(&page);
     assert!(rate.is_none() && decodable.is_some_and(|share| share < 0.5), "{rate:?} {decodable:?}");

@@ -178,7 +178,7 @@ fn an_encoding_that_is_not_carried_is_named() {
         &right(to, "file:other.mp4"),
         &receiver,
         at,
-        &["is MPEG-4 part 2", "convert it to"],
+        &["is MPEG-4 part 2", "write ?encode=2 Mbit/s"],
     );
 }
 

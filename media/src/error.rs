@@ -60,8 +60,8 @@ pub enum SourceError {
     },
     /// The encoding is known, but is not carried.
     #[error(
-        "\"{what}\" is {codec}, which is not carried; convert it to H.264: \
-         ffmpeg -i IN -c:v libx264 -bf 2 OUT.mp4"
+        "\"{what}\" is {codec}, which is not carried; write ?encode=2 Mbit/s behind the file to send it as \
+         H.264, or convert it: ffmpeg -i IN -c:v libx264 -bf 2 OUT.mp4"
     )]
     CodecUnsupported {
         /// The source.

@@ -311,8 +311,14 @@ pub fn picture_of(config: &NodeConfig, sound: &StreamConfig) -> Option<usize> {
     else {
         return None;
     };
-    let picture = SourceUri::File { path: path.clone(), repeat: *repeat, part: FilePart::First };
-    config.streams.iter().position(|stream| stream.source == picture)
+    let is_picture = |stream: &StreamConfig| match &stream.source {
+        SourceUri::File { path: of, repeat: repeats, part } => {
+            (of, repeats) == (path, repeat)
+                && matches!(part, FilePart::First | FilePart::Encoded(_))
+        }
+        _ => false,
+    };
+    config.streams.iter().position(is_picture)
 }
 
 /// A stream with the parameters that its link needs, once its medium is known.

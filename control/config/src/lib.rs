@@ -300,13 +300,15 @@ pub enum FilePart {
     Sound,
     /// `l16`: the first sound, without compression.
     L16,
+    /// `encode=2 Mbit/s`: the first video, encoded anew as H.264 of at most this rate.
+    Encoded(Bitrate),
 }
 
 /// Where frames come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceUri {
     /// `file:PATH`, with `?` and `loop` to begin again at its end, `sound` for its sound and not its
-    /// picture, `l16` for its sound without compression, joined by `&`.
+    /// picture, `l16` for its sound without compression, `encode=2 Mbit/s` for its picture encoded anew, joined by `&`.
     File {
         /// The path, relative to the node file's folder.
         path: String,

@@ -1,9 +1,11 @@
 //! Source URIs: the text forms of [`SourceUri`], read and printed.
 
-use selvedge_units::nearest;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+use selvedge_units::{Bitrate, nearest};
 
 use super::address::{self, AddressError};
 use super::url::{self, Url, UrlError};
@@ -159,10 +161,12 @@ impl fmt::Display for SourceUri {
             Self::File { path, repeat, part } => {
                 let part = match part {
                     FilePart::First => None,
-                    FilePart::Sound => Some("sound"),
-                    FilePart::L16 => Some("l16"),
+                    FilePart::Sound => Some("sound".to_owned()),
+                    FilePart::L16 => Some("l16".to_owned()),
+                    FilePart::Encoded(rate) => Some(format!("encode={rate}")),
                 };
-                let options: Vec<_> = part.into_iter().chain(repeat.then_some("loop")).collect();
+                let repeat = repeat.then(|| "loop".to_owned());
+                let options: Vec<_> = part.into_iter().chain(repeat).collect();
                 let mark = if options.is_empty() { "" } else { "?" };
                 write!(f, "file:{path}{mark}{}", options.join("&"))
             }
@@ -190,8 +194,18 @@ impl fmt::Display for SourceUri {
 pub(super) type Choice = (&'static str, fn(&str) -> bool, &'static str);
 
 const LOOP: Choice = ("loop", str::is_empty, "loop alone");
-const FILE: [Choice; 3] =
-    [LOOP, ("sound", str::is_empty, "sound alone"), ("l16", str::is_empty, "l16 alone")];
+const FILE: [Choice; 4] = [
+    LOOP,
+    ("sound", str::is_empty, "sound alone"),
+    ("l16", str::is_empty, "l16 alone"),
+    (
+        "encode",
+        |rate| rate.parse().is_ok_and(|rate| ENCODED.contains(&rate)),
+        "encode=50 kbit/s to encode=200 Mbit/s",
+    ),
+];
+/// The rates at which a file may be encoded anew.
+const ENCODED: RangeInclusive<Bitrate> = Bitrate::from_kbps(50)..=Bitrate::from_mbps(200);
 const RATE: Choice =
     ("rate", |rate| in_range(rate, 1, 240), "rate=1 to rate=240, in frames per second");
 const SIZE: Choice = (
@@ -243,14 +257,19 @@ fn path<'t>(text: &str, rest: &'t str, example: &'static str) -> Result<&'t str,
 
 fn file(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
     let path = path(text, rest, "file:clips/lecture.mp4")?.to_owned();
-    let known = "write ?loop, ?sound or ?l16; a path cannot hold a question mark";
+    let known = "write ?loop, and one of ?sound, ?l16 or ?encode=2 Mbit/s; a path cannot hold a question mark";
     let given = Given::new(rest, &FILE, known)?;
-    let part = match (given.get("sound"), given.get("l16")) {
-        (Some(_), Some(_)) => return Err(SourceError::Option { option: quoted("l16"), known }),
-        (Some(_), None) => FilePart::Sound,
-        (None, Some(_)) => FilePart::L16,
-        (None, None) => FilePart::First,
+    let parts = ["sound", "l16", "encode"];
+    let mut parts = parts.into_iter().filter_map(|name| Some((name, given.get(name)?)));
+    let part = match parts.next() {
+        Some(("sound", _)) => FilePart::Sound,
+        Some(("l16", _)) => FilePart::L16,
+        Some((_, rate)) => FilePart::Encoded(rate.parse().unwrap_or(*ENCODED.start())),
+        None => FilePart::First,
     };
+    if let Some((other, _)) = parts.next() {
+        return Err(SourceError::Option { option: quoted(other), known });
+    }
     Ok(SourceUri::File { path, repeat: given.get("loop").is_some(), part })
 }
 
@@ -368,6 +387,7 @@ mod tests {
             "file:/srv/a b.ts?loop",
             "file:a.mp4?sound&loop",
             "file:a.mp3?l16",
+            "file:a.mp4?encode=2500 kbit/s&loop",
             "test:video",
             "test:mpeg2?rate=25&size=320x240",
             "test:audio?rate=50",
@@ -410,6 +430,9 @@ mod tests {
             ("file:a\0b", "control characters"),
             ("file:a.mp4?lop", "write ?loop"),
             ("file:a.mp4?", "write ?loop"),
+            ("file:a.mp4?encode", "write encode=50 kbit/s to encode=200 Mbit/s"),
+            ("file:a.mp4?encode=49 kbit/s", "write encode=50 kbit/s to"),
+            ("file:a.mp4?encode=2 Mbit/s&sound", "and one of ?sound"),
             ("test:bars", "is not a test signal"),
             ("test:video?rate=0", "rate=1 to rate=240"),
             ("test:video?rate=+5", "rate=1 to rate=240"),

@@ -8,6 +8,7 @@ use gstreamer::prelude::*;
 use selvedge_control_config::FilePart;
 use selvedge_units::Bitrate;
 
+use super::carry::I420;
 use super::elements::{bin, init, make, wiring};
 use super::feed::{Feed, Timing};
 use super::test::h264_encoder;
@@ -17,7 +18,7 @@ const LIST: &str = "list the cameras of this machine with: v4l2-ctl --list-devic
 
 /// What is made of pictures that come unencoded. Over a bond the encoder follows the measured rate.
 const ENCODED: Bitrate = Bitrate::from_mbps(2);
-const PICTURES: u32 = 30;
+pub(super) const PICTURES: u32 = 30;
 
 /// The feed of a camera.
 pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
@@ -72,10 +73,7 @@ fn line_for(caps: &gst::CapsRef) -> Option<String> {
     let raw = || {
         let jpeg = |_| "jpegenc quality=75".to_owned();
         let encoder = h264_encoder(PICTURES, ENCODED).unwrap_or_else(jpeg);
-        format!(
-            "capsfilter caps=video/x-raw,width=[1,1920],height=[1,1920] ! videoconvert ! \
-             capsfilter caps=video/x-raw,format=I420 ! {encoder}"
-        )
+        format!("capsfilter caps=video/x-raw,width=[1,1920],height=[1,1920] ! {I420} ! {encoder}")
     };
     if gives("video/x-h264") {
         Some("capsfilter caps=video/x-h264".to_owned())

@@ -7,9 +7,12 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use parking_lot::Mutex;
 use selvedge_control_config::FilePart;
+use selvedge_units::Bitrate;
 
+use super::camera::PICTURES;
 use super::elements::{bin, link_later, make, package_for_caps, wiring};
 use super::forms;
+use super::test::h264_encoder;
 use crate::error::SourceError;
 use crate::picture::Codec;
 
@@ -61,13 +64,15 @@ fn choose(
     what: &str,
     wanted: FilePart,
 ) -> Result<(), SourceError> {
+    let is_encoded = matches!(wanted, FilePart::Encoded(_));
+    let takes_pictures = is_encoded || wanted == FilePart::First;
     let mut others = Vec::new();
     let pads = unpack.src_pads().into_iter().filter_map(|pad| {
         let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
         let name = caps.structure(0)?.name();
         match name.split('/').next()? {
-            "video" | "image" if wanted == FilePart::First => Some((0, pad, caps)),
-            "audio" => Some((1, pad, caps)),
+            "video" | "image" if takes_pictures => Some((0, pad, caps)),
+            "audio" if !is_encoded => Some((1, pad, caps)),
             _ => {
                 others.push(name.to_string());
                 None
@@ -75,7 +80,11 @@ fn choose(
         }
     });
     let found = pads.min_by_key(|(rank, ..)| *rank);
-    let named = if wanted == FilePart::First { "video or sound" } else { "sound" };
+    let named = match wanted {
+        FilePart::First => "video or sound",
+        FilePart::Encoded(_) => "video",
+        FilePart::Sound | FilePart::L16 => "sound",
+    };
     let (_, pad, caps) = found.ok_or_else(|| SourceError::NotMedia {
         what: what.into(),
         found: format!("no {named}, but {}", others.join(", ")),
@@ -86,8 +95,8 @@ fn choose(
     let entry = end("sink")?;
     end("src")?.link(input).map_err(|e| wiring("appsink", e))?;
     tail.sync_state_with_parent().map_err(|e| wiring(&tail.name(), e))?;
-    let name = caps.structure(0).map_or("", |s| s.name().as_str());
-    let decoded = wanted == FilePart::L16 && name != "audio/x-raw";
+    let is_raw = caps.structure(0).is_some_and(|s| s.name().ends_with("/x-raw"));
+    let decoded = (is_encoded || wanted == FilePart::L16) && !is_raw;
     let entry = if decoded { decoder_before(pipeline, &entry)? } else { entry };
     pad.link(&entry).map_err(|e| wiring(&tail.name(), e))?;
     Ok(())
@@ -97,9 +106,14 @@ fn choose(
 fn decoder_before(pipeline: &gst::Pipeline, entry: &gst::Pad) -> Result<gst::Pad, SourceError> {
     let decode = make("decodebin")?;
     pipeline.add(&decode).map_err(|e| wiring("decodebin", e))?;
-    link_later(&decode, entry, "decoded sound does not fit");
+    link_later(&decode, entry, "decoded media do not fit");
     decode.sync_state_with_parent().map_err(|e| wiring("decodebin", e))?;
     decode.static_pad("sink").ok_or_else(|| wiring("decodebin", "no such pad"))
+}
+
+/// A bin from `sink` to `src` that encodes pictures anew.
+pub(super) fn encoder(rate: Bitrate) -> Result<gst::Bin, SourceError> {
+    bin(&format!("{} ! {}", h264_encoder(PICTURES, rate)?, forms::line(Codec::H264)))
 }
 
 /// A bin from `sink` to `src` that brings media of these caps into the form that is carried.
@@ -109,7 +123,12 @@ pub(super) fn entry(what: &str, caps: &gst::CapsRef) -> Result<gst::Bin, SourceE
 
 /// The launch line that brings media of these caps into the form that is carried.
 fn tail_for(caps: &gst::CapsRef, what: &str, wanted: FilePart) -> Result<String, SourceError> {
-    let codec = if wanted == FilePart::L16 { Some(Codec::L16) } else { forms::codec_of(caps) };
+    let codec = match wanted {
+        // An encoder follows.
+        FilePart::Encoded(_) => return Ok(I420.to_owned()),
+        FilePart::L16 => Some(Codec::L16),
+        FilePart::First | FilePart::Sound => forms::codec_of(caps),
+    };
     if let Some(codec) = codec {
         return Ok(forms::line(codec));
     }
@@ -124,6 +143,9 @@ fn tail_for(caps: &gst::CapsRef, what: &str, wanted: FilePart) -> Result<String,
         name => SourceError::CodecUnsupported { what, codec: codec_name(name).to_owned() },
     })
 }
+
+/// Makes unencoded pictures such as encoders take.
+pub(super) const I420: &str = "videoconvert ! capsfilter caps=video/x-raw,format=I420";
 
 const CONTAINERS: [&str; 7] = [
     "video/quicktime",

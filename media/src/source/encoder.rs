@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gstreamer as gst;
 use gstreamer::glib;
 use gstreamer::prelude::*;
+use parking_lot::Mutex;
 use selvedge_control_config::EncoderKnob;
 use selvedge_units::{Bitrate, nearest};
 
@@ -30,7 +31,7 @@ pub struct Encoder {
 #[derive(Clone, Debug)]
 enum Location {
     /// In this process; the unit of its property is in bit/s.
-    Here { element: glib::WeakRef<gst::Element>, property: String, unit: u64 },
+    Here { element: Arc<Mutex<glib::WeakRef<gst::Element>>>, property: String, unit: u64 },
     /// Elsewhere.
     Remote(Arc<dyn RemoteEncoder>),
 }
@@ -108,7 +109,7 @@ impl Encoder {
             let takes = (Bitrate(floor), Bitrate(ceiling));
             return Err(KnobFault::Range { knob: whole, takes, set: (least, most) });
         }
-        let (element, property) = (element.downgrade(), property.clone());
+        let (element, property) = (Arc::new(Mutex::new(element.downgrade())), property.clone());
         let at = Location::Here { element, property, unit };
         Ok(Self { least: Bitrate(low), most: Bitrate(high), at })
     }
@@ -125,11 +126,26 @@ impl Encoder {
         (self.least, self.most)
     }
 
+    /// Its medium began anew, with this encoder: goes on with that, at the rate that was set.
+    pub(super) fn handle_next(&self, next: &Self) {
+        if let (Location::Here { element, property, .. }, Location::Here { element: next, .. }) =
+            (&self.at, &next.at)
+        {
+            let (mut element, next) = (element.lock(), next.lock().clone());
+            if let Some((was, next)) = element.upgrade().zip(next.upgrade()) {
+                next.set_property_from_value(property, &was.property_value(property));
+            }
+            *element = next;
+        }
+    }
+
     /// Makes it encode at this rate from its next pictures on, within its range.
     pub fn set_rate(&self, rate: Bitrate) {
         let rate = rate.clamp(self.least, self.most);
         match &self.at {
             Location::Here { element, property, unit } => {
+                // Held until it is set, so that a next medium goes on with this rate.
+                let element = element.lock();
                 if let Some(element) = element.upgrade() {
                     element.set_property_from_str(property, &(rate.0 / unit).to_string());
                 }
@@ -141,10 +157,10 @@ impl Encoder {
     /// Makes its next picture an intra picture, if it can.
     pub fn request_intra(&self) {
         let element = match &self.at {
-            Location::Here { element, .. } => element,
+            Location::Here { element, .. } => element.lock().upgrade(),
             Location::Remote(remote) => return remote.request_intra(),
         };
-        let output = element.upgrade().and_then(|element| element.static_pad("src"));
+        let output = element.and_then(|element| element.static_pad("src"));
         // An encoder that can't goes on as before.
         let _ = output.is_some_and(|output| output.send_event(key_unit_request()));
     }

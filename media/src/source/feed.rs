@@ -15,6 +15,8 @@ use crate::error::SourceError;
 
 /// The number of units by which GStreamer's threads may be ahead.
 const AHEAD: u32 = 8;
+/// The same for pictures that are encoded here, so that the encoder soon follows a rate.
+const AHEAD_ENCODED: u32 = 2;
 /// How long a pull waits for a unit before it checks the bus again.
 const SLICE: Duration = Duration::from_millis(20);
 
@@ -69,7 +71,9 @@ impl Feed {
     ) -> Result<Self, SourceError> {
         elements::init()?;
         let pipeline = gst::Pipeline::new();
-        let sink = gst_app::AppSink::builder().sync(false).max_buffers(AHEAD).build();
+        let is_encoded = matches!(wanted, FilePart::Encoded(_));
+        let ahead = if is_encoded { AHEAD_ENCODED } else { AHEAD };
+        let sink = gst_app::AppSink::builder().sync(false).max_buffers(ahead).build();
         sink.set_property("enable-last-sample", false);
         pipeline.add(&sink).map_err(|e| wiring("appsink", e))?;
         let failure = Failure::default();
@@ -87,8 +91,14 @@ impl Feed {
             delivered: false,
         };
         let head = head(&feed.pipeline)?;
-        let end = feed.sink.upcast_ref::<gst::Element>();
-        let unpack = carry::unpack_into(&feed.pipeline, end, what, wanted, &feed.failure)?;
+        let mut end = feed.sink.clone().upcast::<gst::Element>();
+        if let FilePart::Encoded(rate) = wanted {
+            let encoder: gst::Element = carry::encoder(rate)?.upcast();
+            feed.pipeline.add(&encoder).map_err(|e| wiring("encoder", e))?;
+            encoder.link(&end).map_err(|e| wiring("encoder", e))?;
+            end = encoder;
+        }
+        let unpack = carry::unpack_into(&feed.pipeline, &end, what, wanted, &feed.failure)?;
         head.link(&unpack).map_err(|e| wiring(&head.name(), e))?;
         feed.start()
     }

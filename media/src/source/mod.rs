@@ -59,6 +59,8 @@ const LOOK_AHEAD: usize = 9;
 pub struct Source {
     opener: SourceOpener,
     feed: Feed,
+    /// Its encoder, if it is encoded here and the rate may change.
+    encoder: Option<Encoder>,
     framing: Framing,
     info: StreamInfo,
     thumbnailer: Option<Thumbnailer>,
@@ -127,6 +129,7 @@ pub fn description(uri: &SourceUri, base_dir: &Path) -> Result<(), SourceError> 
 pub fn stated_rate(uri: &SourceUri) -> Option<(Bitrate, Duration)> {
     match SourceOpener::new(uri, Path::new("")).ok()?.make {
         SourceKind::Line(line, ..) => nominal::nominal(&line),
+        SourceKind::File(_, FilePart::Encoded(rate)) => Some((rate, PERIOD_DEFAULT)),
         _ => None,
     }
 }

@@ -80,6 +80,7 @@ impl Source {
         };
         let framing = Framing::new(&opener.what, format, payload_max)?;
         let mut source = Self {
+            encoder: feed.encoder(opener.knob()),
             feed,
             thumbnailer: None,
             imager: None,
@@ -104,7 +105,7 @@ impl Source {
     /// Its encoder, if it is encoded here and the rate may change.
     #[must_use]
     pub fn encoder(&self) -> Option<Encoder> {
-        self.feed.encoder(self.opener.knob())
+        self.encoder.clone()
     }
 
     /// When its time began: that of what is live with its first frame, that of a file when it is run.
@@ -311,7 +312,11 @@ impl Source {
             tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
         }
         let length = self.feed.duration();
-        self.feed = self.opener.feed()?;
+        let feed = self.opener.feed()?;
+        if let Some((encoder, next)) = self.encoder.as_ref().zip(feed.encoder(None)) {
+            encoder.handle_next(&next);
+        }
+        self.feed = feed;
         self.framing.restart();
         if let Some((shared, length)) = self.together.as_mut().zip(length) {
             self.framing.align(shared.next_pass(length));
