@@ -1,6 +1,8 @@
 //! Sources that are absent when `check` looks for them: cameras and network sources; and names of
-//! receivers that do not resolve. A node starts without them and tries again, so they are not mistakes
+//! receivers and far ends that do not resolve. A node starts without them and tries again, so they are not mistakes
 //! of the file.
+
+use std::net::ToSocketAddrs;
 
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::StreamConfig;
@@ -18,8 +20,10 @@ const ANSWER: selvedge_units::Duration = selvedge_units::Duration::from_secs(10)
 pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
     let fails = |stream: &StreamConfig| {
         let unknown = stream.output.as_ref().and_then(|to| resolve(to).err());
-        let unknown = unknown.map(|error| ("to", error.to_string()));
-        [silent(file, stream).map(|why| ("source", why)), unknown]
+        let of_stream = |key| format!("stream.{}.{key}", stream.spec.name);
+        let silent = silent(file, stream).map(|why| (of_stream("source"), why));
+        let unknown = unknown.map(|error| (of_stream("to"), error.to_string()));
+        [silent, unknown, unknown_far_end(file, stream)]
     };
     let streams = &file.config.streams;
     let failures: Vec<_> = std::thread::scope(|scope| {
@@ -27,15 +31,22 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
         joined.collect()
     });
-    let located = |(stream, (key, why)): (&StreamConfig, (&str, String))| {
+    let located = |(stream, (key, why)): (&StreamConfig, (String, String))| {
         let stream = stream.spec.name.clone();
-        let key = format!("stream.{stream}.{key}");
         let text = file.located(&key, &format!("{why}; the node starts and tries again"));
         Remark { stream, text }
     };
     let failures = streams.iter().zip(failures);
     let failures = failures.flat_map(|(s, why)| why.into_iter().flatten().map(move |why| (s, why)));
     failures.map(located).collect()
+}
+
+/// Why the name of the far end of a stream's link does not resolve, if so, and the link's key.
+fn unknown_far_end(file: &NodeFile, stream: &StreamConfig) -> Option<(String, String)> {
+    let far = stream.far.as_ref()?;
+    let why = far.to_socket_addrs().err()?;
+    let key = format!("link.{}.to", file.config.links[stream.link].name);
+    Some((key, format!("\"{far}\" does not resolve: {why}")))
 }
 
 /// Why a source that may be absent delivers nothing, if so.

@@ -173,14 +173,14 @@ impl Paths {
         let relays = relays.map_err(Failure::failed)?;
         let link = &mut config.links[0];
         let path = |(relay, path): (&Relay, &DemoPath)| PathConfig {
-            to: Some(relay.fronts[0]),
+            to: Some(relay.fronts[0].to_string()),
             ..PathConfig::new(path.name)
         };
         let paths = relays.iter().zip(&PATHS).map(path).collect();
-        link.bond = Some(BondLink { to: far.address(), paths });
+        link.bond = Some(BondLink { to: far.address().to_string(), paths });
         link.secret = Some(file.display().to_string());
         for stream in &mut config.streams {
-            (stream.is_bonded, stream.spec.to) = (true, far.address());
+            (stream.far, stream.spec.to) = (Some(far.address().to_string()), far.address());
         }
         Ok(Bonded { relays, _far: far, _folder: folder })
     }

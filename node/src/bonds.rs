@@ -6,7 +6,6 @@
 //! described to the far end by its session description.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -134,7 +133,7 @@ impl NodeBonds {
             let file = keeps_rates.then(|| base.join(format!("{}.rates", link.name)));
             let rates = Rates::open(file);
             let options = |path: &PathConfig| {
-                let mut options = path_options(path, *to);
+                let mut options = path_options(path, to);
                 options.allowance = budgets.get(&path.name).map(Budget::left);
                 options.params.known = rates.known(&path.name, seconds());
                 options
@@ -209,7 +208,7 @@ impl NodeBonds {
     }
 }
 
-fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
+fn path_options(path: &PathConfig, to: &str) -> PathOptions {
     let mut rate = RateParams::default();
     if let Some(stated) = path.rate {
         (rate.start, rate.most) = (rate.start.min(stated), stated);
@@ -219,7 +218,7 @@ fn path_options(path: &PathConfig, to: SocketAddr) -> PathOptions {
         name: path.name.clone(),
         device: path.device.clone(),
         address: path.address,
-        to: path.to.unwrap_or(to),
+        to: path.to.as_deref().unwrap_or(to).to_owned(),
         allowance: None,
         params: PathParams { cost, is_spare: path.is_spare, rate, known: None },
     }

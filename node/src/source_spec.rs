@@ -53,7 +53,7 @@ fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {
         return payload_max(carried(stack, link, stream.spec.to).message, Bytes(0));
     }
-    if stream.is_bonded {
+    if stream.far.is_some() {
         return payload_max(bonded(link, stream.spec.to).message, Bytes(0));
     }
     if stream.is_reported {

@@ -59,6 +59,11 @@ impl Caller {
         }
     }
 
+    /// The far end is at this address from now on.
+    pub(crate) const fn set_to(&mut self, to: SocketAddr) {
+        self.to = to;
+    }
+
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

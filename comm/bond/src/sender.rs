@@ -2,10 +2,12 @@
 //!
 //! A path whose device is absent is waited for. A path that delivers nothing is connected anew, by a new socket, again
 //! and again; the connection that it had is tried meanwhile. A path whose allowance of bytes is used up is closed.
+//! The name of a far end is looked up each time a socket is opened, so that one that moves is found.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use selvedge_comm_stack::wire::random;
@@ -25,6 +27,10 @@ use crate::{BondError, Credentials, PATHS_MAX};
 
 /// So often a socket that can't be opened is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(500);
+/// So often it is seen whether a name was found.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The far end of a path whose address is not known yet: IPv6 has the larger headers.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 /// After so long without delivery a path is connected anew, and so often again.
 const CONNECT_AGAIN: Duration = Duration::from_secs(2);
 /// Datagrams that are read of each path before others have their turn.
@@ -41,8 +47,8 @@ pub struct PathOptions {
     pub device: Option<String>,
     /// The address from which they are sent; `None`: any.
     pub address: Option<IpAddr>,
-    /// Where it reaches the far end.
-    pub to: SocketAddr,
+    /// Where it reaches the far end: an address or a name, and a port. A name is looked up each time a socket is opened.
+    pub to: String,
     /// The bytes that it may carry, both ways and with all headers; `None`: any.
     pub allowance: Option<Bytes>,
     /// What is known of it beforehand.
@@ -90,6 +96,10 @@ struct NearPath {
     id: PathId,
     options: PathOptions,
     caller: Caller,
+    /// The far end's address, once it is known.
+    to: Option<SocketAddr>,
+    /// The thread that looks its name up.
+    lookup: Option<JoinHandle<io::Result<SocketAddr>>>,
     socket: Option<Arc<UdpSocket>>,
     ect: Ect,
     /// The ECN field of what the socket sends now.
@@ -118,13 +128,17 @@ impl BondSender {
         let run = random() as u64;
         let paths = paths.into_iter().zip(0..).map(|(options, number)| {
             let id = PathId(number);
-            let caller = Caller::new(&credentials, options.to, Proposal { path: id, run });
+            let to = options.to.parse().ok();
+            let caller =
+                Caller::new(&credentials, to.unwrap_or(NOBODY), Proposal { path: id, run });
             let (again_at, problem) = (Instant::ZERO, Some("not connected yet".to_owned()));
             let left = options.allowance;
             NearPath {
                 id,
                 options,
                 caller,
+                to,
+                lookup: None,
                 socket: None,
                 ect: Ect::default(),
                 ecn: NOT_ECT,
@@ -135,7 +149,7 @@ impl BondSender {
             }
         });
         let paths: Vec<NearPath> = paths.collect();
-        let headers = paths.iter().map(|path| ip_udp(path.options.to)).max();
+        let headers = paths.iter().map(|path| ip_udp(path.to.unwrap_or(NOBODY))).max();
         let below = headers.unwrap_or_default() + Bytes(SEALING as u64);
         let near = Arc::new(Mutex::new(Near { bond: Sender::new(below), paths }));
         let (own, mut buffer) = (Arc::clone(&near), vec![0; 1 << 16]);
@@ -292,16 +306,38 @@ impl NearPath {
 
     /// Counts a datagram of so many bytes.
     fn handle_carried(&mut self, len: usize) {
-        let below = ip_udp(self.options.to);
+        let below = ip_udp(self.to.unwrap_or(NOBODY));
         self.left = self.left.map(|left| left - (below + Bytes(len as u64)));
+    }
+
+    /// Whether its far end's address was looked up.
+    fn is_named(&self) -> bool {
+        self.options.to.parse::<SocketAddr>().is_err()
     }
 
     fn open(&mut self, now: Instant) {
         if self.socket.is_some() || now < self.again_at || self.is_used_up() {
             return;
         }
-        let PathOptions { device, address, to, .. } = &self.options;
-        match open_path(*to, device.as_deref(), *address) {
+        let Some(found) = self.look_up() else {
+            self.again_at = now + LOOK_AGAIN;
+            return;
+        };
+        match (found, self.to) {
+            (Ok(to), _) => {
+                self.to = Some(to);
+                self.caller.set_to(to);
+            }
+            // Where it was before, it may still be.
+            (Err(_), Some(_)) => {}
+            (Err(why), None) => {
+                self.problem = Some(format!("\"{}\" does not resolve: {why}", self.options.to));
+                self.again_at = now + OPEN_AGAIN;
+                return;
+            }
+        }
+        let PathOptions { device, address, .. } = &self.options;
+        match open_path(self.to.unwrap_or(NOBODY), device.as_deref(), *address) {
             Ok(socket) => {
                 (self.socket, self.ecn) = (Some(Arc::new(socket)), NOT_ECT);
                 self.again_at = now + CONNECT_AGAIN;
@@ -311,6 +347,30 @@ impl NearPath {
                 self.again_at = now + OPEN_AGAIN;
             }
         }
+    }
+
+    /// The far end's address; `None` while its name is looked up, on a thread of its own, since that may take seconds.
+    fn look_up(&mut self) -> Option<io::Result<SocketAddr>> {
+        let PathOptions { to, address, .. } = &self.options;
+        if let Ok(to) = to.parse() {
+            return Some(Ok(to));
+        }
+        let done = self.lookup.take_if(|lookup| lookup.is_finished());
+        if done.is_none() && self.lookup.is_none() {
+            let (to, from) = (to.clone(), *address);
+            let look_up = move || {
+                let is_fit =
+                    |to: &SocketAddr| from.is_none_or(|from| from.is_ipv6() == to.is_ipv6());
+                let best = to.to_socket_addrs()?.filter(is_fit).min_by_key(SocketAddr::is_ipv6);
+                best.ok_or_else(|| io::Error::other("it has no address"))
+            };
+            match thread::Builder::new().name("bond name".to_owned()).spawn(look_up) {
+                Ok(lookup) => self.lookup = Some(lookup),
+                Err(why) => return Some(Err(why)),
+            }
+        }
+        let broke_off = |_| Err(io::Error::other("the lookup broke off"));
+        done.map(|lookup| lookup.join().unwrap_or_else(broke_off))
     }
 
     /// Reads what came; whether there may be more.
@@ -363,7 +423,9 @@ impl NearPath {
             });
             self.problem = Some(why.to_owned());
         }
-        if self.is_known && now >= self.again_at && now.since(since) >= CONNECT_AGAIN {
+        // A far end whose name was looked up may have moved.
+        let is_lost = self.is_known || self.caller.problem().is_some() && self.is_named();
+        if is_lost && now >= self.again_at && now.since(since) >= CONNECT_AGAIN {
             self.caller.call();
             self.socket = None;
             self.again_at = now;
@@ -375,12 +437,13 @@ impl NearPath {
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_used_up()) else {
             return;
         };
+        let Some(to) = self.to else { return };
         let ecn = if is_capable { ECT_0 } else { NOT_ECT };
         // Where the kernel refuses, no queue marks.
-        if ecn != self.ecn && set_ecn(socket, self.options.to.is_ipv6(), ecn).is_ok() {
+        if ecn != self.ecn && set_ecn(socket, to.is_ipv6(), ecn).is_ok() {
             self.ecn = ecn;
         }
-        let _ = socket.send_to(bytes, self.options.to);
+        let _ = socket.send_to(bytes, to);
         self.handle_carried(bytes.len());
     }
 

@@ -52,7 +52,7 @@ fn sender(to: SocketAddr, secret: u8, clock: Clock) -> BondSender {
 /// A path from each address.
 fn sender_from(
     addresses: &[Option<IpAddr>],
-    to: SocketAddr,
+    to: impl ToString,
     secret: u8,
     clock: Clock,
 ) -> BondSender {
@@ -60,7 +60,7 @@ fn sender_from(
         name: format!("from {address:?}"),
         device: None,
         address: *address,
-        to,
+        to: to.to_string(),
         allowance: None,
         params: PathParams::default(),
     };
@@ -183,6 +183,24 @@ fn network(to: SocketAddr, capable: Capable) -> Network {
     };
     let thread = PollThread::start("network", Clock::new(), turn).expect("it starts");
     Network { address, came, _thread: thread }
+}
+
+#[test]
+fn a_far_end_has_a_name_and_one_that_does_not_resolve_is_said() {
+    let (clock, seen) = (Clock::new(), Seen::default());
+    let far = BondReceiver::bind(LOCAL, &credentials(1), clock, seen.clone()).expect("it binds");
+    let name = format!("localhost:{}", far.address().port());
+    let near = sender_from(&[Some(Ipv4Addr::LOCALHOST.into())], name, 1, clock);
+    until("the path", || near.view()[0].problem.is_none());
+    send(&near, clock, 0..10);
+    until("all packets", || seen.0.lock().packets.len() == 10);
+
+    let near = sender_from(&[None], "no-such-host.invalid:7800", 1, clock);
+    let problem = || near.view()[0].problem.clone().unwrap_or_default();
+    until("the reason", || {
+        problem().starts_with("\"no-such-host.invalid:7800\" does not resolve: ")
+    });
+    assert!(near.view()[0].status.is_none());
 }
 
 /// Both ends with such a network between them, on this address.

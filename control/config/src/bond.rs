@@ -1,7 +1,7 @@
 //! Bonds: the near end is a link with `to` and `[link.NAME.path.NAME]`, the far end `[bond.NAME]`, whose streams have the
 //! source `bond:NAME`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use selvedge_data_net_bond::{OVERHEAD, PARITY_OVERHEAD};
@@ -32,13 +32,20 @@ const NOT_MEASURED: [&str; 6] = ["stack", "placement", "socket", "core", "send",
 /// The paths by which a link reaches the far end of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BondLink {
-    /// `to`: where the far end listens.
-    pub to: SocketAddr,
+    /// `to`: where the far end listens: an address or a name, and a port.
+    pub to: String,
     /// `[link.NAME.path.NAME]`, in the order of the file; at least one.
     pub paths: Vec<PathConfig>,
 }
 
 impl BondLink {
+    /// Where the far end listens; with a name, an address that nobody has (RFC 6666), of the family with larger headers.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        const NOBODY: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0);
+        self.to.parse().unwrap_or_else(|_| SocketAddr::new(NOBODY.into(), 1))
+    }
+
     /// The rate that its link begins with.
     #[must_use]
     pub fn start(&self) -> Bitrate {
@@ -57,7 +64,7 @@ pub struct PathConfig {
     /// `address`: the address from which they are sent. `None`: any.
     pub address: Option<IpAddr>,
     /// `to`: where it reaches the far end, if not at the link's `to`.
-    pub to: Option<SocketAddr>,
+    pub to: Option<String>,
     /// `rate`: what it carries at most. `None`, or `auto`: as measured.
     pub rate: Option<Bitrate>,
     /// `cost = "metered"`: it carries only what no free path brings in time.
@@ -159,10 +166,11 @@ pub(super) fn of_link<'t>(
         paths.push(PathConfig::new("default"));
     }
     let entry = reader.required(section, "to", EXAMPLE)?;
-    let to = address_of(reader, section, "to", EXAMPLE, false)?;
+    let to = far_end(reader, section)?;
     let is_other = |path: &&PathConfig| {
-        let leads_to = path.to.unwrap_or(to).is_ipv6();
-        path.address.is_some_and(|from| from.is_ipv6() != leads_to)
+        let leads_to = path.to.as_ref().unwrap_or(&to).parse::<SocketAddr>();
+        let from = path.address.zip(leads_to.ok());
+        from.is_some_and(|(from, to)| from.is_ipv6() != to.is_ipv6())
     };
     if let Some(path) = paths.iter().find(is_other) {
         reader.report_value(&entry, ConfigFault::BondFamily(quoted(&path.name)));
@@ -189,7 +197,7 @@ fn path<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PathConfig {
     }
     PathConfig {
         name: section.name.to_owned(),
-        to: address_of(reader, section, "to", EXAMPLE, false),
+        to: far_end(reader, section),
         device: reader.device(section),
         address: address.and_then(|text| text.parse().ok()),
         rate,
@@ -218,7 +226,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> Vec<BondC
         if reader.required(section, "listen", LISTEN).is_none() {
             continue;
         }
-        let Some(listen) = address_of(reader, section, "listen", LISTEN, true) else { continue };
+        let Some(listen) = listen(reader, section, LISTEN) else { continue };
         if let Some(other) = bonds.iter().find(|other| other.listen == listen) {
             let mistake = ConfigFault::BondTaken { listen, other: quoted(&other.name) };
             reader.report(section.at, &section.path_of("listen"), mistake);
@@ -228,21 +236,32 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> Vec<BondC
     bonds
 }
 
-/// A numeric address with a port; to listen at, any address of the host will do.
-fn address_of<'t>(
+/// Where a link or a path reaches the far end: the address or the name of one host, and a port.
+fn far_end<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
+    let is_one =
+        |at: SocketAddr| at.port() != 0 && !at.ip().is_multicast() && !at.ip().is_unspecified();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    // A resolver would take numbers for an address.
+    let is_letter = |c: char| c.is_ascii_alphabetic();
+    let is_name = |host: &str| host.chars().all(is_plain) && host.contains(is_letter);
+    let is_named =
+        |(host, port): (&str, &str)| is_name(host) && port.parse().is_ok_and(|port: u16| port != 0);
+    let will_do = |text: &str| match text.parse() {
+        Ok(at) => is_one(at),
+        Err(_) => text.rsplit_once(':').is_some_and(is_named),
+    };
+    reader.fit(section, ("to", EXAMPLE), will_do, ConfigFault::FarEnd).map(str::to_owned)
+}
+
+/// A numeric address with a port, at which this host can listen.
+fn listen<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
-    key: &'static str,
     example: &'static str,
-    is_own: bool,
 ) -> Option<SocketAddr> {
     let read = |text: &str| text.parse::<SocketAddr>().ok();
-    let will_do = |text: &str| {
-        read(text).is_some_and(|at| {
-            let ip = at.ip();
-            at.port() != 0 && !ip.is_multicast() && (is_own || !ip.is_unspecified())
-        })
-    };
+    let is_own = |at: SocketAddr| at.port() != 0 && !at.ip().is_multicast();
+    let will_do = |text: &str| read(text).is_some_and(is_own);
     let mistake = |value| ConfigFault::BondAddress { value, example };
-    reader.fit(section, (key, example), will_do, mistake).and_then(read)
+    reader.fit(section, ("listen", example), will_do, mistake).and_then(read)
 }

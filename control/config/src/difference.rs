@@ -239,7 +239,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
-        ["sdp" = sdp], ["source" = source | is_bonded | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail]);
+        ["sdp" = sdp], ["source" = source | far | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail]);
     if let (SourceUri::Launch { line, .. }, SourceUri::Launch { line: before, .. }) =
         (&new.source, &old.source)
         && line == before

@@ -253,7 +253,7 @@ pub struct StreamConfig {
     /// `to`, unless it is the numeric RTP address in `spec`: the output that carries its packets there.
     pub output: Option<Destination>,
     /// Whether its link's bond carries it; `spec.to` is then the far end's address.
-    pub is_bonded: bool,
+    pub far: Option<String>,
     /// Whether the rate of its link is measured by what its receiver reports.
     pub is_reported: bool,
     /// `rtcp_port`: the port of this host at which its receiver's RTCP arrives; its RTP leaves by the port before. `None`:
@@ -273,7 +273,7 @@ impl StreamConfig {
             thumbnail: true,
             stack: None,
             output: None,
-            is_bonded: false,
+            far: None,
             is_reported: false,
             rtcp_port: None,
         }
@@ -284,7 +284,7 @@ impl StreamConfig {
     pub fn receiver(&self) -> String {
         match &self.output {
             Some(output) => output.to_string(),
-            None if self.is_bonded => format!("bond://{}/{}", self.spec.to, self.spec.name),
+            None if let Some(far) = &self.far => format!("bond://{far}/{}", self.spec.name),
             None => format!("rtp://{}", self.spec.to),
         }
     }

@@ -333,7 +333,12 @@ pub enum ConfigFault {
     /// Not an address of a path.
     #[error("{0} is not an address of this host; write such as \"192.0.2.7\"")]
     PathAddress(String),
-    /// Not the address of an end of a bond.
+    /// Not the host of a far end.
+    #[error(
+        "{0} is no host with a port; write such as \"198.51.100.7:7800\" or \"studio.example:7800\""
+    )]
+    FarEnd(String),
+    /// Not an address at which a far end listens.
     #[error("{value} is not a numeric address with a port; write such as {example}")]
     BondAddress {
         /// The text, quoted.

@@ -51,7 +51,7 @@ pub(super) fn read<'t>(
         Some(bond) => {
             reader.refuse(section, "to", ConfigFault::ToOfBond);
             reader.refuse(section, "sdp", ConfigFault::ToOfBond);
-            Some((bond.to, None))
+            Some((bond.address(), None))
         }
         // What is wrong with the link has been reported, and it may be a bond.
         None if link.is_some_and(|link| sound[link].is_none()) && !section.has("to") => None,
@@ -94,7 +94,7 @@ pub(super) fn read<'t>(
         thumbnail: thumbnail.unwrap_or(default.thumbnail),
         stack: stack.unwrap_or_else(links_own),
         output,
-        is_bonded: bond.is_some(),
+        far: bond.map(|bond| bond.to.clone()),
         is_reported: measured.is_some(),
         rtcp_port,
         ..default

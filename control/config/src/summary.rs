@@ -75,7 +75,7 @@ impl PathSummary {
             name: path.name.clone(),
             device: path.device.clone(),
             address: path.address.map(|address| address.to_string()),
-            to: path.to.map(|to| to.to_string()),
+            to: path.to.clone(),
             rate_bps: path.rate.map(|rate| rate.0),
             metered: path.is_metered,
             budget_bytes: path.budget.map(|budget| budget.0),

@@ -258,7 +258,7 @@ fn every_key_is_read() {
             thumbnail: false,
             stack: None,
             output: None,
-            is_bonded: false,
+            far: None,
             is_reported: false,
             rtcp_port: None,
         }]

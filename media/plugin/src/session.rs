@@ -142,7 +142,7 @@ impl Session {
     /// The largest payload that a packet of this stream may carry.
     pub(crate) fn payload_max(&self, stream: usize) -> usize {
         if let Some(bond) = &self.link.bond {
-            return payload_max(bonded(&self.link, bond.to).message, Bytes(0));
+            return payload_max(bonded(&self.link, bond.address()).message, Bytes(0));
         }
         let ipv6 = self.phase.lock().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
         payload_max(self.link.mtu, if ipv6 { rtp::IPV6_UDP } else { rtp::IPV4_UDP })
@@ -199,7 +199,7 @@ impl Session {
     ) -> Result<Node, StartError> {
         let of_pad = |(stream, &period): (&Spec, &Duration)| StreamConfig {
             spec: stream.clone().with_media_period(period),
-            is_bonded: self.link.bond.is_some(),
+            far: self.link.bond.as_ref().map(|bond| bond.to.clone()),
             ..StreamConfig::new(&stream.name, SourceUri::Program, stream.to)
         };
         let config = NodeConfig {

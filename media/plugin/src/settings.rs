@@ -160,7 +160,7 @@ impl SinkSettings {
         if paths.is_empty() {
             paths.push(PathConfig::new("default"));
         }
-        Ok(Some(BondLink { to, paths }))
+        Ok(Some(BondLink { to: to.to_string(), paths }))
     }
 
     /// The rate of a link that runs; a bond has its own.
@@ -337,9 +337,9 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert!(bonded.other_rate(9).is_err() && SinkSettings::default().other_rate(9).is_ok());
-        let elsewhere = Some(bond.to);
+        let elsewhere = Some(bond.address());
         let to = PadSettings::default().plan("sink_0", elsewhere).unwrap().to;
-        assert_eq!(to, bond.to);
+        assert_eq!(to, bond.address());
         assert!(pad(|_| {}).plan("sink_0", elsewhere).unwrap_err().to_string().contains("sink_0"));
     }
 

@@ -76,7 +76,7 @@ mod imp {
             if pads.is_empty() {
                 return Err(SettingError::NoPads);
             }
-            let bond = link.bond.as_ref().map(|bond| bond.to);
+            let bond = link.bond.as_ref().map(|bond| bond.address());
             let elsewhere = match (self.filters(), bond) {
                 (true, Some(to)) => return Err(SettingError::BondUnused(to)),
                 (true, None) => Some(([0, 0, 0, 0], 0).into()),
