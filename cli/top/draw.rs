@@ -142,13 +142,21 @@ fn gauge(link: &LinkSnapshot, width: usize) -> Line {
 
 /// What a path of a bond carries, or why it carries nothing.
 fn path(path: &PathSnapshot) -> Line {
+    let (loss, round_trip) = (Some(path.loss), Some(path.round_trip_ms));
+    let measured = match path.round_trip_ms > 0.0 {
+        true => format!(
+            ", {} loss, {} there and back",
+            figures::share(loss),
+            figures::millis(round_trip)
+        ),
+        // Nothing was reported of it.
+        false => String::new(),
+    };
     let text = format!(
-        "  {}: {} of {} sent, {} loss, {} there and back{}{}",
+        "  {}: {} of {} sent{measured}{}{}",
         path.name,
         figures::rate(path.sent_bps),
         figures::rate(path.rate_bps),
-        figures::share(Some(path.loss)),
-        figures::millis(Some(path.round_trip_ms)),
         if path.detail.is_empty() { "" } else { "; " },
         path.detail,
     );

@@ -60,15 +60,23 @@ fn paths(node: &NodeSnapshot) -> String {
     let mut is_any = false;
     for (link, path) in all {
         is_any = true;
+        // Nothing is measured of a path of which nothing was reported.
+        let is_measured = path.round_trip_ms > 0.0;
+        let measured = |figure: f64| Some(figure).filter(|_| is_measured);
+        let state = match path.active {
+            true => "carries",
+            false if is_measured => "probed",
+            false => "unmeasured",
+        };
         table.row([
             path.name.clone(),
             link.name.clone(),
-            if path.active { "carries" } else { "probed" }.to_owned(),
+            state.to_owned(),
             figures::rate(path.rate_bps),
             figures::rate(path.sent_bps),
-            figures::share(Some(path.loss)),
-            figures::millis(Some(path.round_trip_ms)),
-            figures::millis(Some(path.queueing_ms)),
+            figures::share(measured(path.loss)),
+            figures::millis(measured(path.round_trip_ms)),
+            figures::millis(measured(path.queueing_ms)),
             path.detail.clone(),
         ]);
     }

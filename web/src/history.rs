@@ -117,14 +117,17 @@ impl History {
         }
     }
 
-    /// Takes the node's events about its file that are new. Set values show in the snapshots.
+    /// Takes the node's events about its file and about paths that are new. Set values show in the snapshots.
     pub(crate) fn push_events(&mut self, events: Vec<NodeEvent>) {
         let seen = events.iter().rposition(|event| Some(event) == self.newest.as_ref());
         for event in events.into_iter().skip(seen.map_or(0, |seen| seen + 1)) {
             if event.kind != "set" {
                 let tone = if event.kind == "refused" { "bad" } else { "quiet" };
-                let text = format!("{}: {}", event.kind, event.text);
-                let about = "node file".to_owned();
+                let (about, text) = match event.text.split_once(": ") {
+                    Some((path, text)) if event.kind == "path" => (path, text.to_owned()),
+                    _ => ("node file", format!("{}: {}", event.kind, event.text)),
+                };
+                let about = about.to_owned();
                 push(&mut self.events, Event { at_ms: event.at_ms, about, tone, text }, EVENTS_MAX);
             }
             self.newest = Some(event);
@@ -238,7 +241,9 @@ fn wrong_with(stream: &StreamSnapshot, was: bool) -> Option<String> {
 
 impl LinkPast {
     fn look(&mut self, link: &LinkSnapshot, say: &mut impl FnMut(&'static str, String)) {
-        if let Some(last) = self.last.as_ref().filter(|last| last.rate_bps != link.rate_bps) {
+        // A measured rate changes all the time.
+        let is_set = |last: &&LinkSnapshot| last.rate_bps != link.rate_bps && link.paths.is_empty();
+        if let Some(last) = self.last.as_ref().filter(is_set) {
             let [is, was] = [link.rate_bps, last.rate_bps].map(mbps);
             say("quiet", format!("rate set to {is} (was {was})"));
         }
@@ -274,6 +279,8 @@ fn push<T>(list: &mut VecDeque<T>, item: T, most: usize) {
 
 #[cfg(test)]
 mod tests {
+    use selvedge_control_config::view::PathSnapshot;
+
     use super::*;
 
     fn node(second: u64, decodable: f64, offered: u64) -> NodeSnapshot {
@@ -313,6 +320,22 @@ mod tests {
         history.push_events(vec![second, event(9, "saved")]);
         assert_eq!(texts(&history), ["reloaded: x", "refused: x", "saved: x"]);
         assert_eq!(history.events[1].tone, "bad");
+    }
+
+    #[test]
+    fn what_becomes_of_a_path_is_an_event_of_it_and_a_measured_rate_is_none() {
+        let mut history = History::default();
+        let text = "uplink.lte: its receiver reports".into();
+        history.push_events(vec![NodeEvent { at_ms: 5, kind: "path".into(), text }]);
+        let event = &history.events[0];
+        assert_eq!((&*event.about, &*event.text), ("uplink.lte", "its receiver reports"));
+        for rate_bps in [1_000_000, 2_000_000] {
+            let mut node = node(1, 1.0, 500_000);
+            node.links[0].rate_bps = rate_bps;
+            node.links[0].paths.push(PathSnapshot::default());
+            history.push(&node);
+        }
+        assert_eq!(history.events.len(), 1);
     }
 
     #[test]

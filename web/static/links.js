@@ -61,10 +61,11 @@ class LinkStrip {
     this.offered.root.dataset.tone = offered > 1 ? "warn" : "";
     this.queue.set(plural(link.queued_frames, "frame"), bytes(link.queued_bytes));
     this.late.set(`${milliseconds(link.late_p99_ms)} ms`, `${percent(link.used_share)} % used`);
-    this.rate.update(rateExact(link.rate_bps));
     const paths = link.paths ?? [];
     // A measured rate is not for anybody to set.
-    this.knob.querySelectorAll("input").forEach((input) => { input.disabled = paths.length > 0; });
+    const measured = paths.length > 0;
+    this.rate.update(measured ? rate(link.rate_bps) : rateExact(link.rate_bps));
+    this.knob.querySelectorAll("input").forEach((input) => { input.disabled = measured; });
     this.paths.replaceChildren(...paths.map(pathLine));
   }
 }
@@ -73,7 +74,9 @@ class LinkStrip {
 function pathLine(path) {
   const carries = `${rate(path.sent_bps)} of ${rate(path.rate_bps)}`;
   const figures = `${percent(path.loss)} % lost, ${milliseconds(path.round_trip_ms)} ms there and back`;
-  const known = path.rate_bps > 0 ? [make("span", "", carries), make("span", "", figures)] : [];
+  // Nothing is measured of a path of which nothing was reported.
+  const known = [path.rate_bps > 0 ? carries : "", path.round_trip_ms > 0 ? figures : ""]
+    .filter((text) => text !== "").map((text) => make("span", "", text));
   const line = make("div", "bond-path", make("b", "", path.name), ...known, make("span", "", path.detail));
   line.dataset.active = String(path.active);
   return line;
