@@ -49,7 +49,7 @@ check() {
     return 1
   fi
   grep -q RUSTSEC- "$work/strict.log" || { cat "$work/strict.log" >&2; return 1; }
-  for manifest in Cargo.toml fuzz/Cargo.toml lab/peers/event/Cargo.toml; do
+  for manifest in Cargo.toml fuzz/Cargo.toml lab/peers/event/Cargo.toml lab/peers/rate/Cargo.toml; do
     judge "$work/deny.toml" "$manifest"
   done
 }

@@ -100,9 +100,11 @@ check clippy-vm "${compiler[@]}" cargo test --quiet --locked --workspace --all-f
   --test attach --test replay
 check deny cargo deny --all-features check licenses bans sources
 # Peers to measure against are a workspace of their own, too large to be built each time.
-check peers cargo metadata --format-version 1 --locked --manifest-path lab/peers/event/Cargo.toml
-check deny-peers cargo deny --manifest-path lab/peers/event/Cargo.toml --config "$PWD/deny.toml" \
-  --all-features check licenses bans sources
+for peer in event rate; do
+  check "peers-$peer" cargo metadata --format-version 1 --locked --manifest-path "lab/peers/$peer/Cargo.toml"
+  check "deny-peers-$peer" cargo deny --manifest-path "lab/peers/$peer/Cargo.toml" --config "$PWD/deny.toml" \
+    --all-features check licenses bans sources
+done
 check advisories tools/advisories.sh
 # Each crate has a licence, and each that is not ours a checksum.
 check sbom bash -c 'tools/sbom.sh | jq -e ".components | length > 100 and all(.licenses[0].expression != \"\")
