@@ -36,7 +36,7 @@ fuzz: build ## fuzz networks (SEEDS=100000), then each target for a long time (S
 	tools/fuzz.sh $${SECONDS_EACH:-600}
 
 soak: ## what takes long, ten minutes each or more (ARGS="--quick": a minute each)
-	@tools/setup.sh test
+	@tools/setup.sh soak
 	tools/soak.sh $(ARGS)
 
 sbom: ## target/sbom.json: what is in the programs, with versions, licences and checksums (CycloneDX)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what it installs; quick and silent when nothing is.
-# Usage: tools/setup.sh build|test
+# Usage: tools/setup.sh build|test|soak
 set -euo pipefail
 cd "$(dirname "$0")/.."
-stage=${1:?usage: tools/setup.sh build|test}
+stage=${1:?usage: tools/setup.sh build|test|soak}
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -21,7 +21,7 @@ as_root() {
 provided() {
   case $1 in
     nodejs) command -v node ;;
-    npm | curl) command -v "$1" ;;
+    npm | curl | python3) command -v "$1" ;;
     clang-*) [ -n "${SELVEDGE_CLANG:-}" ] ;;
     *) false ;;
   esac >/dev/null && return
@@ -68,7 +68,8 @@ install_packages() {
 case $stage in
   build) install_packages build ;;
   test) install_packages build test ;;
-  *) say "there is no stage $stage; there are build and test" >&2; exit 2 ;;
+  soak) install_packages build test soak ;;
+  *) say "there is no stage $stage; there are build, test and soak" >&2; exit 2 ;;
 esac
 
 # Rust: any toolchain that is new enough; otherwise rustup brings the one that the checks pass with, for
@@ -118,7 +119,7 @@ if ! new_enough "$(rust_version || true)"; then
   rustup toolchain install "$rust_installed" --no-self-update --profile minimal -c rustfmt -c clippy
   rustup default "$rust_installed"
 fi
-[ "$stage" = test ] || exit 0
+[ "$stage" != build ] || exit 0
 
 if ! cargo deny --version >/dev/null 2>&1; then
   say "installing cargo-deny (compiles it, a few minutes)"

@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
-# One picture over two bad paths of `selvedge line`, in real time: by a bond of Selvedge, by GStreamer's RIST over both paths, by
-# turns (rist) and twice (rist_twice), and by GStreamer's SRT over the better one. What arrives is decoded by FFmpeg, and the pictures that equal the
-# original are counted, in order, each at most once.
+# One picture over two bad paths of `selvedge line`, in real time, by
+#   selvedge          a bond of Selvedge
+#   librist           librist over both paths, with weights; and librist_smooth, the same from an encoder that smooths its pictures
+#   mptcp             the kernel's MPTCP over both
+#   rist, rist_twice  GStreamer's RIST over both, by turns and twice
+#   srt               GStreamer's SRT over the better one
+# What arrives is decoded by FFmpeg, and the pictures that equal the original are counted, in order, each at most once.
 #
 #   lab/peers/bond/run.sh SELVEDGE SHARE [RUNS]
 #       SELVEDGE  the program        SHARE  what both paths carry, in hundredths of the need        RUNS  of each, 1
-#       WAYS in the environment: only these, of "selvedge rist rist_twice srt"
+#       WAYS in the environment: only these, of the above
 #
-# The better path has five eighths of the rate and 20 ms, the other 60 ms and bursts of loss. Nobody states a rate. RIST and SRT may delay by 1 s, and
-# Selvedge's stream has a delay of 1 s. Needs FFmpeg and GStreamer.
+# The better path has five eighths of the rate and 20 ms, the other 60 ms and bursts of loss. Nobody states a rate, but librist's weights are
+# the true ratio, it waits 80 ms for packets of the longer path, and librist_smooth gets no more than one and a half times the need at
+# once. RIST and SRT may delay by 1 s, and Selvedge's stream has a delay of 1 s. MPTCP knows no deadline: what is later than 1 s and the
+# longer path's delay is left out by its receiver, and its sender leaves out what has waited for 400 ms before the kernel took
+# it, which holds 300 ms of the stream. MPTCP controls its rate as this kernel does by default. Needs root rights, FFmpeg, GStreamer, and
+# rist-tools and Python (`tools/setup.sh soak`).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -60,6 +68,41 @@ near_rist_by() {
   gst-launch-1.0 -q $read_clip ! mpegtsmux alignment=7 ! rtpmp2tpay ! ristsink bonding-method="$1" \
     bonding-addresses="$SELVEDGE_LINE_FAR:5004,$SELVEDGE_LINE_FAR_2:5014" sender-buffer=1200
 }
+far_librist() {
+  ristreceiver -p 1 -v -1 -S 0 -o udp://127.0.0.1:5000 \
+    -i "rist://@$SELVEDGE_LINE_FAR:7000?buffer=1000&reorder-buffer=80,rist://@$SELVEDGE_LINE_FAR_2:7000?buffer=1000&reorder-buffer=80" & receiver=$!
+  gst-launch-1.0 -q -e udpsrc address=127.0.0.1 port=5000 ! filesink location=arrived.ts buffer-mode=unbuffered
+  kill "$receiver"
+}
+far_librist_smooth() { far_librist; }
+near_librist() {
+  # shellcheck disable=SC2086
+  near_librist_of gst-launch-1.0 -q $read_clip ! mpegtsmux alignment=7 ! udpsink host=127.0.0.1 port=6000 sync=false
+}
+near_librist_smooth() { near_librist_of smooth; }
+smooth() {
+  # shellcheck disable=SC2086
+  gst-launch-1.0 -q $read_clip ! mpegtsmux alignment=7 ! fdsink | python3 "$here/ends.py" smooth $((need * 3 / 2)) 127.0.0.1 6000
+}
+# The receiver must know the sender before the first picture.
+near_librist_of() {
+  ristsender -p 1 -v -1 -S 0 -i udp://@127.0.0.1:6000 \
+    -o "rist://$SELVEDGE_LINE_FAR:7000?buffer=1000&weight=5,rist://$SELVEDGE_LINE_FAR_2:7000?buffer=1000&weight=3" & sender=$!
+  sleep 2
+  "$@"
+  sleep 2
+  kill "$sender"
+}
+far_mptcp() {
+  ip mptcp limits set subflow 2 add_addr_accepted 2
+  ip mptcp endpoint add "$SELVEDGE_LINE_FAR_2" dev far2 signal
+  python3 "$here/ends.py" receive 7000 1060 > arrived.ts
+}
+near_mptcp() {
+  ip mptcp limits set subflow 2 add_addr_accepted 2
+  # shellcheck disable=SC2086
+  gst-launch-1.0 -q $read_clip ! mpegtsmux alignment=7 ! fdsink | python3 "$here/ends.py" send "$SELVEDGE_LINE_FAR" 7000 "$need"
+}
 far_srt() {
   gst-launch-1.0 -q -e srtsrc 'uri=srt://:7000?mode=listener' latency=1000 ! filesink location=arrived.ts buffer-mode=unbuffered
 }
@@ -77,6 +120,14 @@ case $1 in
     exit
     ;;
 esac
+ways=${WAYS:-selvedge librist librist_smooth mptcp rist rist_twice srt}
+for program in ristsender python3; do
+  command -v "$program" > /dev/null || { echo "bond: there is no $program; tools/setup.sh soak installs it" >&2; exit 1; }
+done
+if [[ $ways = *mptcp* ]] && [ "$(cat /proc/sys/net/mptcp/enabled 2> /dev/null)" != 1 ]; then
+  echo "bond at $2 %, mptcp: not measured, this kernel has none"
+  ways=${ways/mptcp/}
+fi
 selvedge=$(realpath "$1") share=$2 runs=${3:-1}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -91,7 +142,7 @@ pictures clip.mp4 > original
 all=$(wc -l < original)
 # What plain RTP takes, headers included: 44 bytes on each packet of 1400.
 need=$(ffprobe -v error -select_streams v -show_entries stream=bit_rate -of csv=p=0 clip.mp4)
-need=$((need * 1444 / 1400))
+export need=$((need * 1444 / 1400))
 rate() { echo "$((need * share / 100 * $1 / 8000)) kbit/s"; }
 cat > network.toml <<END
 [network]
@@ -111,7 +162,7 @@ queue = { kind = "drop-tail", bytes = "100 kB" }
 loss = { worsens = "0.5 %", recovers = "20 %", bad = "50 %" }
 END
 
-for way in ${WAYS:-selvedge rist rist_twice srt}; do
+for way in $ways; do
   shares=()
   for _ in $(seq "$runs"); do
     rm -f arrived.*
