@@ -4,7 +4,7 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells, demo, line, reality, bond
+#       NAME      only these: page, cameras, kills, cells, demo, line, reality, bond, rate
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
@@ -15,20 +15,22 @@
 # loops (a quarter of an hour; --quick: once each). line: how exact `selvedge line` is, quiet and beside two endless loops, and what it carries beside a bare relay
 # (five minutes; needs root rights). reality: what comes through bad links in real time, beside the simulator:
 # streams, and the kernel's TCP (nine minutes; --quick: one run of each; needs root rights).
-# bond: one picture over two bad paths in real time, beside RIST and SRT of GStreamer, at three rates five times (45
-# minutes; --quick: once each; needs root rights).
+# bond: one picture over two bad paths in real time, beside librist with weights, the kernel's MPTCP, and RIST and SRT of
+# GStreamer, at three rates five times, and what two paths carry of a flood, five times (an hour and a half; --quick: at one rate once, and
+# the flood once, seven minutes; needs root rights). rate: how an encoder follows a path whose rate changes in real time, by a
+# bond and by rtpgccbwe, five times (eleven minutes, and some to build rtpgccbwe; --quick: once each; needs root rights).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | demo | line | reality | bond) names+=("$word") ;;
+    page | cameras | kills | cells | demo | line | reality | bond | rate) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, rate, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond rate)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -82,9 +84,16 @@ reality() {
 
 bond() {
   cargo build --quiet --release --locked -p selvedge || return
-  for share in 53 75 125; do
+  for share in ${quick:+75} ${keep:+53 75 125}; do
     lab/peers/bond/run.sh target/release/selvedge "$share" $((${#quick} ? 1 : 5)) || return
   done
+  lab/peers/bond/flood.sh target/release/selvedge $((${#quick} ? 1 : 5))
+}
+rate() {
+  cargo build --quiet --release --locked -p selvedge &&
+    cargo build --quiet --release --locked --manifest-path lab/peers/rate/Cargo.toml &&
+    lab/peers/rate/run.sh target/release/selvedge \
+      "${CARGO_TARGET_DIR:-lab/peers/rate/target}/release/selvedge-lab-peers-rate" $((${#quick} ? 1 : 5))
 }
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
@@ -113,7 +122,7 @@ about() {
     demo) echo "${quick:-five times}" ;;
     cells) echo "${quick:-twelve}" ;;
     line) echo "${quick:-10 s each}" ;;
-    bond) echo "${quick:-five times}" ;;
+    bond | rate) echo "${quick:-five times}" ;;
     reality) echo "${quick:-five times}" ;;
     *) echo "$seconds s" ;;
   esac
@@ -125,7 +134,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |(demo|bond) at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |(demo|bond|flood|rate) at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &
