@@ -138,7 +138,7 @@ const ECN: u8 = 3;
 /// The data of control messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlData {
-    stamp: Option<u64>,
+    pub(super) stamp: Option<u64>,
     drops: Option<u32>,
     pub(super) segment: Option<u16>,
     pub(super) ecn: Option<u8>,

@@ -16,6 +16,9 @@ pub struct SingleDatagram {
     pub segment: Option<u16>,
     /// The ECN field of its IP header, where the socket requests it ([`crate::socket::request_ecn`]).
     pub ecn: Option<u8>,
+    /// When it came, in nanoseconds of `CLOCK_REALTIME`, where the socket requests it
+    /// ([`crate::socket::request_stamps`]).
+    pub stamp: Option<u64>,
 }
 
 /// Reads the datagram that waits in the socket, without blocking: the buffer then holds exactly its bytes.
@@ -54,8 +57,8 @@ pub(crate) fn receive_apart(
     let first = len.min(front.len());
     // SAFETY: ROOM bytes are reserved, and the kernel has written as many as did not fit into `front`.
     unsafe { into.set_len((len - first).min(ROOM)) };
-    let ControlData { segment, ecn, .. } =
+    let ControlData { segment, ecn, stamp, .. } =
         read_control(&control.0[..header.msg_controllen.min(CONTROL)]);
-    let single = SingleDatagram { from: name.to_socket_addr()?, segment, ecn };
+    let single = SingleDatagram { from: name.to_socket_addr()?, segment, ecn, stamp };
     Some((single, first))
 }

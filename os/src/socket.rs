@@ -165,6 +165,14 @@ pub fn request_ecn(socket: impl AsFd, v6: bool) -> io::Result<()> {
     Ok(set(socket, true)?)
 }
 
+/// Requests when each datagram came, by the kernel's clock.
+///
+/// # Errors
+/// The kernel's.
+pub fn request_stamps(socket: &OwnedFd) -> io::Result<()> {
+    set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
 /// One of a socket's buffers.
 #[derive(Clone, Copy, Debug)]
 pub enum Buffer {
@@ -276,8 +284,10 @@ impl RawAddress {
 mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
+    use selvedge_units::{Duration, Instant};
+
     use super::*;
-    use crate::clock::timespec;
+    use crate::clock::{Clock, timespec};
     use crate::single_datagram;
 
     #[test]
@@ -332,6 +342,29 @@ mod tests {
             request_ecn(&far, at.is_ipv6()).unwrap();
             assert_eq!([ECT_0, NOT_ECT, CE, 1].map(&mut send), [2, 0, 3, 1].map(Some), "{at}");
         }
+    }
+
+    #[test]
+    fn a_datagram_is_stamped_when_it_comes_and_not_when_it_is_read() {
+        let (far, to) = open_bound("127.0.0.1:0".parse().unwrap()).unwrap();
+        let near = UdpSocket::from(open(false).unwrap());
+        let (clock, mut buffer) = (Clock::new(), Vec::new());
+        let mut send = || {
+            near.send_to(&[1], to).unwrap();
+            let sent = clock.now();
+            clock.sleep_until(sent + Duration::from_millis(50));
+            let came = single_datagram::receive(&far, &mut buffer).expect("the datagram");
+            let read_at = clock.with_wall();
+            let stamp = came.stamp?;
+            Some(
+                clock.from_wall_stamp(stamp, read_at, Instant::ZERO)
+                    < sent + Duration::from_millis(40),
+            )
+        };
+        assert_eq!(send(), None, "nobody requested it");
+        request_stamps(&far).unwrap();
+        // The kernel begins to take stamps some time after the first socket requests them.
+        assert!((0..100).any(|_| send() == Some(true)));
     }
 
     #[test]

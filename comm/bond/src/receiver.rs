@@ -9,7 +9,7 @@ use selvedge_data_net_secure::PublicKey;
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
 use selvedge_os::single_datagram::{self, SingleDatagram};
-use selvedge_os::socket::{Buffer, CE, open_bound, request_ecn, set_buffer};
+use selvedge_os::socket::{Buffer, CE, open_bound, request_ecn, request_stamps, set_buffer};
 use selvedge_units::{Bytes, Instant};
 
 use crate::answerer::{Answerer, Received};
@@ -50,6 +50,8 @@ pub struct BondReceiver {
 struct Far {
     answerer: Answerer,
     bond: Receiver,
+    /// When the latest datagram came, by the kernel's clock: however late this thread reads it.
+    latest: Instant,
 }
 
 impl BondReceiver {
@@ -68,9 +70,11 @@ impl BondReceiver {
         }
         let (socket, address) = open_bound(at)?;
         set_buffer(&socket, Buffer::Receive, BUFFER);
-        // Where the kernel refuses, no marks are reported.
+        // Where the kernel refuses, no marks are reported, and datagrams come when they are read.
         let _ = request_ecn(&socket, at.is_ipv6());
-        let far = Far { answerer: Answerer::new(credentials), bond: Receiver::default() };
+        let _ = request_stamps(&socket);
+        let answerer = Answerer::new(credentials);
+        let far = Far { answerer, bond: Receiver::default(), latest: Instant::ZERO };
         let (far, socket) = (Arc::new(Mutex::new(far)), Arc::new(UdpSocket::from(socket)));
         let (own, mut buffer) = (Arc::clone(&far), Vec::new());
         let turn = move || {
@@ -113,12 +117,17 @@ impl Far {
         let mut is_more = false;
         for n in 0..BATCH {
             let Some(came) = single_datagram::receive(socket, buffer) else { break };
-            self.handle(clock.now(), came, buffer, deliver);
+            let read_at = clock.with_wall();
+            self.latest = came
+                .stamp
+                .map_or(read_at.now, |stamp| clock.from_wall_stamp(stamp, read_at, self.latest));
+            self.handle(self.latest, came, buffer, deliver);
             is_more = n + 1 == BATCH;
         }
         let now = clock.now();
         self.answerer.handle_timeout(now);
-        self.bond.handle_timeout(now);
+        // A packet that has come and is not read yet is waited for.
+        self.bond.handle_timeout(if is_more { self.latest } else { now });
         while let Some(delivered) = self.bond.poll_packet() {
             deliver.handle_packet(now, delivered.stream, &delivered.packet);
         }

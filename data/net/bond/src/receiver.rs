@@ -19,7 +19,7 @@ const BYTES_MAX: Bytes = Bytes(64 << 20);
 /// A path carries packets if one came on it within this time.
 const RECENT: Duration = Duration::from_millis(100);
 /// So long before its deadline a packet goes on.
-const GUARD: Duration = Duration::from_millis(4);
+pub(crate) const GUARD: Duration = Duration::from_millis(4);
 
 /// A stream's next packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,10 @@ use crate::descriptions::Descriptions;
 use crate::flight::Held;
 use crate::path::{Cost, Path, PathParams, PathStatus};
 use crate::protection::{Block, CERTAIN, Protection, REPAIRS_MAX, Worth, both};
+use crate::receiver::GUARD;
 
-/// What may delay a packet beside what is measured.
-const MARGIN: Duration = Duration::from_millis(3);
+/// What may delay a packet beside what is measured: the far end gives packets on a little before their deadline.
+const MARGIN: Duration = Duration(GUARD.0 + 2_000_000);
 
 /// After so long with less than half of the rate, rates that are known are looked at again.
 const UNUSED: Duration = Duration::from_millis(500);
