@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_data_net_rate::{Delay, Estimator, RateParams, Report, State};
+use selvedge_data_net_rate::{Delay, Estimator, Loss, RateParams, Report, State};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use crate::flight::{Flight, Held, Seen};
@@ -24,9 +24,6 @@ const STALE: Duration = Duration::from_secs(10);
 const CATCH_UP: Duration = Duration::from_millis(5);
 /// From the loss of a packet to its report: what the far end waits for those that were overtaken.
 const REPORTED: Duration = Duration::from_millis(10);
-/// Loss is measured over about so many packets, in units of 2^-16.
-const LOSS_OF: u64 = 400;
-const ALL: u64 = 1 << 16;
 
 /// What a packet on a path costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +98,7 @@ pub(crate) struct Path {
     order: u64,
     /// The longest delay of late.
     delay: Option<Delay>,
-    loss: u64,
+    loss: Loss,
     heard: Instant,
     probe_at: Instant,
     sent: Bytes,
@@ -123,7 +120,7 @@ impl Path {
             waiting_bytes: Bytes(0),
             order: 0,
             delay: None,
-            loss: 0,
+            loss: Loss::default(),
             heard: now,
             probe_at: now,
             sent: Bytes(0),
@@ -139,8 +136,7 @@ impl Path {
             capacity: Some(self.estimator.capacity()).filter(|capacity| *capacity != self.begun),
             queueing: self.estimator.queueing(),
             round_trip: self.estimator.round_trip(),
-            loss: Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32)
-                .unwrap_or(Share::ONE),
+            loss: self.loss.share(),
             sent: self.sent,
             heard: self.heard,
             most: self.mtu.most(),
@@ -165,12 +161,15 @@ impl Path {
 
     /// The mean time that its losses cost a packet: each is sent again after a round trip.
     pub(crate) fn repair_time(&self) -> Duration {
-        Duration((self.estimator.round_trip() + REPORTED).0.saturating_mul(self.loss) / ALL)
+        Duration(
+            (self.estimator.round_trip() + REPORTED).0.saturating_mul(self.loss.parts())
+                / Loss::ALL,
+        )
     }
 
     /// From a packet that is lost to its repair, where packets are lost at all.
     pub(crate) fn time_of_repair(&self) -> Duration {
-        if self.loss * 100 < ALL {
+        if self.loss.parts() * 100 < Loss::ALL {
             Duration::ZERO
         } else {
             self.estimator.round_trip() + REPORTED * 2
@@ -180,7 +179,7 @@ impl Path {
     /// The chance that a packet sent now is lost and that no repair of it comes by its deadline, in units of
     /// [`CERTAIN`]. A last repair goes more than once.
     pub(crate) fn chance_of_loss(&self, left: Duration) -> u64 {
-        let lost = self.loss * (CERTAIN / ALL);
+        let lost = self.loss.parts() * (CERTAIN / Loss::ALL);
         let step = (self.estimator.round_trip() + REPORTED * 2).0;
         let repairs = left.0 / step;
         let again = if repairs > 0 { repairs - 1 + u64::from(REPAIRS_MAX) } else { 0 };
@@ -226,7 +225,7 @@ impl Path {
                 let is_at_rest = self.params.is_spare && self.is_active();
                 self.probe_at = now + if is_at_rest { SPARE_PROBES } else { PROBES };
                 // Of so few packets what was is forgotten sooner.
-                self.loss -= self.loss / 32;
+                self.loss.fade();
             }
             return is_due;
         }
@@ -291,10 +290,7 @@ impl Path {
             // A shorter delay is believed slowly.
             self.delay = Some(self.delay.map_or(most, |delay| delay.longest(most)));
         }
-        let all = seen.sizes.len() as u64;
-        let missing = seen.sizes.iter().filter(|(_, has_arrived)| !has_arrived).count() as u64;
-        let before = self.loss * LOSS_OF.saturating_sub(all);
-        self.loss = (before + missing * ALL) / LOSS_OF.max(all);
+        self.loss.handle_packets(seen.sizes.iter().map(|(_, has_arrived)| *has_arrived));
         Some(seen)
     }
 

@@ -17,6 +17,7 @@
 mod arrivals;
 mod base_delay;
 mod estimator;
+mod loss;
 mod report;
 mod sent;
 mod serialization;
@@ -27,5 +28,6 @@ mod window;
 pub use arrivals::Arrivals;
 pub use base_delay::{BaseDelay, Delay};
 pub use estimator::{Estimator, RateParams, State};
+pub use loss::Loss;
 pub use report::{Arrival, Report, ReportError};
 pub use sent::{SentError, UNDER_WAY_MAX};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use selvedge_data_link::PathEstimate;
-use selvedge_data_net_rate::{Estimator, RateParams, Report, State};
+use selvedge_data_net_rate::{Estimator, Loss, RateParams, Report, State};
 use selvedge_data_stream::rtp::{EXTENSION_LEN, HEADER_LEN, Packet, SEQUENCE_AT};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
@@ -31,9 +31,6 @@ const CATCH_UP: Duration = Duration::from_millis(5);
 const QUEUED: Duration = Duration::from_millis(40);
 /// After so long without a packet, since no frame fits, copies show whether the path carries more by now.
 const UNUSED: Duration = Duration::from_secs(2);
-/// Loss is measured over about so many packets, in units of 2^-16.
-const LOSS_OF: u64 = 400;
-const ALL: u64 = 1 << 16;
 /// A longer round trip is none: the report names another sender report.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
 /// What a retransmission is longer by than the packet: its payload begins with the lost packet's sequence number.
@@ -122,7 +119,7 @@ pub struct Sender {
     report_at: Option<Instant>,
     round_trip: Option<Duration>,
     reported: Option<Instant>,
-    loss: u64,
+    loss: Loss,
     packets: u32,
     octets: u32,
     all: Bytes,
@@ -156,7 +153,7 @@ impl Sender {
             report_at: None,
             round_trip: None,
             reported: None,
-            loss: 0,
+            loss: Loss::default(),
             packets: 0,
             octets: 0,
             all: Bytes(0),
@@ -266,10 +263,7 @@ impl Sender {
     fn handle_report(&mut self, now: Instant, report: Option<Report>) {
         let Some(report) = report else { return };
         self.is_measured = true;
-        let all = report.packets.len() as u64;
-        let missing = report.packets.iter().filter(|packet| packet.is_none()).count() as u64;
-        let before = self.loss * LOSS_OF.saturating_sub(all);
-        self.loss = (before + missing * ALL) / LOSS_OF.max(all);
+        self.loss.handle_packets(report.packets.iter().map(Option::is_some));
         self.estimator.handle_report(now, &report);
         self.reported = Some(now);
     }
@@ -283,7 +277,7 @@ impl Sender {
         self.round_trip = took.filter(|_| seen.last_report != 0).or(self.round_trip);
         self.reported = Some(now);
         if !self.is_measured {
-            self.loss = u64::from(seen.lost) * ALL / 256;
+            self.loss = Loss::of_256(seen.lost);
             self.by_loss.handle_loss(now, seen.lost, self.round_trip);
         }
     }
@@ -418,13 +412,12 @@ impl Sender {
     #[must_use]
     pub fn status(&self) -> SenderStatus {
         let queueing = if self.is_measured { self.estimator.queueing() } else { Duration::ZERO };
-        let loss = Share::from_billionths((self.loss * 1_000_000_000 / ALL) as u32);
         SenderStatus {
             reported: self.reported,
             rate: self.rate(),
             round_trip: self.round_trip(),
             queueing,
-            loss: loss.unwrap_or(Share::ONE),
+            loss: self.loss.share(),
             sent: self.all,
         }
     }
