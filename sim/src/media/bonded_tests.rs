@@ -88,9 +88,9 @@ fn paths_that_are_all_gone_are_back_in_use_within_a_second() {
     assert!(later - again > 6_000_000 / 8 / 2, "{} bytes in the second", later - again);
 }
 
-/// What a flood gets in each of the first three seconds of one path, as a share of its rate, and the queue at the end of
+/// What a flood gets in each of the first seconds of one path, as a share of its rate, and the queue at the end of
 /// each in milliseconds, if so much was measured of the path before.
-fn first_seconds(known: Option<Bitrate>, delay: u64) -> [(f64, u64); 3] {
+fn first_seconds(known: Option<Bitrate>, delay: u64) -> [(f64, u64); 6] {
     let (mut network, mut hosts) = network(&[path(8, delay)]);
     hosts[0].1.known = known;
     let flow = network.flow("flood", hosts[0].0[0], hosts[0].0[1]).unwrap();
@@ -99,7 +99,7 @@ fn first_seconds(known: Option<Bitrate>, delay: u64) -> [(f64, u64); 3] {
         BondedSender::attach(&mut network, "bond", &hosts, BondedLoad::Flood(flood), &[]).unwrap();
     let mut simulation = Simulation::new(network, Limits::default()).unwrap();
     let mut before = 0;
-    [1, 2, 3].map(|second| {
+    [1, 2, 3, 4, 5, 6].map(|second| {
         simulation.run(Instant::ZERO + Duration::from_secs(second), &mut |_| {}).unwrap();
         let useful = simulation.results().flows[flow.0 as usize].useful.unwrap().0;
         let got = useful - std::mem::replace(&mut before, useful);
@@ -117,5 +117,19 @@ fn a_path_that_is_known_is_used_at_once_and_one_that_became_smaller_after_a_seco
         assert!(cold[0].0 < 0.4 && known[0].0 > 0.6, "{delay} ms: {cold:?} cold, {known:?} known");
         // It begins with twice of what the path carries by now.
         assert!(smaller[1].0 > 0.85 && smaller[1].1 < 100, "{delay} ms: {smaller:?}");
+    }
+}
+
+#[test]
+fn a_path_that_became_much_smaller_than_is_known_drains_the_queue_that_it_fills() {
+    for delay in [10, 40, 100] {
+        for known in [64, 128, 400].map(Bitrate::from_mbps) {
+            let seconds = first_seconds(Some(known), delay);
+            println!("{delay} ms, {known}: {seconds:.2?}");
+            // What was sent before the first report is a second of the path and more.
+            let [.., (fourth, queue), (fifth, _), (sixth, last)] = seconds;
+            assert!(queue < 100 && last < 100, "{delay} ms, {known}: {seconds:?}");
+            assert!(fourth.min(fifth).min(sixth) > 0.85, "{delay} ms, {known}: {seconds:?}");
+        }
     }
 }

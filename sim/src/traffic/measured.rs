@@ -2,6 +2,7 @@
 //!
 //! The sender has always something to send. It is what a link of unknown rate does, without streams.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use selvedge_data_net_line::{Ecn, Packet};
@@ -22,6 +23,8 @@ pub struct MeasuredSender {
     start: Instant,
     /// When the next packet may leave.
     next: Instant,
+    /// It sends nothing meanwhile.
+    pause: Range<Instant>,
     number: u64,
 }
 
@@ -48,11 +51,22 @@ impl MeasuredSender {
     ) -> Result<EndpointId, NetworkError> {
         let flows = network.flow_and_answers(name, hosts)?;
         let estimator = Estimator::new(start, params);
-        let sender = Self { flow: flows[0], size, estimator, start, next: start, number: 0 };
+        let pause = start..start;
+        let sender = Self { flow: flows[0], size, estimator, start, next: start, pause, number: 0 };
         let (arrivals, report) = (Arrivals::default(), None);
         let receiver = MeasuredReceiver { flows, arrivals, arrived: 0, bytes: Bytes(0), report };
         network.attach(Box::new(receiver), &flows[..1])?;
         network.attach(Box::new(sender), &flows[1..])
+    }
+
+    /// Makes it send nothing in this span.
+    pub const fn set_pause(&mut self, pause: Range<Instant>) {
+        self.pause = pause;
+    }
+
+    fn next(&self) -> Instant {
+        let next = self.next.max(self.start);
+        if self.pause.contains(&next) { self.pause.end } else { next }
     }
 
     /// What it knows of the path.
@@ -75,7 +89,7 @@ impl Endpoint for MeasuredSender {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet<Datagram>> {
-        if now < self.next.max(self.start) {
+        if now < self.next() {
             return None;
         }
         let (sequence, length) = (self.number, self.size.0 as u32);
@@ -88,7 +102,8 @@ impl Endpoint for MeasuredSender {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.estimator.poll_timeout().map_or(self.next, |at| at.min(self.next)))
+        let next = self.next();
+        Some(self.estimator.poll_timeout().map_or(next, |at| at.min(next)))
     }
 }
 
@@ -124,7 +139,9 @@ impl Endpoint for MeasuredReceiver {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_data_net_line::{CodelParams, DelayModel, LineModel, LossModel, QueueModel, Rate};
+    use selvedge_data_net_line::{
+        CodelParams, DelayModel, Jitter, LineModel, LossModel, QueueModel, Rate, Trace,
+    };
     use selvedge_data_net_rate::State;
     use selvedge_units::Duration;
 
@@ -189,6 +206,47 @@ mod tests {
             assert!(marked.0 == 0 && dropped.0 > 1_000, "{delay}: {marked:?}, {dropped:?}");
             assert!(marked.1 > 0.95 && marked.2 < Duration::from_millis(50), "{delay}: {marked:?}");
         }
+    }
+
+    /// The rate falls to two fifths, where a packet itself takes longer than the least delay has it by 8 ms.
+    #[test]
+    fn a_path_that_slows_down_is_not_taken_for_a_shared_one() {
+        let trace = Trace::from_csv("ms,kbit/s\n0,1500\n20000,600\n1000000,0\n").unwrap();
+        let jitter = Jitter::Normal(Duration::from_millis(5));
+        let model = model(LossModel::None, Duration::from_millis(50));
+        let delay = DelayModel { jitter, ..model.delay };
+        let model = LineModel { rate: Some(Rate::Trace(trace)), delay, ..model };
+        let (mut simulation, id) = simulation_of(&model, RateParams::default());
+        for second in 1..=80 {
+            simulation.run(Instant::ZERO + Duration::from_secs(second), &mut |_| {}).unwrap();
+            let own = simulation.endpoint::<MeasuredSender>(id).unwrap().estimator();
+            let is_short =
+                own.queueing() < Duration::from_millis(100) || (20..25).contains(&second);
+            assert!(own.state() != State::Competing && is_short, "after {second} s: {own:?}");
+        }
+    }
+
+    #[test]
+    fn a_pause_sends_nothing_and_the_rate_is_back_after_it() {
+        let model = model(LossModel::None, Duration::from_millis(20));
+        let (mut network, second) = (Network::new(1), |at| Instant::ZERO + Duration::from_secs(at));
+        let hosts = ["near", "far"].map(|name| network.host(name).unwrap());
+        network.link("line", hosts, [model.clone(), model]).unwrap();
+        let params = RateParams::default();
+        let id = MeasuredSender::attach(&mut network, "own", hosts, PACKET, Instant::ZERO, params);
+        network
+            .endpoint_mut::<MeasuredSender>(id.unwrap())
+            .unwrap()
+            .set_pause(second(10)..second(15));
+        let mut simulation = Simulation::new(network, Limits::default()).unwrap();
+        let [before, paused, after] = [11, 15, 20].map(|until| {
+            simulation.run(second(until) - Duration::from_millis(1), &mut |_| {}).unwrap();
+            simulation.results().flows[0].arrived
+        });
+        assert!(
+            before == paused && (after - paused) * 1_200 * 8 > RATE.0 * 4,
+            "{before}, {paused}, {after}"
+        );
     }
 
     #[test]

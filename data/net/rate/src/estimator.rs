@@ -8,13 +8,15 @@ use crate::base_delay::{BaseDelay, Delay};
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
 use crate::serialization::Serialization;
+use crate::target::{TARGET, target};
 use crate::usage::Usage;
 use crate::variation::Variation;
 use crate::window::Window;
 
-/// The queueing delay that the estimator keeps, and the one below which a queue does not count as one.
-const TARGET: Duration = Duration::from_millis(14);
+/// A queueing delay below which a queue does not count as one.
 const LOW: Duration = Duration::from_millis(7);
+/// The time of so much is no queue: where the rate falls, packets themselves take longer than the least delay has it.
+const GRAIN: Bytes = Bytes(2_000);
 /// So much longer than its pacing a pause is one.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Below this a queue counts as gone.
@@ -25,6 +27,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 const JOINED: Duration = Duration::from_millis(40);
 /// From a queue so long packets arrive as the path carries them, however few are sent.
 const LONG: Duration = Duration::from_millis(320);
+/// So long after its begin with a known rate a flow drains what it filled itself, where the path carries much less by now.
+const OWN: Duration = Duration::from_secs(5);
 /// A queue that stays so long although there is room for it to drain is another flow's.
 const STAYS: Duration = Duration::from_secs(2);
 /// So often the queue is drained wholly, since the least delay is of the last ten seconds.
@@ -118,6 +122,8 @@ pub struct Estimator {
     /// When the queue was gone last.
     gone: Instant,
     until: Instant,
+    /// Until then a long queue is no other flow's.
+    own_until: Instant,
     window: Window,
     heard: Instant,
     reported: Reported,
@@ -180,6 +186,7 @@ impl Estimator {
             stays: None,
             gone: now,
             until: now,
+            own_until: now,
             window: Window::new(Bytes(0), 0),
             heard: now,
             reported: Reported::default(),
@@ -192,6 +199,9 @@ impl Estimator {
     pub fn begin_with(mut self, rate: Bitrate) -> Self {
         self.rate = rate.min(self.params.most).max(self.params.least);
         (self.capacity, self.highest) = (self.rate, [self.rate; 2]);
+        if self.rate > self.params.start {
+            self.own_until = self.heard + OWN;
+        }
         self
     }
 
@@ -398,14 +408,15 @@ impl Estimator {
                     self.set_rate(now, Bitrate(self.rate.0 * 2));
                 }
             }
-            State::Draining if self.queueing > self.shown(TARGET * 3) => {
+            State::Draining if self.queueing > self.shown(target(self.capacity) + TARGET * 2) => {
                 // It grows meanwhile: the path carries less.
                 (self.state, self.gone) = (State::Steady, now);
                 self.keep_queue(now, arrives);
             }
             State::Draining
                 if now >= self.until
-                    && self.queueing > self.shown(LOW)
+                    && self.queueing
+                        > self.shown(LOW.max(GRAIN / self.capacity.max(Bitrate(1))))
                     && !self.usage.is_low()
                     && !(self.variation.is_varying() && self.queueing <= self.shown(JOINED)) =>
             {
@@ -484,7 +495,7 @@ impl Estimator {
             self.until = now + self.queueing * 6 + self.round_trip * 2 + SPAN * 2;
             return self.set_rate(now, Bitrate(arrives.0 / 4 * 3));
         }
-        let target = self.shown(TARGET);
+        let target = self.shown(target(arrives));
         let [target, seen] = [target.0, self.queueing.0.min((target + DRAIN / 2).0)];
         let share = DRAIN.0 + target - seen;
         self.set_rate(
@@ -507,7 +518,12 @@ impl Estimator {
     /// Whether the queue stays although there is room for it to drain: it is another flow's then.
     fn is_joined(&mut self, now: Instant) -> bool {
         match self.stays {
-            _ if self.queueing <= self.shown(JOINED) || self.usage.is_low() => self.stays = None,
+            _ if self.queueing <= self.shown(JOINED)
+                || self.usage.is_low()
+                || now < self.own_until =>
+            {
+                self.stays = None;
+            }
             Some((since, _, rate)) if now.since(since) > STAYS => {
                 self.join(now, rate);
                 return true;
@@ -663,7 +679,7 @@ mod tests {
                 now = path.sent_by;
             }
         }
-        let found = path.estimator.rate();
+        let found = path.estimator.capacity();
         assert!((510_000..660_000).contains(&found.0), "{found} of 600 kbit/s");
     }
 

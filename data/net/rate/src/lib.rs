@@ -4,7 +4,8 @@
 //! second, earlier where packets are missing. The sending end ([`Estimator`]) compares it with what it sent. A
 //! queue shows in the delay; while one stands, packets arrive at the rate of the narrowest link, which is
 //! the rate that is looked for. So the estimator keeps a short queue, and needs no other probe: where the queue
-//! is gone the path can carry more, and the rate grows, the faster the longer that is so.
+//! is gone the path can carry more, and the rate grows, the faster the longer that is so. Slower flows keep a longer
+//! queue, so flows that share one come nearer to the same rate.
 //!
 //! Beside a flow that fills each buffer a short queue would starve. Where the queue stays although the estimator
 //! leaves room for it to drain, another fills it; then a window is kept that shrinks on loss, as TCP's does.
@@ -21,6 +22,7 @@ mod loss;
 mod report;
 mod sent;
 mod serialization;
+mod target;
 mod usage;
 mod variation;
 mod window;
