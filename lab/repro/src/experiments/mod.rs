@@ -48,6 +48,7 @@ pub(crate) mod up_bond;
 pub(crate) mod up_media;
 pub(crate) mod up_media_real;
 pub(crate) mod up_rate;
+mod up_rate_8867;
 pub(crate) mod up_repair;
 mod web_load;
 mod web_server;

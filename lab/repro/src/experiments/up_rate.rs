@@ -1,5 +1,5 @@
 //! `up-rate`: how near the measured rate of a path is to the truth, in the simulator: after a cold start, after steps,
-//! how long its own queue is, and what it leaves to a flow of CUBIC, or gets beside it.
+//! how long its own queue is, and what it leaves to a flow of CUBIC, or gets beside it; then RFC 8867's test cases.
 
 use selvedge_data_net_line::{
     DelayModel, Jitter, Limit, LineModel, LossModel, QueueModel, Rate, Trace,
@@ -11,6 +11,7 @@ use selvedge_sim::{
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::bonds::bursts;
+use super::up_rate_8867;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
@@ -27,7 +28,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const PACKET: Bytes = Bytes(1_200);
+pub(super) const PACKET: Bytes = Bytes(1_200);
 const BUFFERS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 /// Packets are this much earlier or later, in order.
 const JITTER: Duration = Duration::from_millis(3);
@@ -185,7 +186,8 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     steps(&mut outcome, watch, &seeds)?;
     shared(&mut outcome, watch, params, &seeds)?;
     radio(&mut outcome, watch, &seeds)?;
-    outcome.note("The paths, the flow of CUBIC and the packets are simulated; the estimator and its reports are the product's.");
+    up_rate_8867::run(&mut outcome, watch, params)?;
+    outcome.note("The paths, the flows of TCP and the packets are simulated; the estimator and its reports are the product's.");
     Ok(outcome)
 }
 
