@@ -379,6 +379,13 @@ impl Estimator {
             .then(|| rate.min(self.highest[0].max(self.highest[1]).max(self.capacity)))
     }
 
+    /// Whether a queue ends the doubling: one that is long, or that delays what arrives too. Single packets may be late
+    /// on a path whose delays vary.
+    fn is_full(&self, arrives: Bitrate) -> bool {
+        let is_slower = arrives.0 / 9 < self.rate.0 / 10;
+        self.queueing > self.shown(if is_slower { TARGET } else { JOINED })
+    }
+
     /// A queueing delay, as it may show on a path of this variation.
     fn shown(&self, queueing: Duration) -> Duration {
         queueing + self.variation.without_queue()
@@ -398,7 +405,7 @@ impl Estimator {
         let is_marked = marked.is_some_and(|number| number >= self.eased);
         let is_congested = is_marked || is_lossy;
         match self.state {
-            State::Starting if self.queueing > self.shown(TARGET) || is_congested => {
+            State::Starting if self.is_full(arrives) || is_congested => {
                 self.state = State::Steady;
                 self.keep_queue(now, arrives);
             }
