@@ -176,6 +176,14 @@ impl Path {
         }
     }
 
+    /// By how much its delay exceeds that of the shortest path, and a repair takes, but for the queue that the bond made
+    /// itself: that drains once less is sent.
+    pub(crate) fn times_without_queue(&self, least: impl Fn(Delay) -> Duration) -> Duration {
+        let is_own = self.estimator.state() != State::Competing;
+        let queue = if is_own { self.estimator.queueing() } else { Duration::ZERO };
+        (self.excess(least) - queue) + (self.time_of_repair() - queue)
+    }
+
     /// The chance that a packet sent now is lost and that no repair of it comes by its deadline, in units of
     /// [`CERTAIN`]. A last repair goes more than once.
     pub(crate) fn chance_of_loss(&self, left: Duration) -> u64 {
@@ -334,7 +342,7 @@ impl Path {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
             true if self.is_queued() => {
-                wanted.map(|wanted| self.unknown_at(wanted).max(self.probe_at))
+                wanted.map(|wanted| self.unknown_at(wanted).max(self.probe_at).max(self.free_at))
             }
             true => wanted.map(|wanted| self.unknown_at(wanted).max(self.free_at)),
             false => Some(self.probe_at),

@@ -24,6 +24,10 @@ const MARGIN: Duration = Duration(GUARD.0 + 2_000_000);
 /// After so long with less than half of the rate, rates that are known are looked at again.
 const UNUSED: Duration = Duration::from_millis(500);
 
+/// After so long without any, where the rates are less than what would be sent: what waits was given up, and the paths
+/// would stand idle.
+const STARVED: Duration = Duration::from_millis(150);
+
 /// The size of a probe that repeats no packet.
 const PADDED: Bytes = Bytes(1_200);
 
@@ -61,6 +65,8 @@ pub struct Sender {
     demand: Bitrate,
     /// Until when packets came at half of the rate at least.
     used_until: Instant,
+    /// When one came last.
+    placed: Instant,
     /// No path is used that needs more than this.
     reserve_most: Duration,
 }
@@ -79,6 +85,7 @@ impl Sender {
             expired: 0,
             demand: Bitrate(0),
             used_until: Instant::ZERO,
+            placed: Instant::ZERO,
             reserve_most: Duration(u64::MAX),
         }
     }
@@ -158,14 +165,17 @@ impl Sender {
         self.paths.values().filter(move |path| is_used(path))
     }
 
+    /// From the loss of a packet on this path to its repair, if a packet may need so much before its deadline.
     fn time_of_repair(&self, path: &Path) -> Option<Duration> {
-        time_of_repair(path, &self.base, self.reserve_most)
+        let time = path.time_of_repair();
+        (needs(path, &self.base) + time <= self.reserve_most).then_some(time)
     }
 
     fn is_used(&self) -> impl Fn(&Path) -> bool + use<> {
         let (base, most) = (self.base.clone(), self.reserve_most);
         let in_time = move |path: &Path| {
-            path.mtu.most().is_none() && time_of_repair(path, &base, most).is_some()
+            let times = path.times_without_queue(|delay| base.queueing(delay));
+            path.mtu.most().is_none() && times + MARGIN <= most
         };
         let rank = move |path: &Path| match path.is_active() {
             false => Rank::Silent,
@@ -180,7 +190,8 @@ impl Sender {
     /// Whether the rate of a path is worth finding: all paths together carry less than what would be sent, or, where it
     /// costs nothing, less than a quarter above that, or would without the fastest, which may fail. A rate that is known is worth
     /// finding anew from the given time on: where it is so low that the frames that wait don't fit, hardly a packet
-    /// comes, and nothing else would show that the path carries more by now.
+    /// comes, and nothing else would show that the path carries more by now. A single stream whose group is given up has
+    /// nothing to send until its next group.
     fn wants(&self) -> impl Fn(PathId, &Path) -> Option<Instant> + use<> {
         let is_used = self.is_used();
         let used = self.paths.iter().filter(|(_, path)| is_used(path));
@@ -188,11 +199,13 @@ impl Sender {
         let all: u64 = rates.iter().map(|(rate, _)| rate).sum();
         let fastest = rates.into_iter().max();
         let (demand, needed) = (self.demand.0, self.demand.0 / 4 * 5);
-        let unused = self.used_until + UNUSED;
+        let (starved, unused) = (self.placed + STARVED, self.used_until + UNUSED);
         move |id, path| {
             let is_free = path.params.cost == Cost::Free;
             let helps = fastest.is_some_and(|(rate, of)| of != id && all - rate < needed);
-            if all < if is_free { needed } else { demand } {
+            if is_free && all < demand {
+                Some(starved)
+            } else if all < if is_free { needed } else { demand } {
                 Some(unused)
             } else {
                 (is_free && helps).then_some(Instant(u64::MAX))
@@ -290,6 +303,7 @@ impl Sender {
                 best = Some((key, *id));
             }
         }
+        self.placed = now;
         let half = Bitrate(rate.0 / 2).max(Bitrate(1));
         self.used_until = (self.used_until.max(now) + held.size / half).min(now + UNUSED);
         let path = best.and_then(|(_, id)| self.paths.get_mut(&id));
@@ -445,12 +459,6 @@ fn needs(path: &Path, base: &BaseDelay) -> Duration {
     path.excess(|delay| base.queueing(delay)) + MARGIN
 }
 
-/// From the loss of a packet on this path to its repair, if a packet may need so much before its deadline.
-fn time_of_repair(path: &Path, base: &BaseDelay, most: Duration) -> Option<Duration> {
-    let time = path.time_of_repair();
-    (needs(path, base) + time <= most).then_some(time)
-}
-
 /// The head of a datagram with this packet, or with none.
 fn head(path: PathId, number: u64, now: Instant, held: Option<&Held>) -> Head {
     Head {
@@ -535,6 +543,33 @@ mod tests {
         // Half of what is needed is not what shows it.
         let sent = run(&mut sender, 16..18, Bitrate::from_mbps(3), 100);
         assert!(sent < 220 * 1_100, "{sent}");
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_path_idle() {
+        let mut sender = Sender::new(Bytes(28));
+        sender.add_path(Instant::ZERO, PathId(0), PathParams::default());
+        let rate = Bitrate::from_kbps(400);
+        for (demand, seconds) in [(1_000, 0..10), (200, 20..30)] {
+            sender.set_demand(Bitrate::from_kbps(demand));
+            run(&mut sender, seconds.clone(), rate, 100);
+            let sent = run(&mut sender, seconds.end..seconds.end + 1, rate, 0);
+            assert_eq!(sent > 25_000, demand == 1_000, "{sent} bytes of {demand} kbit/s");
+        }
+    }
+
+    #[test]
+    fn a_path_is_not_left_for_the_queue_that_it_was_given() {
+        let mut sender = Sender::new(Bytes(28));
+        (0..2).for_each(|id| sender.add_path(Instant::ZERO, PathId(id), PathParams::default()));
+        sender.set_demand(Bitrate::from_mbps(8));
+        sender.set_reserve_most(Duration::from_millis(100));
+        let rates = |second| [2_000, second].map(|kbps| Some(Bitrate::from_kbps(kbps)));
+        run_paths(&mut sender, 0..5, rates(2_000), 500);
+        run_paths(&mut sender, 5..6, rates(200), 500);
+        let second = sender.paths().nth(1).unwrap().1;
+        assert!(second.queueing > Duration::from_millis(100), "{second:?}");
+        assert!(second.is_used, "{second:?}");
     }
 
     #[test]
