@@ -76,16 +76,28 @@ struct Priced {
 /// grants `burst`. `O(steps * (frames + slots) * log(slots per frame))`.
 #[must_use]
 pub fn decodable_bound(streams: &[Vec<OfflineFrame>], rate: Bitrate, burst: Bytes) -> Bound {
+    decodable_bound_over(streams, |from, to| rate * to.since(from), burst)
+}
+
+/// The same over a link that `carries` so many bytes from one instant to another.
+#[must_use]
+pub fn decodable_bound_over(
+    streams: &[Vec<OfflineFrame>],
+    carries: impl Fn(Instant, Instant) -> Bytes,
+    burst: Bytes,
+) -> Bound {
     let frames: usize = streams.iter().map(Vec::len).sum();
     let bytes: f64 = streams.iter().flatten().map(|f| f.size.0 as f64).sum();
     let unlimited = Bound { decodable: frames as f64, frames };
     let borders = borders(streams);
-    if borders.len() < 2 || rate.0 == 0 || bytes == 0.0 {
+    if borders.len() < 2 || bytes == 0.0 {
         return unlimited;
     }
     let priced: Vec<Vec<Priced>> = streams.iter().map(|stream| priced(stream, &borders)).collect();
     let longest = priced.iter().flatten().map(|f| f.slots.len()).max().unwrap_or(1);
-    let capacity = borders.windows(2).map(|slot| rate.0 as f64 * (slot[1] - slot[0]) as f64 / 8e9);
+    // A byte more than is carried whole: what is rounded off must not make the bound too low.
+    let carried = |slot: &[u64]| (carries(Instant(slot[0]), Instant(slot[1])).0 + 1) as f64;
+    let capacity = borders.windows(2).map(carried);
     let mut dual = Dual::new(capacity.collect(), burst.0 as f64, longest);
     let unit = frames as f64 / bytes;
     let mut price = vec![unit; dual.capacity.len()];

@@ -1,7 +1,7 @@
 //! The offline bound against exhaustive search on small cases: never below the best schedule, and
 //! seldom far above it.
 
-use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
+use selvedge_data_link::bound::{OfflineFrame, decodable_bound, decodable_bound_over};
 use selvedge_data_stream::References;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -115,6 +115,35 @@ fn the_bound_holds_and_is_tight_on_small_cases() {
     let ratio = possible / bounded;
     println!("{cases} cases: possible {possible}, bounded by {bounded:.1}, ratio {ratio:.3}");
     assert!(ratio > 0.96, "over {cases} cases the possible is only {ratio} of the bound");
+}
+
+/// By when a link of a constant rate has carried what one has that alternates, each 50 ms, between a half and three
+/// halves of it.
+fn carried_by(at: Instant) -> Instant {
+    let phase = at.0 % 100_000_000;
+    let rest = phase.saturating_sub(50_000_000);
+    Instant(at.0 - phase + (phase - rest) / 2 + rest * 3 / 2)
+}
+
+#[test]
+fn the_bound_of_a_changing_rate_holds_and_is_tight() {
+    let (mut possible, mut bounded) = (0.0, 0.0);
+    for seed in 0..400 {
+        let case = random_case(seed);
+        let mut steady = case.clone();
+        for frame in steady.iter_mut().flatten() {
+            frame.arrival = carried_by(frame.arrival);
+            frame.deadline = carried_by(frame.deadline);
+        }
+        let best = exhaustive(&steady) as f64;
+        let carries = |from, to| RATE * carried_by(to).since(carried_by(from));
+        let bound = decodable_bound_over(&case, carries, Bytes(0)).decodable;
+        assert!(bound >= best - 1e-9, "seed {seed}: {best} is possible, the bound says {bound}");
+        possible += best;
+        bounded += bound;
+    }
+    let ratio = possible / bounded;
+    assert!(ratio > 0.96, "the possible is only {ratio} of the bound");
 }
 
 /// Five seconds of twice the load that the link carries, then five without load, and so on: each time

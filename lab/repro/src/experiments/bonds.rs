@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_net_bond::{PathParams, RateParams};
 use selvedge_data_net_line::{
-    DelayModel, Jitter, Limit, LineModel, LossModel, Outages, Packet, QueueModel, Rate,
+    DelayModel, Jitter, Limit, LineModel, LossModel, Outages, Packet, QueueModel, Rate, Trace,
 };
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Frame, rtp};
@@ -23,11 +23,16 @@ use crate::experiment::RunError;
 const BELOW: Bytes = Bytes(28);
 /// What the queue before each path holds.
 const QUEUE: Duration = Duration::from_millis(250);
+/// Seconds of a traced path.
+const TRACED: u64 = 60;
 
 /// A path in one direction; the way back has the same delay and loss, and is never full.
 #[derive(Clone, Debug)]
 pub(super) struct Road {
+    /// In the mean.
     pub(super) rate: Bitrate,
+    /// The rates of successive seconds, over and over; none where it is always the same.
+    pub(super) seconds: Vec<Bitrate>,
     pub(super) delay: Duration,
     /// Packets are this much earlier or later, in order.
     pub(super) jitter: Duration,
@@ -42,12 +47,58 @@ impl Road {
         let (delay, jitter) = (Duration::from_millis(delay), Duration::from_millis(2));
         Self {
             rate,
+            seconds: Vec::new(),
             delay: delay + jitter,
             jitter,
             loss: LossModel::None,
             outages: None,
             mtu: None,
         }
+    }
+
+    /// Model of a traced path: a walk from 0.4 to 1.6 of the mean rate, by at most 0.3 a second, the same for each number.
+    pub(super) fn traced(rate: Bitrate, delay: u64, number: u64) -> Self {
+        let (mut state, mut at) = (number, 100_i64);
+        let parts: Vec<i64> = (0..TRACED)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                at = (at + (state >> 33) as i64 % 61 - 30).clamp(40, 160);
+                at
+            })
+            .collect();
+        let all: i64 = parts.iter().sum();
+        let kbps =
+            |part: &i64| Bitrate::from_kbps(rate.0 * TRACED * *part as u64 / all as u64 / 1_000);
+        Self { seconds: parts.iter().map(kbps).collect(), ..Self::new(rate, delay) }
+    }
+
+    /// What it carries from one instant to another, without what it loses.
+    fn carries(&self, from: Instant, to: Instant) -> f64 {
+        let bytes = |rate: Bitrate, nanos: u64| rate.0 as f64 * nanos as f64 / 8e9;
+        let passes = 1.0 - self.lost();
+        let count = self.seconds.len() as u64;
+        if count == 0 {
+            return bytes(self.rate, to.since(from).0) * passes;
+        }
+        let second = 1_000_000_000;
+        let part = |n: u64| {
+            let (begin, end) = (from.0.max(n * second), to.0.min((n + 1) * second));
+            bytes(self.seconds[(n % count) as usize], end.saturating_sub(begin))
+        };
+        (from.0 / second..=to.0 / second).map(part).sum::<f64>() * passes
+    }
+
+    fn rate_over_time(&self) -> Rate {
+        if self.seconds.is_empty() {
+            return Rate::Constant(self.rate);
+        }
+        let line = |(n, rate): (usize, &Bitrate)| format!("{},{}\n", n * 1_000, rate.0 / 1_000);
+        let lines: String =
+            self.seconds.iter().chain(self.seconds.first()).enumerate().map(line).collect();
+        let trace = Trace::from_csv(&format!("ms,kbit/s\n{lines}"));
+        Rate::Trace(trace.expect("times go up, and each second carries something"))
     }
 
     /// The share of the packets that is lost in the long run, of those of full size.
@@ -79,7 +130,7 @@ impl Road {
         let delay = DelayModel { delay: self.delay, jitter, reorders: false };
         let (loss, outages) = (self.loss, self.outages);
         let back = LineModel { delay: delay.clone(), loss, outages, ..LineModel::default() };
-        let rate = Some(Rate::Constant(self.rate));
+        let rate = Some(self.rate_over_time());
         let mtu = self.mtu;
         [LineModel { rate, queue, delay, loss, outages, mtu, ..LineModel::default() }, back]
     }
@@ -114,8 +165,8 @@ pub(super) fn percent(text: &str) -> Share {
 
 /// What can be decodable at most over all paths, as if they were one that carries what each of them does not lose.
 pub(super) fn bound(media: Media, streams: &[Vec<Frame>; 2], roads: &[Road]) -> f64 {
-    let all: f64 = roads.iter().map(|road| road.rate.0 as f64 * (1.0 - road.lost())).sum();
-    media.bound_at(streams, Bitrate(all as u64), Bytes(1_500))
+    let all = |from, to| roads.iter().map(|road| road.carries(from, to)).sum::<f64>();
+    media.bound_over(streams, |from, to| Bytes(all(from, to) as u64))
 }
 
 pub(super) fn mean(all: &[f64]) -> f64 {
@@ -156,7 +207,7 @@ pub(super) fn decodable(
         LinkParams { discipline, selection, rate, burst: mtu, catch_up: None, mtu, queue: None };
     let mut sender = Sender::new(Link::new(params), overhead);
     let mut flows = Vec::new();
-    for (number, (list, begin)) in media.lists().into_iter().enumerate() {
+    for (number, (list, begin)) in media.lists().into_iter().enumerate().take(media.count()) {
         let name = format!("stream {number}");
         let flow = network.flow(&name, hosts[0][0], hosts[0][1])?;
         let (packets, period, contract) = (Vec::new(), PERIOD, media.contract());
@@ -193,7 +244,7 @@ pub(super) fn decodable(
     Ok(share(&simulation.results(), &flows, frames))
 }
 
-/// The same for each of these seeds.
+/// The same for each of these seeds, half of them on another processor.
 pub(super) fn decodable_each(
     media: Media,
     frames: u32,
@@ -201,7 +252,17 @@ pub(super) fn decodable_each(
     spread: Spread,
     seeds: &[u64],
 ) -> Result<Vec<f64>, RunError> {
-    seeds.iter().map(|seed| decodable(media, frames, roads, spread, *seed)).collect()
+    let all = |seeds: &[u64]| -> Result<Vec<f64>, RunError> {
+        seeds.iter().map(|seed| decodable(media, frames, roads, spread, *seed)).collect()
+    };
+    let (first, second) = seeds.split_at(seeds.len() / 2);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| all(first));
+        let second = all(second)?;
+        let mut both = first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        both.extend(second);
+        Ok(both)
+    })
 }
 
 fn share(results: &Results, flows: &[FlowId], frames: u32) -> f64 {

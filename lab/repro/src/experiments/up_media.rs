@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
+use selvedge_data_link::bound::{OfflineFrame, decodable_bound_over};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
@@ -86,17 +86,34 @@ pub(super) struct Media {
     encoding: Encoding,
     share: u64,
     delay: Duration,
+    /// The first stream only.
+    is_alone: bool,
 }
 
 impl Media {
     /// Closed groups, B frames in a pyramid.
     pub(super) const fn new(mbps: u64, group: u64, b: u64, share: u64) -> Self {
-        Self { encoding: Encoding { mbps, group, b, form: "" }, share, delay: DELAY }
+        Self {
+            encoding: Encoding { mbps, group, b, form: "" },
+            share,
+            delay: DELAY,
+            is_alone: false,
+        }
     }
 
     /// The same with another delay.
     pub(super) const fn with_delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// The same with one stream.
+    pub(super) const fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
+    }
+
+    /// How many streams there are.
+    pub(super) const fn count(self) -> usize {
+        if self.is_alone { 1 } else { 2 }
     }
 
     /// The contract of each stream.
@@ -106,7 +123,9 @@ impl Media {
 
     /// Two streams of the same list, the second some groups ahead, with `frames` frames each.
     pub(super) fn streams(self, frames: usize) -> [Vec<Frame>; 2] {
-        self.lists().map(|(list, begin)| stream(&list, begin, frames))
+        let mut streams = self.lists().map(|(list, begin)| stream(&list, begin, frames));
+        streams[self.count()..].fill(Vec::new());
+        streams
     }
 
     /// The lists of both, and when each begins.
@@ -126,11 +145,16 @@ impl Media {
 
     /// What can be decodable at most.
     pub(super) fn bound(self, streams: &[Vec<Frame>]) -> f64 {
-        self.bound_at(streams, self.rate(streams), Bytes(1500))
+        let rate = self.rate(streams);
+        self.bound_over(streams, |from, to| rate * to.since(from))
     }
 
-    /// The same over a link of another rate and burst.
-    pub(super) fn bound_at(self, streams: &[Vec<Frame>], rate: Bitrate, burst: Bytes) -> f64 {
+    /// The same over a link that carries so many bytes from one instant to another.
+    pub(super) fn bound_over(
+        self,
+        streams: &[Vec<Frame>],
+        carries: impl Fn(Instant, Instant) -> Bytes,
+    ) -> f64 {
         let offline = |frame: &Frame| OfflineFrame {
             arrival: frame.arrival,
             deadline: frame.arrival + self.delay,
@@ -139,7 +163,7 @@ impl Media {
         };
         let known: Vec<Vec<OfflineFrame>> =
             streams.iter().map(|stream| stream.iter().map(offline).collect()).collect();
-        decodable_bound(&known, rate, burst).share()
+        decodable_bound_over(&known, carries, Bytes(1_500)).share()
     }
 
     /// So much of the bound is wanted.
@@ -351,7 +375,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     for (encoding, _) in LISTS {
         let Encoding { mbps, group, b, form } = encoding;
         for share in SHARES.into_iter().filter(|&share| wanted(mbps, b, share)) {
-            let media = Media { encoding, share, delay: DELAY };
+            let media = Media { encoding, share, delay: DELAY, is_alone: false };
             watch.go_on(&media.to_string())?;
             let Shares { bound, selected, loaded, fifo, priority, obs } =
                 measure(media, params.seed);
