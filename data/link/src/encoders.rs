@@ -1,7 +1,7 @@
 //! The rates of encoders that follow a link. The measured rate comes from the link's owner, and the rate that each
 //! encoder aims at goes to that encoder's owner.
 
-use selvedge_units::{Bitrate, Duration, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Encoders aim at nine tenths of the link's rate. The rest covers packet headers, a picture larger
 /// than its share, and changes too small for a new setting.
@@ -18,6 +18,37 @@ const RISE_MIN: Bitrate = Bitrate::from_kbps(1);
 
 /// A setting rises only when it has stood for this time.
 const RISE_AFTER: Duration = Duration::from_secs(1);
+
+/// Intra pictures are large: one is requested at most this often.
+const REQUEST_EVERY: Duration = Duration::from_secs(1);
+
+/// When a stream's encoder gets a request for an intra picture, so that the stream need not wait for its next group.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IntraRequests {
+    /// Frames that were lost with a reference, as far as they were seen.
+    lost: u64,
+    requested: Instant,
+}
+
+impl IntraRequests {
+    /// So many frames were lost with a reference since the stream began. Whether to request an intra picture.
+    #[must_use]
+    pub fn handle_lost(&mut self, now: Instant, lost: u64) -> bool {
+        let is_more = lost > self.lost;
+        self.lost = lost;
+        is_more && self.request(now)
+    }
+
+    /// An intra picture is wanted. Whether to request it: not if one was a moment ago.
+    #[must_use]
+    pub fn request(&mut self, now: Instant) -> bool {
+        let is_due = now.since(self.requested) >= REQUEST_EVERY;
+        if is_due {
+            self.requested = now;
+        }
+        is_due
+    }
+}
 
 /// An encoder that follows the link's rate.
 #[derive(Clone, Debug)]
@@ -77,6 +108,14 @@ impl Encoder {
         };
         self.set = Some(Setting { rate, since: now });
     }
+}
+
+/// What encoders may aim at together where so much waits in the link, and a frame has `delay`: beyond a quarter of that, what
+/// waits goes within half of it. It is there after the path became slower, or where repairs take their part.
+#[must_use]
+pub fn beside_waiting(rate: Bitrate, waiting: Bytes, delay: Duration) -> Bitrate {
+    let beyond = Bytes(waiting.0.saturating_sub((rate * (delay / 4)).0));
+    Bitrate(rate.0.saturating_sub((beyond / (delay / 2)).0))
 }
 
 /// Shares the rate of a link among encoders by weight, and sets each. `fixed` is what streams that
@@ -159,6 +198,28 @@ mod tests {
         assert_eq!(set(1500, 3020), 1406);
         assert_eq!(set(1400, 3030), 1260);
         assert_eq!(set(100, 3040), 100, "the least holds");
+    }
+
+    #[test]
+    fn what_waits_for_long_lowers_the_aim() {
+        let (rate, second) = (Bitrate::from_mbps(4), Duration::from_secs(1));
+        let left = |kilobytes| beside_waiting(rate, Bytes(kilobytes * 1_000), second).0 / 1_000;
+        assert_eq!(
+            [0, 125, 187, 250, 375, u64::MAX / 1_000].map(left),
+            [4000, 4000, 3008, 2000, 0, 0]
+        );
+        assert_eq!(beside_waiting(Bitrate(0), Bytes(1), Duration::ZERO), Bitrate(0));
+    }
+
+    #[test]
+    fn an_intra_picture_is_requested_where_more_is_lost_once_a_second() {
+        let mut intra = IntraRequests::default();
+        assert!(!intra.handle_lost(second(9), 0));
+        assert!(intra.handle_lost(second(9), 1));
+        assert!(!intra.handle_lost(second(9), 2));
+        assert!(!intra.handle_lost(second(10), 2));
+        assert!(intra.handle_lost(second(10), 3));
+        assert!(!intra.request(second(10)) && intra.request(second(11)));
     }
 
     #[test]

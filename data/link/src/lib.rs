@@ -34,7 +34,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use burst::Grant;
 pub use burst::Run;
-pub use encoders::{Encoder, follow};
+pub use encoders::{Encoder, IntraRequests, beside_waiting, follow};
 pub use lateness::Paced;
 pub use pace::Pacer;
 use params::{Delays, RateDerived};

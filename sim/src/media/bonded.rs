@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use selvedge_data_net_bond as bond;
-use selvedge_data_net_bond::{OVERHEAD, PathId, PathParams, PathStatus, StreamId};
+use selvedge_data_net_bond::{OVERHEAD, PathId, PathParams, PathState, PathStatus, StreamId};
 use selvedge_data_net_line::{Ecn, Packet};
 use selvedge_data_stream::rtp;
 use selvedge_units::{Bytes, Duration, Instant};
@@ -17,6 +17,9 @@ use crate::endpoint::Endpoint;
 use crate::network::{Network, NetworkError};
 use crate::packet::{self, Datagram, EndpointId, FlowId, HostId, Payload};
 use crate::results::Flow;
+
+/// How often encoders follow what is known of the paths, as in a node.
+const LEAD_EVERY: Duration = Duration::from_millis(20);
 
 /// What goes over a bond.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct BondedSender {
     bond: bond::Sender,
     /// Of the packets on each path.
     flows: BTreeMap<PathId, FlowId>,
+    /// When the encoders follow next; never if none does.
+    lead: Option<Instant>,
 }
 
 /// The receiving end.
@@ -102,7 +107,9 @@ impl BondedSender {
             (streams.collect(), BTreeMap::new(), bond::Receiver::default());
         let receiver = BondedReceiver { bond, flows: back, streams, floods, disordered: 0 };
         let receiver = network.attach(Box::new(receiver), &packets)?;
-        let sender = Self { load, bond: sender, flows: there };
+        let leads = matches!(&load, BondedLoad::Streams(sender) if sender.leads());
+        let lead = leads.then_some(Instant::ZERO);
+        let sender = Self { load, bond: sender, flows: there, lead };
         Ok([network.attach(Box::new(sender), &reports)?, receiver])
     }
 
@@ -163,6 +170,17 @@ impl Endpoint for BondedSender {
         self.bond.handle_timeout(now);
         self.follow(now);
         if let BondedLoad::Streams(sender) = &mut self.load {
+            if self.lead.is_some_and(|due| due <= now) {
+                self.lead = Some(now + LEAD_EVERY);
+                // Nothing is known of paths that deliver nothing.
+                if self
+                    .bond
+                    .paths()
+                    .any(|(_, path)| path.state == PathState::Active && path.is_used)
+                {
+                    sender.lead(now, self.bond.estimate());
+                }
+            }
             sender.handle_timeout(now);
         }
     }
@@ -185,7 +203,7 @@ impl Endpoint for BondedSender {
             BondedLoad::Streams(sender) => sender.poll_timeout(),
             BondedLoad::Flood(flood) => Some(flood.next),
         };
-        [load, self.bond.poll_timeout()].into_iter().flatten().min()
+        [load, self.bond.poll_timeout(), self.lead].into_iter().flatten().min()
     }
 
     fn report(&self, flows: &mut [Flow]) {
@@ -196,6 +214,17 @@ impl Endpoint for BondedSender {
 }
 
 impl BondedReceiver {
+    /// Records the packets of all streams from now on.
+    pub fn record(&mut self) {
+        self.streams.values_mut().for_each(Receiver::record);
+    }
+
+    /// The receiver of the stream of this flow.
+    #[must_use]
+    pub fn stream(&self, flow: FlowId) -> Option<&Receiver> {
+        self.streams.get(&StreamId(flow.0 as u16))
+    }
+
     /// Packets of floods that came behind a later one.
     #[must_use]
     pub const fn disordered(&self) -> u64 {

@@ -6,6 +6,7 @@
 
 mod audit;
 mod bonded;
+mod led;
 mod life;
 mod receiver;
 mod sender;
@@ -13,8 +14,9 @@ mod sender;
 use selvedge_data_stream::Totals;
 
 pub use bonded::{BondedLoad, BondedReceiver, BondedSender, Flood};
+pub use led::AdaptiveEncoder;
 pub use life::{Life, LifeEvent};
-pub use receiver::Receiver;
+pub use receiver::{PacketArrival, Receiver};
 pub use sender::{MediaStream, Sender};
 
 /// A stream's frames, as its two ends counted them.

@@ -3,7 +3,7 @@
 use selvedge_control_config::network::ClockJump;
 use selvedge_data_net_line::Packet;
 use selvedge_data_receive::{ClockRate, StreamMeter};
-use selvedge_data_stream::References;
+use selvedge_data_stream::{References, rtp};
 use selvedge_units::{Duration, Instant};
 
 use super::ReceivedFrames;
@@ -15,6 +15,17 @@ use crate::results::Flow;
 /// After this long without a packet the meter settles what can't come in time any more, as when `play` stops; the
 /// last frames are so settled before the run's end.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// A packet of a frame that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketArrival {
+    /// When.
+    pub at: Instant,
+    /// The number of the frame.
+    pub frame: u32,
+    /// Its own: no other packet of the frame has it.
+    pub packet: u16,
+}
 
 /// Measures one stream.
 #[derive(Debug)]
@@ -28,6 +39,8 @@ pub struct Receiver {
     /// While it is killed it takes nothing; afterwards it is a new one.
     gone: Option<[Instant; 2]>,
     clock: Option<(Instant, ClockJump)>,
+    /// All that arrived, if that is recorded.
+    arrivals: Option<Vec<PacketArrival>>,
 }
 
 impl Receiver {
@@ -41,7 +54,19 @@ impl Receiver {
             watched: None,
             gone: None,
             clock: None,
+            arrivals: None,
         }
+    }
+
+    /// Records each packet from now on.
+    pub fn record(&mut self) {
+        self.arrivals.get_or_insert_default();
+    }
+
+    /// The packets that were recorded.
+    #[must_use]
+    pub fn arrivals(&self) -> &[PacketArrival] {
+        self.arrivals.as_deref().unwrap_or_default()
     }
 
     /// Kills it at this time; so much later it works again, and begins to measure anew.
@@ -100,6 +125,11 @@ impl Endpoint for Receiver {
         let Payload::Bytes(bytes) = &packet.payload.payload else { return };
         if self.is_gone(now) {
             return;
+        }
+        if let Some(arrivals) = &mut self.arrivals
+            && let Ok(rtp::Packet { tag: Some(tag), header, .. }) = rtp::Packet::parse(bytes)
+        {
+            arrivals.push(PacketArrival { at: now, frame: tag.seq, packet: header.sequence });
         }
         self.meter.handle_packet(self.shown(now), bytes);
         self.due = Some(now + IDLE);

@@ -6,15 +6,18 @@
 
 use std::sync::Arc;
 
-use selvedge_data_link::{Link, PathEstimate};
+use selvedge_data_link::{self as link, Link, PathEstimate};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_net_line::Packet;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
-use selvedge_data_stream::{Contract, Frame, FrameList, ListedFrame, Numbering, Totals};
+use selvedge_data_stream::{
+    Contract, DropReason, Frame, FrameList, ListedFrame, Numbering, Totals,
+};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::audit::Audit;
+use super::led::{AdaptiveEncoder, Led};
 use super::life::{Life, LifeEvent};
 use crate::endpoint::Endpoint;
 use crate::packet::{Datagram, FlowId, Payload};
@@ -60,6 +63,8 @@ struct Sending {
     numbering: Numbering,
     /// The number of the frame that comes next.
     seq: u32,
+    /// Its encoder, in place of its list.
+    led: Option<Led>,
 }
 
 /// What makes the source of a flow's packets another one: the process that sends them is.
@@ -307,8 +312,40 @@ impl Sender {
         about.period = about.period.max(Duration(1));
         let index = self.link.add_stream(about.contract);
         let (ssrc, numbering) = (about.flow.0 as u32, Numbering::default());
-        self.streams.push(Sending { about, index, ssrc, numbering, seq: 0 });
+        self.streams.push(Sending { about, index, ssrc, numbering, seq: 0, led: None });
         self.find_arrival();
+    }
+
+    /// The frames of a stream come from this encoder, in place of its list, and the encoder follows the path behind a bond.
+    pub fn encode(&mut self, flow: FlowId, encoder: Box<dyn AdaptiveEncoder>) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.about.flow == flow) {
+            stream.led = Some(Led::new(encoder));
+        }
+    }
+
+    /// Whether encoders follow.
+    pub(super) fn leads(&self) -> bool {
+        self.streams.iter().any(|stream| stream.led.is_some())
+    }
+
+    /// Makes the encoders follow what is known of the path.
+    pub(super) fn lead(&mut self, now: Instant, path: PathEstimate) {
+        let lost = |index| {
+            let totals = self.link.ledger(index).map(|ledger| ledger.totals());
+            totals.map_or(0, |totals| totals.dropped[DropReason::ReferenceLost as usize])
+        };
+        let waiting = self.link.backlog();
+        let rate = self
+            .shortest_delay()
+            .map_or(path.expected, |delay| link::beside_waiting(path.expected, waiting, delay));
+        let led = self.streams.iter_mut().filter_map(|one| Some((one.index, one.led.as_mut()?)));
+        let mut led: Vec<_> = led.collect();
+        let mut aims: Vec<_> = led.iter().map(|(_, led)| led.aim.clone()).collect();
+        link::follow(&mut aims, rate, Bitrate(0), now);
+        for ((index, led), aim) in led.iter_mut().zip(aims) {
+            led.handle_lost(now, lost(*index));
+            led.set_aim(aim);
+        }
     }
 
     fn find_arrival(&mut self) {
@@ -332,7 +369,11 @@ impl Sender {
         let stream = &mut self.streams[at];
         let seq = stream.seq;
         stream.seq += 1;
-        let ListedFrame { kind, referenced, size, refs } = stream.about.list.frame(seq);
+        let listed = match &mut stream.led {
+            Some(led) => led.encoder.encode(),
+            None => stream.about.list.frame(seq),
+        };
+        let ListedFrame { kind, referenced, size, refs } = listed;
         let most = self.payload.len() as u64;
         let (size, packets) = match stream.about.packets_of(seq) {
             None => (size, size.0.div_ceil(most)),

@@ -48,6 +48,10 @@ struct Stream {
     protection: Protection,
 }
 
+/// Parities and further copies of lost packets take at most this part of the rate, and what they did not take for so long.
+const EXTRA: u64 = 3;
+const EXTRA_FOR: Duration = Duration::from_millis(300);
+
 /// The sending end of a bond. A packet costs O(paths), a report O(its packets). It holds the packets that are under
 /// way or wait: as many as the paths carry until the deadlines, and at most 8192 a path under way.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub struct Sender {
     streams: BTreeMap<StreamId, Stream>,
     descriptions: Descriptions,
     owed: Bytes,
+    /// What parities and further copies may take now, and since when.
+    extra: (Bytes, Instant),
     expired: u64,
     /// What would be sent if there were room.
     demand: Bitrate,
@@ -82,6 +88,7 @@ impl Sender {
             streams: BTreeMap::new(),
             descriptions: Descriptions::default(),
             owed: Bytes(0),
+            extra: (Bytes(0), Instant::ZERO),
             expired: 0,
             demand: Bitrate(0),
             used_until: Instant::ZERO,
@@ -252,12 +259,27 @@ impl Sender {
         for (code, parity) in block.parities(self.chance_of_loss(now, deadline)) {
             let (sequence, worth) = (block.first, Worth::default());
             let size = Bytes(parity.len() as u64) + PARITY_OVERHEAD + self.below;
+            if !self.takes_extra(now, size) {
+                return;
+            }
             let packet = parity.into();
             let code = Some(code);
             if self.place(now, Held { stream, sequence, deadline, packet, size, worth, code }) {
                 self.owed += size;
             }
         }
+    }
+
+    /// Takes this from what parities and further copies may take, if it suffices: where a full queue loses packets, more of
+    /// them would fill it.
+    fn takes_extra(&mut self, now: Instant, size: Bytes) -> bool {
+        let rate = Bitrate(self.rate().0 / EXTRA);
+        let (left, since) = self.extra;
+        let most = (rate * EXTRA_FOR).max(size + size);
+        let left = (left + rate * now.since(since)).min(most);
+        let suffices = left >= size;
+        self.extra = (if suffices { left - size } else { left }, now);
+        suffices
     }
 
     /// The chance that a packet that is sent now is lost for good, on all paths in use by their rates.
@@ -325,7 +347,8 @@ impl Sender {
             let chance = self.chance_of_loss(now, held.deadline);
             let mut again = chance;
             for copy in 0..REPAIRS_MAX {
-                if copy > 0 && !held.worth.pays(both(again, CERTAIN - chance)) {
+                let pays = || held.worth.pays(both(again, CERTAIN - chance));
+                if copy > 0 && !(pays() && self.takes_extra(now, held.size)) {
                     break;
                 }
                 if copy > 0 {

@@ -211,14 +211,16 @@ impl Estimator {
         self.rate
     }
 
-    /// What the path may carry soon: more than is sent as long as no queue was ever seen, and while the queue is
-    /// drained for a moment.
+    /// What the path may carry soon: more than is sent as long as no queue was ever seen, and while the rate is lowered for
+    /// a moment.
     #[must_use]
     pub fn expected(&self) -> Bitrate {
         let expected = match self.state {
             State::Starting => Bitrate(self.rate.0 * EXPECTED),
-            State::Draining => self.capacity.max(self.rate),
-            State::Steady | State::Competing => self.rate,
+            // It is what arrives as soon as the queue is drained.
+            State::Draining | State::Steady => self.capacity.max(self.rate),
+            // Half of the window's rate is tried now and then.
+            State::Competing => self.competing(self.capacity).max(self.rate),
         };
         expected.min(self.params.most)
     }
@@ -548,11 +550,11 @@ impl Estimator {
         (self.stays, self.until) = (None, now + LOOK);
     }
 
-    /// Keeps a window, and lets go of it where the queue drains with it. A sender that uses little of its rate does not
-    /// compete.
+    /// Keeps a window, and lets go of it where the queue drains with it. A sender that uses little of its rate competes
+    /// only as long as the queue is long.
     fn compete(&mut self, now: Instant, arrives: Bitrate) {
         self.window.handle_arrived(self.reported.arrived);
-        if self.usage.is_low() {
+        if self.usage.is_low() && self.queueing <= self.shown(JOINED) {
             self.state = State::Steady;
             self.gone = now;
             return self.begin_round(now);
@@ -571,8 +573,13 @@ impl Estimator {
             self.until = now + LOOK;
         }
         self.smooth = (self.smooth * 7 + self.round_trip) / 8;
-        let rate = self.window.rate(self.smooth).min(Bitrate(arrives.0 / 2 * 3));
+        let rate = self.competing(arrives);
         self.set_rate(now, if looks { Bitrate(rate.0 / 2) } else { rate });
+    }
+
+    /// The rate beside another flow, where packets arrive at this one.
+    fn competing(&self, arrives: Bitrate) -> Bitrate {
+        self.window.rate(self.smooth).min(Bitrate(arrives.0 / 2 * 3))
     }
 
     fn begin_round(&mut self, now: Instant) {
