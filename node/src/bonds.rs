@@ -30,7 +30,7 @@ use crate::keeper::{Keeper, Stop};
 use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};
 
-/// How often the links' rates follow those of their bonds.
+/// How often the links' rates and the encoders follow the bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
 /// How often the rest is looked at.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -238,17 +238,16 @@ fn follow(
             let path = near.sender.estimate();
             links.set_path(name, PathEstimate { rate: path.rate.max(LEAST), ..path });
             let now = near.clock.now();
+            let views = near.sender.view();
             if let Some(events) = &mut events {
-                let views = near.sender.view();
                 events.handle_paths(now, name, views.iter().map(SeenPath::from));
+            }
+            // Nothing is known of paths that deliver nothing.
+            if views.iter().any(is_up) {
+                links.lead_encoders(name, path, now);
             }
             if now >= look_at {
                 near.offers(links.offered(name));
-                let views = near.sender.view();
-                // Nothing is known of paths that deliver nothing.
-                if views.iter().any(is_up) {
-                    links.lead_encoders(name, path, now);
-                }
                 let last = before.get(&**name);
                 note_changes(links, name, last, &views);
                 near.handle_left(&views, now >= keep_at);

@@ -3,11 +3,8 @@
 //! encoder makes an intra picture, so that the stream need not wait for its next group.
 
 use parking_lot::MutexGuard;
-use selvedge_data_link::{self as link, PathEstimate};
-use selvedge_units::{Bitrate, Duration, Instant};
-
-/// Intra pictures are large: one is requested at most this often.
-const REQUEST_EVERY: Duration = Duration::from_secs(1);
+use selvedge_data_link as link;
+use selvedge_units::{Bitrate, Instant};
 
 /// The encoder of a stream's source, and what it aims at.
 #[derive(Debug)]
@@ -15,31 +12,27 @@ pub(crate) struct Following {
     encoder: selvedge_media::Encoder,
     /// `None` if it only makes intra pictures.
     aim: Option<link::Encoder>,
-    /// Frames that were lost with a reference, as far as they were seen.
-    lost: u64,
-    requested: Instant,
+    intra: link::IntraRequests,
 }
 
 impl Following {
     pub(crate) fn new(encoder: selvedge_media::Encoder) -> Self {
         let (least, most) = encoder.range();
         let aim = (most.0 > 0).then(|| link::Encoder::new(1, least, most));
-        Self { encoder, aim, lost: 0, requested: Instant::ZERO }
+        Self { encoder, aim, intra: link::IntraRequests::default() }
     }
 
     /// So many frames were lost with a reference since the stream began.
     fn handle_lost(&mut self, now: Instant, lost: u64) {
-        if lost > self.lost {
-            self.request_intra(now);
+        if self.intra.handle_lost(now, lost) {
+            self.encoder.request_intra();
         }
-        self.lost = lost;
     }
 
     /// Requests an intra picture, unless one was requested a moment ago.
     pub(crate) fn request_intra(&mut self, now: Instant) {
-        if now.since(self.requested) >= REQUEST_EVERY {
+        if self.intra.request(now) {
             self.encoder.request_intra();
-            self.requested = now;
         }
     }
 
@@ -59,8 +52,8 @@ pub(crate) struct Follower<'a> {
     pub(crate) lost: u64,
 }
 
-/// Shares what is expected of a path among the encoders of these streams; the other streams keep what they send.
-pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, path: PathEstimate, now: Instant) {
+/// Shares a rate among the encoders of these streams; the other streams keep what they send.
+pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, rate: Bitrate, now: Instant) {
     let (mut aims, mut fixed) = (Vec::new(), Bitrate(0));
     for stream in &mut streams {
         if let Some(following) = &mut *stream.following {
@@ -73,7 +66,7 @@ pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, path: PathEstimate, no
         }
         fixed = Bitrate(fixed.0.saturating_add(stream.sent.0));
     }
-    link::follow(&mut aims, path.expected, fixed, now);
+    link::follow(&mut aims, rate, fixed, now);
     let mut aims = aims.into_iter();
     for following in streams.iter_mut().filter_map(|stream| stream.following.as_mut()) {
         let Some(before) = &mut following.aim else { continue };

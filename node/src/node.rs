@@ -173,7 +173,12 @@ impl MeasuredLinks for Follows {
         let State { links, streams } = &*state.lock();
         let Some(n) = links.iter().position(|one| one.config.name == link) else { return };
         let report = links[n].placed.report();
-        let own = streams.iter().filter(|stream| stream.config.link == n).map(|stream| {
+        let own = || streams.iter().filter(|stream| stream.config.link == n);
+        let shortest = own().filter_map(|stream| stream.terms.delay).min();
+        let rate = shortest.map_or(path.expected, |delay| {
+            selvedge_data_link::beside_waiting(path.expected, report.backlog, delay)
+        });
+        let followers = own().map(|stream| {
             let report = report.of_stream(stream.number);
             let lost = selvedge_data_stream::DropReason::ReferenceLost as usize;
             Follower {
@@ -183,7 +188,7 @@ impl MeasuredLinks for Follows {
                 lost: report.map_or(0, |report| report.counts.totals.dropped[lost]),
             }
         });
-        follow_rate(own.collect(), path, now);
+        follow_rate(followers.collect(), rate, now);
     }
 
     #[cfg(feature = "gstreamer")]

@@ -171,8 +171,8 @@ impl<L: MeasuredLinks> Watch<L> {
         for (name, _) in streams.iter().filter(|(_, one)| one.sender.take_intra_request()) {
             self.links.request_intra(name, now);
         }
+        self.links.lead_encoders(link, path, now);
         if looks {
-            self.links.lead_encoders(link, path, now);
             self.look(link, streams, now);
         }
     }
