@@ -20,7 +20,7 @@ use super::up_media::{Media, PAYLOAD, PERIOD};
 use crate::experiment::RunError;
 
 /// IPv4 and UDP.
-const BELOW: Bytes = Bytes(28);
+pub(super) const BELOW: Bytes = Bytes(28);
 /// What the queue before each path holds.
 const QUEUE: Duration = Duration::from_millis(250);
 /// Seconds of a traced path.
@@ -40,6 +40,8 @@ pub(super) struct Road {
     pub(super) outages: Option<Outages>,
     /// The path drops larger packets, and reports nothing.
     pub(super) mtu: Option<Bytes>,
+    /// Its rate over time, where it varies about `rate`.
+    pub(super) trace: Option<Trace>,
 }
 
 impl Road {
@@ -53,6 +55,7 @@ impl Road {
             loss: LossModel::None,
             outages: None,
             mtu: None,
+            trace: None,
         }
     }
 
@@ -91,6 +94,9 @@ impl Road {
     }
 
     fn rate_over_time(&self) -> Rate {
+        if let Some(trace) = &self.trace {
+            return Rate::Trace(trace.clone());
+        }
         if self.seconds.is_empty() {
             return Rate::Constant(self.rate);
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod au_hwfq;
 pub(crate) mod au_stripe;
+mod belabox;
 mod bonds;
 pub(crate) mod ca_costs;
 pub(crate) mod ca_f6;
@@ -13,8 +14,11 @@ pub(crate) mod ca_t1;
 pub(crate) mod ca_t2;
 mod event_hosts;
 pub(crate) mod four_queues;
+mod gcc;
 #[cfg(feature = "kernel")]
 mod httperf;
+mod ladder;
+mod led;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
 pub(crate) mod ni_t1;
@@ -44,6 +48,7 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
+pub(crate) mod up_adapt;
 pub(crate) mod up_bond;
 pub(crate) mod up_media;
 pub(crate) mod up_media_real;
