@@ -283,7 +283,8 @@ const fn second(at: u64) -> Instant {
 /// The bits of a packet of media that arrives at its end.
 fn arrived_bits(event: &Event<'_>) -> f64 {
     let packet: &Packet<Datagram> = event.packet;
-    let is_media = matches!(packet.payload.payload, Payload::Segment(_)) && packet.flow % 2 == 0;
+    let is_media =
+        matches!(packet.payload.payload, Payload::Segment(_)) && packet.flow.is_multiple_of(2);
     let has_arrived = event.step == Step::Arrived && event.host == event.flow.to;
     if is_media && has_arrived { packet.size.0 as f64 * 8.0 } else { 0.0 }
 }
