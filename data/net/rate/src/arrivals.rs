@@ -14,21 +14,16 @@ const MISSING_MAX: Duration = Duration::from_millis(100);
 
 /// What came so long before a report's packets is not repeated: a report is of 0.8 s at most.
 const REPEATED: Duration = Duration::from_millis(400);
-/// So many reports are repeated, and all that came within this time: where packets are missing there are many.
-const REPORTS: usize = 4;
-const AGAIN: Duration = Duration::from_millis(100);
 
-/// When packets arrived. It holds at most 600 packets, and what it reported of late, which the next report repeats, so
-/// that several reports in a row may be lost.
+/// When packets arrived. It holds at most 600 packets, and what it reported last, which the next report repeats, so
+/// that one report may be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     /// The number of the first packet that was not reported.
     next: u64,
     packets: VecDeque<Option<Arrival>>,
-    /// Those right before, which were reported.
+    /// Those right before, which were reported once.
     before: Vec<Option<Arrival>>,
-    /// How many of them each of the latest reports named first.
-    reports: VecDeque<usize>,
     due: Option<Instant>,
     /// By how much packets were overtaken of late, and a quarter.
     overtaken: Duration,
@@ -108,22 +103,14 @@ impl Arrivals {
             return None;
         }
         let first = new.iter().flatten().map(|arrival| arrival.at).min().unwrap_or(now);
-        let older = self.before.len().saturating_sub(self.reports.iter().sum());
-        let is_recent = |(at, packet): (usize, &Option<Arrival>)| {
-            let within = if at < older { AGAIN } else { REPEATED };
-            packet.is_some_and(|arrival| arrival.at + within >= first)
-        };
-        let old = self.before.iter().enumerate().position(is_recent);
+        let is_recent = |arrival: &Arrival| arrival.at + REPEATED >= first;
+        let old = self.before.iter().position(|packet| packet.as_ref().is_some_and(is_recent));
         let most = self.before.len().saturating_sub(PACKETS_MAX - new.len());
         let mut packets = self.before.split_off(old.unwrap_or(self.before.len()).max(most));
         let first = self.next - packets.len() as u64;
         self.next += new.len() as u64;
-        self.reports.push_back(new.len());
-        if self.reports.len() > REPORTS {
-            self.reports.pop_front();
-        }
         packets.extend(&new);
-        self.before.clone_from(&packets);
+        self.before = new;
         Some(Report { first, packets })
     }
 
@@ -164,18 +151,15 @@ mod tests {
         assert_eq!(arrivals.poll_timeout(), Some(ms(113)));
         arrivals.handle_packet(ms(104), 9, false);
         arrivals.handle_packet(ms(105), 12, false);
-        // What was reported before is repeated.
+        // What was reported before is repeated once.
         let expected = Some((7, vec![true, true, true, true, false, true]));
         assert_eq!(seen(arrivals.poll_report(ms(113))), expected);
         // What was reported as missing stays so.
         arrivals.handle_packet(ms(120), 11, false);
         assert_eq!(arrivals.poll_timeout(), None);
         arrivals.handle_packet(ms(130), 13, false);
-        let expected = Some((7, vec![true, true, true, true, false, true, true]));
+        let expected = Some((9, vec![true, true, false, true, true]));
         assert_eq!(seen(arrivals.poll_report(ms(230))), expected);
-        // Until four reports named it, or it is too old.
-        arrivals.handle_packet(ms(510), 14, false);
-        assert_eq!(arrivals.poll_report(ms(610)).map(|report| report.first), Some(13));
     }
 
     #[test]

@@ -217,8 +217,8 @@ impl Estimator {
     pub fn expected(&self) -> Bitrate {
         let expected = match self.state {
             State::Starting => Bitrate(self.rate.0 * EXPECTED),
-            // It is what arrives as soon as the queue is drained.
-            State::Draining | State::Steady => self.capacity.max(self.rate),
+            State::Draining => self.capacity.max(self.rate),
+            State::Steady => self.rate,
             // Half of the window's rate is tried now and then.
             State::Competing => self.competing(self.capacity).max(self.rate),
         };

@@ -97,9 +97,10 @@ fn wandering(most: Bitrate, seed: u64, name: &str) -> Result<Trace, RunError> {
 }
 
 impl Form {
-    /// Where the goals are not reached: what is claimed there is what was found.
-    const fn falls_short(self) -> bool {
-        matches!(self, Self::Lte | Self::TwoLte | Self::Shared)
+    /// Where the goals are not reached: what is claimed there is what was found. Over LTE-like paths the seed of a quick run
+    /// may be a poor one.
+    const fn falls_short(self, quick: bool) -> bool {
+        matches!(self, Self::Shared) || quick && matches!(self, Self::Lte | Self::TwoLte)
     }
 
     fn roads(self, seed: u64, frames: u32) -> Result<Vec<Road>, RunError> {
@@ -239,8 +240,8 @@ const WAYS: [(Way, &str); 3] = [
 ];
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
-    let seeds: Vec<u64> = (0..params.amount(20, 1)).map(|n| params.seed.wrapping_add(n)).collect();
-    let frames = params.amount(3_000, 750);
+    let seeds: Vec<u64> = (0..params.amount(20, 3)).map(|n| params.seed.wrapping_add(n)).collect();
+    let frames = params.amount(3_000, 1_500);
     let ladder = Ladder::read();
     let columns = [
         "paths",
@@ -280,7 +281,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         }
         found.count(form, name, &rows);
     }
-    Ok(outcome_of(table, &found))
+    Ok(outcome_of(table, &found, params.quick))
 }
 
 /// Means over the seeds.
@@ -320,26 +321,37 @@ impl Found {
     }
 
     /// The least of a figure where the goals are reached, or of the others.
-    fn least(&self, falls_short: bool, of: impl Fn(&Figures) -> Option<f64>) -> (f64, &str) {
-        let all = self.0.iter().filter(|one| one.form.falls_short() == falls_short);
+    fn least(
+        &self,
+        [quick, falls_short]: [bool; 2],
+        of: impl Fn(&Figures) -> Option<f64>,
+    ) -> (f64, &str) {
+        let all = self.0.iter().filter(|one| one.form.falls_short(quick) == falls_short);
         let all = all.filter_map(|one| Some((of(one)?, one.name)));
         all.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or((f64::NAN, ""))
     }
 }
 
-fn outcome_of(table: Table, found: &Found) -> Outcome {
+fn outcome_of(table: Table, found: &Found, quick: bool) -> Outcome {
+    let [reached, short] = match quick {
+        true => {
+            ["on steps and with losses", "over LTE-like paths, and where a flow of CUBIC begins"]
+        }
+        false => ["on steps, with losses and over LTE-like paths", "where a flow of CUBIC begins"],
+    };
     let mut outcome = Outcome { tables: vec![table], ..Outcome::default() };
-    for (falls_short, share, below, place) in [
-        (false, 0.99, 0.0, "on steps and with losses"),
-        (true, 0.9, 0.01, "over LTE-like paths, and where a flow of CUBIC begins"),
-    ] {
-        let (least, name) = found.least(falls_short, |one| Some(one.decodable));
+    // Of three seeds what is shown may be less like the original by one in a thousand.
+    let alike = if quick { 0.001 } else { 0.0 };
+    for (falls_short, share, below, place) in
+        [(false, 0.99, alike, reached), (true, 0.9, 0.01, short)]
+    {
+        let (least, name) = found.least([quick, falls_short], |one| Some(one.decodable));
         outcome.claim(
             format!("{place}, {share} of the pictures are decodable on time"),
             least >= share,
             format!("at least {least:.4} ({name})"),
         );
-        let (least, name) = found.least(falls_short, |one| one.above);
+        let (least, name) = found.least([quick, falls_short], |one| one.above);
         outcome.claim(
             format!(
                 "{place}, the SSIM of what is shown is at most {below} below the better model's"
@@ -373,12 +385,12 @@ mod tests {
                 let rows = likeness.map(|likeness| Row { decodable: decodable[n], likeness });
                 found.count(form, "", &rows);
             }
-            let claims = outcome_of(Table::new("", &[]), &found).claims;
+            let claims = outcome_of(Table::new("", &[]), &found, true).claims;
             claims.iter().map(|claim| claim.passed).collect::<Vec<_>>()
         };
         assert_eq!(passed([0.99, 0.9], [0.98, 0.971]), [true, true, true, true]);
         assert_eq!(passed([0.989, 0.9], [0.98, 0.98]), [false, true, true, true]);
-        assert_eq!(passed([0.99, 0.9], [0.979, 0.98]), [true, false, true, true]);
+        assert_eq!(passed([0.99, 0.9], [0.978, 0.98]), [true, false, true, true]);
         assert_eq!(passed([0.99, 0.89], [0.98, 0.98]), [true, true, false, true]);
         assert_eq!(passed([0.99, 0.9], [0.98, 0.969]), [true, true, true, false]);
     }
