@@ -8,7 +8,7 @@ use gstreamer::prelude::*;
 use selvedge_control_config::FilePart;
 use selvedge_units::Bitrate;
 
-use super::carry::I420;
+use super::carry::{I420, PICTURES};
 use super::elements::{bin, init, make, wiring};
 use super::feed::{Feed, Timing};
 use super::test::h264_encoder;
@@ -18,7 +18,6 @@ const LIST: &str = "list the cameras of this machine with: v4l2-ctl --list-devic
 
 /// What is made of pictures that come unencoded. Over a bond the encoder follows the measured rate.
 const ENCODED: Bitrate = Bitrate::from_mbps(2);
-pub(super) const PICTURES: u32 = 30;
 
 /// The feed of a camera.
 pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {

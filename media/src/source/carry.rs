@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use selvedge_control_config::FilePart;
 use selvedge_units::Bitrate;
 
-use super::camera::PICTURES;
 use super::elements::{bin, link_later, make, package_for_caps, wiring};
 use super::forms;
 use super::test::h264_encoder;
@@ -144,6 +143,8 @@ fn tail_for(caps: &gst::CapsRef, what: &str, wanted: FilePart) -> Result<String,
     })
 }
 
+/// Pictures a second, as far as an encoder has to know.
+pub(super) const PICTURES: u32 = 30;
 /// Makes unencoded pictures such as encoders take.
 pub(super) const I420: &str = "videoconvert ! capsfilter caps=video/x-raw,format=I420";
 

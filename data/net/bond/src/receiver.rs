@@ -8,7 +8,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 use crate::datagram::{
     Code, Datagram, DatagramError, Head, PathId, StreamId, encode_report, nearest,
 };
-use crate::reorder::{Reorder, Taken};
+use crate::reorder::{GUARD, Reorder, Taken};
 use crate::restoration::Restoration;
 use crate::sender::Transmit;
 
@@ -18,8 +18,6 @@ const STREAMS_MAX: usize = 1_024;
 const BYTES_MAX: Bytes = Bytes(64 << 20);
 /// A path carries packets if one came on it within this time.
 const RECENT: Duration = Duration::from_millis(100);
-/// So long before its deadline a packet goes on.
-pub(crate) const GUARD: Duration = Duration::from_millis(4);
 
 /// A stream's next packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::datagram::nearest;
 
 /// Packets that wait for missing ones, at most: beyond it they are not waited for.
 const HELD_MAX: usize = 4_096;
+/// So long before its deadline a packet goes on.
+pub(crate) const GUARD: Duration = Duration::from_millis(4);
 /// A stream that is not heard from its beginning on begins with its first packet.
 const BEGINNING: u32 = 1_024;
 

@@ -16,7 +16,7 @@ use crate::descriptions::Descriptions;
 use crate::flight::Held;
 use crate::path::{Cost, Path, PathParams, PathStatus};
 use crate::protection::{Block, CERTAIN, Protection, REPAIRS_MAX, Worth, both};
-use crate::receiver::GUARD;
+use crate::reorder::GUARD;
 
 /// What may delay a packet beside what is measured: the far end gives packets on a little before their deadline.
 const MARGIN: Duration = Duration(GUARD.0 + 2_000_000);

@@ -11,7 +11,7 @@ use selvedge_sim::{
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::bonds::bursts;
-use super::up_rate_8867;
+use super::up_rate_8867::{self, PACKET};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
@@ -28,7 +28,6 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const PACKET: Bytes = Bytes(1_200);
 const BUFFERS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 /// Packets are this much earlier or later, in order.
 const JITTER: Duration = Duration::from_millis(3);

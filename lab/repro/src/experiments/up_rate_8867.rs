@@ -17,11 +17,12 @@ use selvedge_sim::{
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::up_rate::PACKET;
 use crate::experiment::{Params, ProgressWatch, RunError};
 use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};
 
+/// Bytes of a packet, and of those of up-rate.
+pub(super) const PACKET: Bytes = Bytes(1_200);
 /// The media's rates.
 const MEDIA: RateParams = RateParams {
     start: Bitrate::from_kbps(500),
