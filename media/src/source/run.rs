@@ -313,7 +313,9 @@ impl Source {
         }
         let length = self.feed.duration();
         let feed = self.opener.feed()?;
-        if let Some((encoder, next)) = self.encoder.as_ref().zip(feed.encoder(None)) {
+        if let Some(encoder) = &self.encoder
+            && let Some(next) = feed.encoder(None)
+        {
             encoder.handle_next(&next);
         }
         self.feed = feed;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::base_delay::{BaseDelay, Delay};
+use crate::params::RateParams;
 use crate::report::Report;
 use crate::sent::{Sent, SentError, Unreported};
 use crate::serialization::Serialization;
@@ -49,25 +50,6 @@ const LOSSY: u64 = 85;
 const MARKED: u64 = 98;
 /// By how many hundredths the rate grows, from round to round without a queue.
 const GROWTH: [u64; 6] = [2, 10, 30, 60, 100, 100];
-
-/// The limits of an estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateParams {
-    /// Where it begins.
-    pub start: Bitrate,
-    /// It never falls below this.
-    pub least: Bitrate,
-    /// It never rises above this: more would be of no use.
-    pub most: Bitrate,
-}
-
-impl Default for RateParams {
-    /// From 500 kbit/s, within 50 kbit/s and 1 Gbit/s.
-    fn default() -> Self {
-        let [start, least, most] = [500, 50, 1_000_000].map(Bitrate::from_kbps);
-        Self { start, least, most }
-    }
-}
 
 /// What the estimator does at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod arrivals;
 mod base_delay;
 mod estimator;
 mod loss;
+mod params;
 mod report;
 mod sent;
 mod serialization;
@@ -29,7 +30,8 @@ mod window;
 
 pub use arrivals::Arrivals;
 pub use base_delay::{BaseDelay, Delay};
-pub use estimator::{Estimator, RateParams, State};
+pub use estimator::{Estimator, State};
 pub use loss::Loss;
+pub use params::RateParams;
 pub use report::{Arrival, Report, ReportError};
 pub use sent::{SentError, UNDER_WAY_MAX};

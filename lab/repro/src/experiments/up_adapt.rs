@@ -71,7 +71,7 @@ const FORMS: [(Form, &str); 6] = [
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Sending {
     /// The product, whose encoder follows.
     Own,
     /// A model, over one path.
@@ -152,7 +152,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn seen(&self, way: Way) -> Result<Seen, RunError> {
+    fn seen(&self, way: Sending) -> Result<Seen, RunError> {
         let roads = self.form.roads(self.seed, self.frames)?;
         let (mut network, hosts) = network(&roads, self.seed)?;
         if self.form == Form::Shared {
@@ -168,7 +168,7 @@ impl Run<'_> {
         let judge = |arrivals: &[_], payload| {
             Seen::of(self.ladder, &coder.encoded(), arrivals, payload, within, WARM)
         };
-        if let Way::Led(leader) = way {
+        if let Sending::Led(leader) = way {
             let frames = self.frames;
             let receiver =
                 LedSender::attach(&mut network, hosts[0], leader, coder.clone(), DELAY, frames)?;
@@ -233,10 +233,10 @@ impl Run<'_> {
     }
 }
 
-const WAYS: [(Way, &str); 3] = [
-    (Way::Own, "Selvedge"),
-    (Way::Led(Leader::Gcc), "GCC (model)"),
-    (Way::Led(Leader::Belabox), "SRT, BELABOX (model)"),
+const WAYS: [(Sending, &str); 3] = [
+    (Sending::Own, "Selvedge"),
+    (Sending::Led(Leader::Gcc), "GCC (model)"),
+    (Sending::Led(Leader::Belabox), "SRT, BELABOX (model)"),
 ];
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
@@ -257,7 +257,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     for (form, name) in FORMS {
         let mut rows = Vec::new();
         for (way, sender) in WAYS {
-            if form == Form::TwoLte && way != Way::Own {
+            if form == Form::TwoLte && way != Sending::Own {
                 continue;
             }
             let mut all = Vec::new();
@@ -403,8 +403,8 @@ mod tests {
             let run = Run { ladder, form: Form::Steps, frames: 750, seed: 1, is_fixed };
             run.seen(way).unwrap()
         };
-        let (fixed, own) = (seen(Way::Own, true), seen(Way::Own, false));
-        let others = [Leader::Gcc, Leader::Belabox].map(|leader| seen(Way::Led(leader), false));
+        let (fixed, own) = (seen(Sending::Own, true), seen(Sending::Own, false));
+        let others = [Leader::Gcc, Leader::Belabox].map(|leader| seen(Sending::Led(leader), false));
         assert!(fixed.decodable < 0.95 && own.decodable > fixed.decodable, "{fixed:?}, {own:?}");
         assert!(
             others.iter().all(|other| fixed.likeness < other.likeness),

@@ -8,7 +8,7 @@ use selvedge_data_net_rate::RateParams;
 use selvedge_sim::{
     Connection, Control, EndpointId, Limits, Load, MeasuredSender, Network, Simulation, TcpParams,
 };
-use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+use selvedge_units::{Bitrate, Duration, Instant};
 
 use super::bonds::bursts;
 use super::up_rate_8867::{self, PACKET};
