@@ -43,10 +43,10 @@ impl Delay {
         Duration(((one.0 + other.0) / 2 - self.0).unsigned_abs() as u64)
     }
 
-    /// The longest of late: another that is longer is taken at once, a shorter one by an eighth of the difference.
+    /// The longest of late: another that is longer is taken at once, a shorter one by a 24th of the difference.
     #[must_use]
     pub fn longest(self, other: Self) -> Self {
-        Self(if other.0 > self.0 { other.0 } else { self.0 - (self.0 - other.0) / 8 })
+        Self(if other.0 > self.0 { other.0 } else { self.0 - (self.0 - other.0) / 24 })
     }
 }
 
