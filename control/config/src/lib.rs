@@ -252,7 +252,7 @@ pub struct StreamConfig {
     pub stack: Option<Composition>,
     /// `to`, unless it is the numeric RTP address in `spec`: the output that carries its packets there.
     pub output: Option<Destination>,
-    /// Whether its link's bond carries it; `spec.to` is then the far end's address.
+    /// Where the far end of its link's bond listens, if a bond carries it: an address or a name, and a port.
     pub far: Option<String>,
     /// Whether the rate of its link is measured by what its receiver reports.
     pub is_reported: bool,

@@ -10,6 +10,16 @@ pub struct CounterTest {
     pub claim: String,
     /// The names of the edits under which it does not.
     pub fails_under: Vec<&'static str>,
+    /// Whether a run under an edit made the claim at all: a quick run makes fewer.
+    pub is_tried: bool,
+}
+
+impl CounterTest {
+    /// Whether it was tried, and failed under no edit.
+    #[must_use]
+    pub fn cannot_fail(&self) -> bool {
+        self.is_tried && self.fails_under.is_empty()
+    }
 }
 
 /// Runs an experiment under each of its edits. Gives each claim of `plain`, which ran without an edit, and each
@@ -25,14 +35,19 @@ pub fn counter_tests(
 ) -> Result<Vec<CounterTest>, RunError> {
     let claims = plain.claims.iter();
     let mut tests: Vec<_> = claims
-        .map(|claim| CounterTest { claim: claim.text.clone(), fails_under: Vec::new() })
+        .map(|claim| CounterTest {
+            claim: claim.text.clone(),
+            fails_under: Vec::new(),
+            is_tried: false,
+        })
         .collect();
     for edit in experiment.edits {
         let outcome = (experiment.run)(&Params { edit: Some(edit.name), ..*params }, watch)?;
-        let failed = outcome.claims.iter().filter(|claim| !claim.passed);
-        for claim in failed {
-            let same = tests.iter_mut().filter(|test| test.claim == claim.text);
-            same.for_each(|test| test.fails_under.push(edit.name));
+        for claim in &outcome.claims {
+            for test in tests.iter_mut().filter(|test| test.claim == claim.text) {
+                test.is_tried = true;
+                test.fails_under.extend((!claim.passed).then_some(edit.name));
+            }
         }
     }
     Ok(tests)

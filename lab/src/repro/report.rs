@@ -54,8 +54,11 @@ fn section(run: &Run) -> String {
     );
     for (n, claim) in outcome.claims.iter().enumerate() {
         let holds = if claim.passed { "holds" } else { "**fails**" };
-        let under = run.counter_tests.get(n).map(|test| test.fails_under.join(", "));
-        let under = under.filter(|names| !names.is_empty()).unwrap_or_else(|| "not tried".into());
+        let under = match run.counter_tests.get(n).filter(|test| test.is_tried) {
+            Some(test) if test.cannot_fail() => "no edit".to_owned(),
+            Some(test) => test.fails_under.join(", "),
+            None => "not tried".to_owned(),
+        };
         let cell = |text: &str| text.replace('|', "\\|");
         let _ = writeln!(
             text,

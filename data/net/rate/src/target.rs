@@ -5,9 +5,11 @@
 
 use selvedge_units::{Bitrate, Duration};
 
-/// From the first rate on, in bits per second, and what it is longer by for each halving of the rate down to the second.
+/// The least queueing delay, which a flow of the first of [`RATES`] keeps.
 pub(crate) const TARGET: Duration = Duration::from_millis(14);
+/// The rates between which the delay grows, in bits per second: from the first down to the second.
 const RATES: [u64; 2] = [1 << 22, 1 << 16];
+/// What the delay grows by for each halving of the rate.
 const HALVED: Duration = Duration::from_millis(6);
 
 /// The queueing delay that a flow of this rate keeps.

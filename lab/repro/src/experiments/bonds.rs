@@ -19,8 +19,8 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 use super::up_media::{Media, PAYLOAD, PERIOD};
 use crate::experiment::RunError;
 
-/// IPv4 and UDP.
-pub(super) const BELOW: Bytes = Bytes(28);
+/// The headers below a datagram.
+pub(super) const BELOW: Bytes = rtp::IPV4_UDP;
 /// What the queue before each path holds.
 const QUEUE: Duration = Duration::from_millis(250);
 /// Seconds of a traced path.
