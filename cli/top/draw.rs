@@ -143,7 +143,7 @@ fn gauge(link: &LinkSnapshot, width: usize) -> Line {
 /// What a path of a bond carries, or why it carries nothing.
 fn path(path: &PathSnapshot) -> Line {
     let (loss, round_trip) = (Some(path.loss), Some(path.round_trip_ms));
-    let measured = match path.round_trip_ms > 0.0 {
+    let measured = match path.is_measured() {
         true => format!(
             ", {} loss, {} there and back",
             figures::share(loss),

@@ -60,8 +60,7 @@ fn paths(node: &NodeSnapshot) -> String {
     let mut is_any = false;
     for (link, path) in all {
         is_any = true;
-        // Nothing is measured of a path of which nothing was reported.
-        let is_measured = path.round_trip_ms > 0.0;
+        let is_measured = path.is_measured();
         let measured = |figure: f64| Some(figure).filter(|_| is_measured);
         let state = match path.active {
             true => "carries",

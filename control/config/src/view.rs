@@ -97,6 +97,14 @@ pub struct PathSnapshot {
     pub loss: f64,
 }
 
+impl PathSnapshot {
+    /// Whether anything was reported of it: without that no figure of it is measured.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.round_trip_ms > 0.0
+    }
+}
+
 selvedge_units::named! {
     /// How a stream's source is doing.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -94,8 +94,9 @@ impl Receiver {
             socket::set_buffer(&socket, Buffer::Receive, size);
             // Both only refine the measurement: without them, packets are timed when the thread wakes, and
             // drops at the socket count as losses only.
-            for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
-                if let Err(error) = socket::set_int(&socket, libc::SOL_SOCKET, option, 1) {
+            let drops = socket::set_int(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+            for (option, set) in [("stamps", socket::request_stamps(&socket)), ("drops", drops)] {
+                if let Err(error) = set {
                     tracing::debug!(option, %error, "socket option refused");
                 }
             }
