@@ -2,8 +2,10 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 ARGS ?=
+PREFIX ?= /usr/local
+PROGRAMS = -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
 
-.PHONY: help demo build lab plugin test fuzz soak sbom clean
+.PHONY: help demo build lab plugin manual install uninstall deb test fuzz soak sbom clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
@@ -13,7 +15,7 @@ demo: build ## install what is missing, build, run the main job on real media (A
 
 build: ## target/release/selvedge, and selvedge-coproc and the GStreamer element beside it
 	@tools/setup.sh build
-	cargo build --release --locked -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
+	cargo build --release --locked $(PROGRAMS)
 
 # Figures are taken as packages are built: with optimisation across crates.
 lab: ## target/release/selvedge-lab: benchmarks and the papers' experiments
@@ -25,6 +27,21 @@ lab: ## target/release/selvedge-lab: benchmarks and the papers' experiments
 plugin: ## target/release/libgstselvedge.so, the GStreamer element
 	@tools/setup.sh build
 	cargo build --release --locked -p selvedge-media-plugin
+
+# The programs are built without what makes the manual.
+manual: ## target/release/selvedge-manual, which makes man pages and completions
+	@tools/setup.sh build
+	cargo build --release --locked $(PROGRAMS) --features selvedge/manual
+	mv target/release/selvedge target/release/selvedge-manual
+
+install: ## copy programs, man pages, completions and a systemd unit into PREFIX (/usr/local), after `make manual build`
+	@PREFIX=$(PREFIX) tools/install.sh install
+
+uninstall: ## remove what `make install` copied into PREFIX
+	@PREFIX=$(PREFIX) tools/install.sh uninstall
+
+deb: manual build ## target/selvedge_VERSION_ARCHITECTURE.deb
+	@tools/deb.sh
 
 test: ## install what is missing, run every check, print one line that sums up
 	@tools/setup.sh test

@@ -30,7 +30,7 @@ use crate::trace::TraceCommand;
 #[derive(Parser)]
 #[command(
     name = "selvedge",
-    version,
+    version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SELVEDGE_COMMIT"), ")"),
     about = "Keeps live media on time: declare what each stream may lose, and get the most \
              watchable video that the link can carry.",
     after_help = "Exit status: 0 done, 1 failed, 2 bad usage or input.\n\
@@ -146,6 +146,11 @@ pub(crate) enum Command {
     #[cfg(feature = "gstreamer")]
     #[command(hide = true)]
     SourceProcess,
+
+    /// Man pages and completions, for tools/install.sh
+    #[cfg(feature = "manual")]
+    #[command(hide = true)]
+    Manual(crate::manual::ManualArgs),
 
     #[command(flatten)]
     Old(OldCommand),

@@ -16,6 +16,8 @@ mod identity;
 mod kernel;
 mod key;
 mod line;
+#[cfg(feature = "manual")]
+mod manual;
 mod network_file;
 mod node;
 mod node_file;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),
         Command::Code(command) => code::command(&command),
+        #[cfg(feature = "manual")]
+        Command::Manual(args) => manual::command(&args),
         #[cfg(feature = "gstreamer")]
         Command::SourceProcess => selvedge_media::isolated::serve().map_err(Failure::failed),
         Command::Old(command) => old::command(&command, verbose),

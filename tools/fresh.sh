@@ -2,9 +2,10 @@
 # Runs the README's commands as on new machines: in a clone of HEAD, in roots of Debian 12 and 13 that
 # hold only make, git and ca-certificates. Prints how long set-up, build and the whole took.
 #
-#   tools/fresh.sh [--release 12|13] [--command demo|test] [--cold] [--keep]
+#   tools/fresh.sh [--release 12|13] [--command demo|test] [--package FILE] [--cold] [--keep]
 #       --release   this one only; otherwise both
 #       --command   `make demo ARGS="--seconds 20"` or `make test` only; otherwise both, in new roots
+#       --package   installs this package of `make deb` in place of the commands, and runs a node for five seconds
 #       --cold      downloads everything; otherwise Debian packages and crates come from
 #                   ${XDG_CACHE_HOME:-~/.cache}/selvedge/fresh, which such runs fill
 #       --keep      leaves the roots, and prints where they are
@@ -19,12 +20,13 @@ cd "$(dirname "$0")/.."
 usage() { sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' tools/fresh.sh; }
 say() { printf 'fresh: %s\n' "$*"; }
 
-releases='12 13' commands='demo test' cold='' keep=''
+releases='12 13' commands='demo test' package='' cold='' keep=''
 given=("$@")
 while [ $# -gt 0 ]; do
   case $1 in
     --release) releases=${2:-}; shift ;;
     --command) commands=${2:-}; shift ;;
+    --package) package=${2:-}; commands=package; shift ;;
     --cold) cold=1 ;;
     --keep) keep=1 ;;
     --help | -h) usage; exit 0 ;;
@@ -32,7 +34,8 @@ while [ $# -gt 0 ]; do
   esac
   shift || true
 done
-[[ $releases =~ ^1[23]( 13)?$ && $commands =~ ^(demo|test|demo test)$ ]] || { usage >&2; exit 2; }
+[ -z "$package" ] || [ -f "$package" ] || { say "there is no $package; run: make deb" >&2; exit 2; }
+[[ $releases =~ ^1[23]( 13)?$ && $commands =~ ^(demo|test|demo test|package)$ ]] || { usage >&2; exit 2; }
 
 # Everything happens once more, in namespaces. The folder is removed outside of them, where nothing is
 # mounted in it and no process is left.
@@ -152,9 +155,49 @@ try() {
   remove_root "$root"
 }
 
+# try_package RELEASE: a root with nothing but the package, and what that needs.
+try_package() {
+  local release=$1 root=$FRESH_FOLDER/debian-$1-package suite=bookworm status=0 began
+  [ "$release" = 12 ] || suite=trixie
+  say "Debian $release: making a root"
+  make_root "$root" "$suite"
+  rm -rf "$root/root/selvedge"
+  cp "$package" "$root/root/selvedge.deb"
+  cat > "$root/root/node.toml" <<'NODE'
+[link.uplink]
+rate = "2 Mbit/s"
+
+[stream.cam]
+source = "test:video"
+to = "rtp://127.0.0.1:5004"
+sdp = "cam.sdp"
+NODE
+  say "Debian $release: installing $package"
+  inside "$root" apt-get -qq update || status=$?
+  began=$SECONDS
+  inside "$root" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    /root/selvedge.deb gstreamer1.0-plugins-ugly > "$root.log" 2>&1 || { tail -n 20 "$root.log"; status=1; }
+  local installed=$((SECONDS - began))
+  inside "$root" bash -ec '
+    cd /root
+    selvedge --version
+    selvedge check node.toml
+    selvedge run node.toml > run.log 2>&1 & node=$!
+    for try in $(seq 50); do [ ! -s cam.sdp ] || break; sleep 0.1; done
+    selvedge play cam.sdp --seconds 3 --json > play.json
+    kill -INT $node; wait $node
+    grep -o "\"decodable[a-z_]*\": *[0-9.]*" play.json | head -n 3
+    ! grep -q "\"frames\": *0," play.json' || { status=1; cat "$root/root/run.log" || true; }
+  results+=("Debian $release, the package: status $status, installed in $installed s")
+  [ "$status" = 0 ] || failed=1
+  remove_root "$root"
+}
+
 results=() failed=0
 for release in $releases; do
-  for command in $commands; do try "$release" "$command"; done
+  for command in $commands; do
+    if [ "$command" = package ]; then try_package "$release"; else try "$release" "$command"; fi
+  done
 done
 printf '\n'
 for result in "${results[@]}"; do say "$result"; done
