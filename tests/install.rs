@@ -70,8 +70,7 @@ fn what_is_installed_works_and_is_removed_whole() {
 #[test]
 fn a_path_that_is_not_absolute_is_refused() {
     let folder = Folder::new();
-    let refused =
-        install("install", &[("PREFIX", Path::new("here")), ("DESTDIR", folder.path())]);
+    let refused = install("install", &[("PREFIX", Path::new("here")), ("DESTDIR", folder.path())]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(said(&refused).contains("absolute"), "{}", said(&refused));
     assert_eq!(files(folder.path()), Vec::<String>::new());

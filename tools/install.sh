@@ -38,7 +38,7 @@ install_all() {
   sed "s#@PREFIX@#$prefix#g" tools/package/selvedge@.service > "$pages/unit"
   put 644 "$pages/unit" lib/systemd/system/selvedge@.service
   for file in README.md CHANGELOG.md SECURITY.md LICENSE-*; do put 644 "$file" "share/doc/selvedge/$file"; done
-  for file in docs/*.md docs/*.jpg docs/monitoring/*; do put 644 "$file" "share/doc/selvedge/$file"; done
+  for file in docs/*.md docs/*.jpg docs/inside/* docs/monitoring/*; do put 644 "$file" "share/doc/selvedge/$file"; done
   for file in scenarios/*.toml; do put 644 "$file" "share/selvedge/$file"; done
   install -d "$root$prefix/share/selvedge"
   printf '%s\n' "${installed[@]}" "$list" > "$root$list"

@@ -32,7 +32,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-adapt",
     title: "Encoders that adapt: decodable pictures, and what is seen",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, several paths",
+    section: "docs/inside/paths.md",
     kind: Kind::Virtual,
     claim: "99 % of the pictures decodable on time, and what is shown at least as like the original as with models of \
             Google congestion control and of SRT led by BELABOX, on steps and with losses; 90 % elsewhere",

@@ -14,7 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-bond",
     title: "Decodable frames over several paths",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, several paths",
+    section: "docs/inside/paths.md",
     kind: Kind::Virtual,
     claim: "0.9 of the offline bound where nothing is lost, 0.87 on paths like LTE and of changing rates, and nowhere more \
             than 0.5 points below the best path alone",

@@ -23,7 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-media",
     title: "Decodable frames of two H.264 streams: share of the offline bound",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, frame selection",
+    section: "docs/inside/selection.md",
     kind: Kind::Virtual,
     claim: "selection is never below a sender without it, and above 0.93 of the bound (0.9 with groups of 250)",
     edits: &[],

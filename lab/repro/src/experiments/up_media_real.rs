@@ -25,7 +25,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-media-real",
     title: "Decodable frames of two H.264 streams in real time: share of the offline bound",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, frame selection",
+    section: "docs/inside/selection.md",
     kind: Kind::Real,
     claim: "twelve cells of up-media reach their goals in real time at the median, also beside two endless loops",
     edits: &[],

@@ -20,7 +20,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-rate",
     title: "The measured rate of a path beside the truth",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, the rate of a path",
+    section: "docs/inside/paths.md",
     kind: Kind::Virtual,
     claim: "0.9 of the truth 3 s after a cold start, within 10 % 2 s after a step, a queue under 50 ms, \
             half to twice its share beside CUBIC",

@@ -14,7 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "up-repair",
     title: "Decodable frames over a path that loses packets",
     paper: "Selvedge",
-    section: "ARCHITECTURE.md, several paths",
+    section: "docs/inside/paths.md",
     kind: Kind::Virtual,
     claim: "at 75 % of the need at least 1.1 times the frames of a model of SRT and RIST, at 125 % at most 6 points fewer than \
             the model, which knows the rate beforehand",
