@@ -254,7 +254,7 @@ fn about(stream: &StreamSnapshot) -> [Line; 4] {
             stream.queued_frames
         )),
         Line::plain(format!(
-            "{} frames: {} sent, {} on time, {} decodable{}, {} missed, dropped {}",
+            "{} frames: {} sent, {} on time, {} decodable{}, {} missed, dropped {}{}",
             stream.frames,
             stream.sent,
             stream.on_time,
@@ -263,10 +263,23 @@ fn about(stream: &StreamSnapshot) -> [Line; 4] {
                 format!(" at the receiver of {} that left so", seen.sent_decodable)
             }),
             stream.missed,
-            figures::drops(&stream.dropped)
+            figures::drops(&stream.dropped),
+            not_sent(stream),
         )),
         Line::plain(state(stream)),
     ]
+}
+
+/// The bytes that dropped frames did not take from the link, and the processor time by estimate.
+fn not_sent(stream: &StreamSnapshot) -> String {
+    let spared = |ms| format!(", about {} of processor time", figures::millis(Some(ms)));
+    match stream.dropped_bytes {
+        0 => String::new(),
+        bytes => {
+            let spared = stream.spared_ms.map_or_else(String::new, spared);
+            format!("; not sent {}{spared}", figures::bytes(bytes))
+        }
+    }
 }
 
 /// Its state, with what its encoder aims at where that follows the measured rate of its link.

@@ -22,6 +22,17 @@ fn three_digits(n: f64) -> String {
     }
 }
 
+/// Bytes with three digits: `1.23 MB`.
+pub(super) fn bytes(bytes: u64) -> String {
+    let size = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..999_500 => format!("{} kB", three_digits(size / 1e3)),
+        999_500..999_500_000 => format!("{} MB", three_digits(size / 1e6)),
+        _ => format!("{} GB", three_digits(size / 1e9)),
+    }
+}
+
 /// A share as a percentage, `97.3 %`; `-` if there is none.
 pub(super) fn share(share: Option<f64>) -> String {
     match share {
@@ -89,6 +100,17 @@ mod tests {
         ] {
             assert_eq!(rate(bps), text);
         }
+    }
+
+    #[test]
+    fn bytes_have_three_digits() {
+        for (n, text) in [(0, "0 B"), (999, "999 B"), (1_000, "1.00 kB"), (999_500, "1.00 MB")] {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!(
+            (bytes(2_944_000), bytes(u64::MAX)),
+            ("2.94 MB".into(), "18446744074 GB".into())
+        );
     }
 
     #[test]

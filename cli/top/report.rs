@@ -28,6 +28,7 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
     let mut streams = Table::default()
         .left(["stream", "link", "state"])
         .right(["rate", "encoder", "on time", "decodable", "violations", "wait", "wait p99"])
+        .right(["not sent", "spared"])
         .left(["dropped"]);
     for stream in &node.streams {
         streams.row([
@@ -41,6 +42,8 @@ pub(super) fn tables(node: &NodeSnapshot) -> String {
             stream.violations.to_string(),
             figures::millis(stream.queueing_mean_ms),
             figures::millis(stream.queueing_p99_ms),
+            figures::bytes(stream.dropped_bytes),
+            figures::millis(stream.spared_ms),
             figures::drops(&stream.dropped),
         ]);
     }
@@ -101,10 +104,10 @@ studio  0:01:01
 link    discipline         rate         sent      offered     use  of allowed    late  late p99  waiting
 uplink  dwcs        3.00 Mbit/s  2.94 Mbit/s  4.10 Mbit/s  98.0 %      99.1 %  0.1 ms    0.7 ms        7
 
-stream  link    state           rate     encoder  on time  decodable  violations     wait  wait p99  dropped
-speech  uplink  running   256 kbit/s           -  100.0 %    100.0 %           0  10.0 ms    180 ms  0
-lobby   uplink  running   188 kbit/s  200 kbit/s   61.0 %     61.0 %          12  45.1 ms    180 ms  49: too-late 40, reference-lost 9
-door    uplink  starting           0           -        -          -           0        -         -  0
+stream  link    state           rate     encoder  on time  decodable  violations     wait  wait p99  not sent  spared  dropped
+speech  uplink  running   256 kbit/s           -  100.0 %    100.0 %           0  10.0 ms    180 ms       0 B       -  0
+lobby   uplink  running   188 kbit/s  200 kbit/s   61.0 %     61.0 %          12  45.1 ms    180 ms    124 kB  0.3 ms  49: too-late 40, reference-lost 9
+door    uplink  starting           0           -        -          -           0        -         -       0 B       -  0
 ";
         let mut node = studio();
         let lobby = node.streams.iter_mut().find(|stream| stream.name == "lobby");

@@ -203,6 +203,7 @@ pub(super) mod tests {
             ..StreamSnapshot::default()
         };
         let mut lobby = stream("lobby", 188_000, Some(0.61), 12);
+        (lobby.dropped_bytes, lobby.spared_ms) = (123_900, Some(0.26));
         lobby.dropped = [("too-late".to_owned(), 40), ("reference-lost".to_owned(), 9)].into();
         NodeSnapshot {
             name: "studio".into(),

@@ -14,7 +14,7 @@ use selvedge_control_config::view::{
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
 use selvedge_data_stream::{Contract, DropReason, Totals, Windows};
-use selvedge_place_engine::report::{LinkReport, StreamReport};
+use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_units::{Duration, Instant};
 
 use crate::follow::Followed;
@@ -30,8 +30,9 @@ impl Node {
     ) -> NodeSnapshot {
         let now = self.clock.now();
         let streams = streams.iter().filter_map(|stream| {
-            let report = reports.get(stream.config.link)?.of_stream(stream.number)?;
-            Some(self.stream_snapshot(stream, links[stream.config.link], report, now))
+            let of_link = reports.get(stream.config.link)?;
+            let link = (links[stream.config.link], of_link.send_cost);
+            Some(self.stream_snapshot(stream, link, of_link.of_stream(stream.number)?, now))
         });
         NodeSnapshot {
             name: self.name.clone(),
@@ -51,11 +52,12 @@ impl Node {
     fn stream_snapshot(
         &self,
         stream: &Stream,
-        link: &str,
+        link: (&str, SendCost),
         report: &StreamReport,
         now: Instant,
     ) -> StreamSnapshot {
         let config = &stream.config;
+        let (link, cost) = link;
         let (state, detail) = self.state_of(stream, link, report, now);
         let (totals, recent) = (&report.counts.totals, &report.recent);
         let dropped: BTreeMap<_, _> = DropReason::ALL
@@ -89,6 +91,8 @@ impl Node {
             missed: report.counts.counters.missed,
             violations: report.counts.counters.violations,
             dropped,
+            dropped_bytes: totals.dropped_bytes.0,
+            spared_ms: cost.of(totals.dropped_bytes).map(Duration::as_millis_f64),
             send_errors: report.counts.send_errors,
             sent_bytes: report.counts.sent_bytes.0,
             sent_bps: report.sent.0,

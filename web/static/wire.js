@@ -49,6 +49,8 @@
  * @property {number} missed
  * @property {number} violations
  * @property {Record<string, number>} dropped
+ * @property {number} [dropped_bytes] of dropped frames, not sent
+ * @property {number|null} [spared_ms] estimate of the processor time that sending them would have taken
  * @property {number} sent_bytes
  * @property {number} sent_bps
  * @property {number|null} [encoder_bps] what its encoder aims at, where that follows the measured rate

@@ -66,6 +66,16 @@ fn what_an_encoder_aims_at_stands_by_the_state_of_the_chosen_stream() {
 }
 
 #[test]
+fn what_drops_spare_stands_by_the_chosen_stream() {
+    let mut state = watching();
+    let line = |state: &State| picture(state, 160, 16)[13].trim().to_owned();
+    assert!(line(&state).ends_with("dropped 0"), "{}", line(&state));
+    state.press(Key::Down);
+    let expected = "reference-lost 9; not sent 124 kB, about 0.3 ms of processor time";
+    assert!(line(&state).ends_with(expected), "{}", line(&state));
+}
+
+#[test]
 fn a_narrow_terminal_keeps_what_matters_most() {
     let titles =
         |width| picture(&watching(), width, 10)[2].split_whitespace().collect::<Vec<_>>().join(" ");

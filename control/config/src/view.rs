@@ -172,6 +172,13 @@ pub struct StreamSnapshot {
     pub violations: u64,
     /// Frames dropped, by reason (only reasons that happened).
     pub dropped: BTreeMap<String, u64>,
+    /// Bytes of dropped frames that were not sent, headers included.
+    #[serde(default)]
+    pub dropped_bytes: u64,
+    /// An estimate of the processor time that sending them would have taken: as long a byte as the calls
+    /// that hand packets to the kernel take on its link. `None` where that is not measured.
+    #[serde(default)]
+    pub spared_ms: Option<f64>,
     /// Packets that the system refused to send.
     #[serde(default)]
     pub send_errors: u64,

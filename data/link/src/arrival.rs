@@ -85,23 +85,24 @@ impl Link {
         odd
     }
 
+    /// Takes over a frame that is not to be sent, and whose payload is released already. It counts as dropped
+    /// for a full ring.
+    pub fn handle_discarded(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
+        self.count_capacity(now);
+        if self.enqueue_missing(now, stream, frame).is_some() {
+            let gone = Frame { packets: 0, payload: PayloadSpan::default(), ..*frame };
+            self.enqueue_lost(now, stream, &gone);
+        }
+    }
+
     /// Takes a frame that is not the expected one, or finds no place.
     #[cold]
     #[inline(never)]
     fn handle_unexpected(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
-        let Some(queue) = self.queue_mut(stream) else {
+        if self.enqueue_missing(now, stream, frame).is_none() {
             let fate = Fate::Dropped(DropReason::Removed);
             self.settled.push(Settled { stream, frame: *frame, fate });
             return;
-        };
-        let expected = queue.next_seq;
-        let gap = frame.seq.wrapping_sub(expected);
-        if gap > GAP_MAX {
-            self.reset_stream(now, stream, frame.seq);
-        } else {
-            for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
-                self.enqueue_lost(now, stream, &lost_before_arrival(seq, frame));
-            }
         }
         if self.queued(stream) >= WAITING_MAX {
             self.offered.add(now, frame.size);
@@ -110,6 +111,20 @@ impl Link {
             let mut frame = Some(*frame);
             self.enqueue_in_order(now, stream, &mut || frame.take());
         }
+    }
+
+    /// Enqueues stand-ins for the frames that are missing before this one; `None` if there is no such stream.
+    fn enqueue_missing(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) -> Option<()> {
+        let expected = self.queue_mut(stream)?.next_seq;
+        let gap = frame.seq.wrapping_sub(expected);
+        if gap > GAP_MAX {
+            self.reset_stream(now, stream, frame.seq);
+        } else {
+            for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
+                self.enqueue_lost(now, stream, &lost_before_arrival(seq, frame));
+            }
+        }
+        Some(())
     }
 
     /// The stream's numbers jumped: the waiting frames are obsolete, and no later frame can refer

@@ -43,7 +43,7 @@ use prefetch::FetchAhead;
 use queue::{Pending, StreamQueue};
 pub use rate_meter::RateMeter;
 use select::{Capacity, Selection, drop_dependents, drop_one};
-use settled::{SettledQueue, settle};
+use settled::{SettledQueue, settle_dropped};
 
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
@@ -191,8 +191,8 @@ impl Link {
             if pending.dropped.is_none() {
                 self.backlog = self.backlog - pending.left;
             }
-            let fate = Fate::Dropped(pending.dropped.unwrap_or(DropReason::Removed));
-            settle(&mut self.settled, &mut self.ledgers[at], stream, &pending.frame, fate, now);
+            let ledger = &mut self.ledgers[at];
+            settle_dropped(&mut self.settled, ledger, stream, &pending, DropReason::Removed, now);
         }
     }
 
@@ -258,7 +258,7 @@ impl Link {
     fn enqueue_next_head(&mut self, now: Instant, stream: StreamIndex) {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
-        while let Some(head) = queue.frames.front() {
+        while let Some(head) = queue.frames.front().copied() {
             if self.scheduler.head_deadline(stream).is_none()
                 && let Some(next) = queue.head()
             {
@@ -266,10 +266,8 @@ impl Link {
             }
             let Some(reason) = head.dropped else { break };
             self.scheduler.drop_head(stream);
-            let frame = head.frame;
             queue.take_first();
-            let fate = Fate::Dropped(reason);
-            settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
+            settle_dropped(&mut self.settled, &mut self.ledgers[at], stream, &head, reason, now);
         }
     }
 
@@ -362,9 +360,8 @@ impl Link {
         if head.dropped.is_none() {
             self.backlog = self.backlog - head.left;
         }
-        let fate = Fate::Dropped(head.dropped.unwrap_or(DropReason::Expired));
         let ledger = &mut self.ledgers[at];
-        settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
+        settle_dropped(&mut self.settled, ledger, expiry.stream, &head, DropReason::Expired, now);
         if self.params.selection {
             self.drop_dependents(expiry.stream, head.frame.seq);
         }

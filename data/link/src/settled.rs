@@ -1,10 +1,11 @@
 //! Frames that a link is done with, until they are reported.
 
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::{Fate, Frame, Ledger};
+use selvedge_data_stream::{DropReason, Fate, Frame, Ledger};
 use selvedge_units::Instant;
 
 use super::Settled;
+use super::queue::Pending;
 
 /// Frames that are settled and not yet reported; all are reported before more come.
 #[derive(Clone, Debug, Default)]
@@ -45,4 +46,21 @@ pub(super) fn settle(
         ledger.settle(frame, fate, now);
     }
     settled.push(Settled { stream, frame: *frame, fate });
+}
+
+/// Reports a waiting frame as dropped, for `reason` if none was known. Only its packets that were not sent
+/// count as dropped bytes.
+pub(super) fn settle_dropped(
+    settled: &mut SettledQueue,
+    ledger: &mut Option<Ledger>,
+    stream: StreamIndex,
+    pending: &Pending,
+    reason: DropReason,
+    now: Instant,
+) {
+    let fate = Fate::Dropped(pending.dropped.unwrap_or(reason));
+    if let Some(ledger) = ledger.as_mut() {
+        ledger.settle(&Frame { size: pending.left, ..pending.frame }, fate, now);
+    }
+    settled.push(Settled { stream, frame: pending.frame, fate });
 }

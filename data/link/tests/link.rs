@@ -4,8 +4,8 @@ mod drive;
 
 use drive::{Noise, Script, drive, needed, offline, params, sound, video};
 use selvedge_data_link::bound::decodable_bound;
-use selvedge_data_link::{Link, PathEstimate};
-use selvedge_data_sched::Discipline;
+use selvedge_data_link::{Link, LinkParams, PathEstimate};
+use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, DropReason, Fate, Kind, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
@@ -74,6 +74,48 @@ fn the_ledger_counts_what_the_definition_says() {
             assert_eq!(totals.frames as usize, script.frames.len());
         }
     }
+}
+
+/// The packets of a frame that left before it was dropped count as sent, the others as dropped.
+#[test]
+fn each_byte_is_either_sent_or_dropped() {
+    let scripts = studio(7, 20);
+    let rate = Bitrate(needed(&scripts).0 * 6 / 10);
+    for selection in [true, false] {
+        let link = LinkParams { queue: None, ..params(Discipline::Dwcs, selection, rate) };
+        let out = drive(link, &scripts, |_, _| {});
+        let dropped = |id: &StreamIndex| out.link.ledger(*id).unwrap().totals().dropped_bytes;
+        let dropped: Bytes = out.streams.iter().map(dropped).sum();
+        let offered: Bytes = scripts.iter().flat_map(|s| &s.frames).map(|f| f.size).sum();
+        assert!(dropped > Bytes(0));
+        assert_eq!(out.link.sent_bytes() + dropped, offered, "selection: {selection}");
+        let frames =
+            scripts.iter().zip(&out.fates).flat_map(|(s, fates)| s.frames.iter().zip(fates));
+        let whole = frames.filter(|(_, fate)| matches!(fate, Fate::Dropped(_)));
+        let whole: Bytes = whole.map(|(frame, _)| frame.size).sum();
+        assert!(selection || dropped < whole, "some frame expired half sent");
+    }
+}
+
+#[test]
+fn a_discarded_frame_counts_as_dropped_at_once() {
+    let script = sound(contract(20, "1/5"), 4, 700);
+    let mut link =
+        selvedge_data_link::Link::new(params(Discipline::Dwcs, true, Bitrate::from_mbps(10)));
+    let stream = link.add_stream(script.contract);
+    // The first is missing, the second is discarded, the third waits, the fourth is discarded behind it.
+    link.handle_discarded(Instant::ZERO, stream, &script.frames[1]);
+    link.handle_frame(Instant::ZERO, stream, script.frames[2]);
+    link.handle_discarded(Instant::ZERO, stream, &script.frames[3]);
+    assert_eq!(link.backlog(), Bytes(700));
+    assert!(link.poll_transmit(Instant::ZERO).is_some_and(|next| next.frame.seq == 2));
+    link.sent(Instant::ZERO, Bytes(700));
+    let totals = link.ledger(stream).unwrap().totals();
+    assert_eq!((totals.frames, totals.sent, totals.dropped_bytes), (4, 1, Bytes(1400)));
+    assert_eq!(totals.dropped[DropReason::Full as usize], 3);
+    let settled = std::iter::from_fn(|| link.poll_settled());
+    let payloads: Vec<_> = settled.map(|one| (one.frame.seq, one.frame.packets)).collect();
+    assert_eq!(payloads, [(0, 0), (1, 0), (2, 1), (3, 0)]);
 }
 
 #[test]

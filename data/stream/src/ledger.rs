@@ -22,7 +22,7 @@ use alloc::vec;
 use core::mem::offset_of;
 use core::ops::Range;
 
-use selvedge_units::{Duration, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use self::entry::{Entry, State};
 pub use self::recent::Recent;
@@ -60,6 +60,8 @@ pub struct Totals {
     pub dropped: [u64; DropReason::COUNT],
     /// Frames that are only known to be lost, or whose fate was never reported.
     pub unknown: u64,
+    /// Bytes of dropped frames, as they were settled with.
+    pub dropped_bytes: Bytes,
 }
 
 /// The ledger of one stream: 24 bytes for each frame of its window, and a third of a kilobyte. The
@@ -164,7 +166,7 @@ impl Ledger {
         opened
     }
 
-    /// Settles a frame, once, in any order. `false`, and without effect, for one that was not
+    /// Settles a frame, once, in any order. The size of a dropped frame counts as not sent. `false`, and without effect, for one that was not
     /// offered, is settled already, or is older than the window. Constant time, plus constant time
     /// for each frame that can now be evaluated.
     #[inline]
@@ -196,7 +198,10 @@ impl Ledger {
             };
             match fate {
                 Fate::Sent { .. } => sum.sent += 1,
-                Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
+                Fate::Dropped(reason) => {
+                    self.totals.dropped[reason as usize] += 1;
+                    self.totals.dropped_bytes += frame.size;
+                }
             }
             sum.frames += 1;
             sum.on_time += u32::from(on_time);

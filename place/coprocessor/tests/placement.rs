@@ -260,8 +260,11 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert!(attachment.ask(Request::Unload { name: "no stills".into() }).is_err());
     enqueue(&mut frame_producer, Kind::Still, 77, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 77);
-    let totals = attachment.report().streams[place].counts.totals.clone();
+    let counts = attachment.report().streams[place].counts.clone();
+    let (totals, sent_bytes) = (counts.totals, counts.sent_bytes);
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
+    // All frames are of one size.
+    assert_eq!(totals.dropped_bytes.0 * totals.sent, sent_bytes.0 * 10, "{totals:?}");
 }
 
 /// By the program, as a person would: each request is a command of its own.

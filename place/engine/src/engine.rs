@@ -38,7 +38,7 @@ pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContex
 use crate::frame_producer::FrameProducer;
 pub use crate::frame_producer::payload_max;
 use crate::lateness::Pacing;
-use crate::report::LinkReport;
+use crate::report::{LinkReport, SendCost};
 use selvedge_os::clock::Clock;
 use selvedge_os::latency;
 use selvedge_os::socket::SocketError;
@@ -345,6 +345,8 @@ fn worker<P: Poller>(
         removals_pending: 0,
         extensions: Extensions::default(),
         pacing: Pacing::default(),
+        send_cost: SendCost::default(),
+        flushes: 0,
         name: link.name.clone(),
         report_at: Instant::ZERO,
     })

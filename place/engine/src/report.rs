@@ -4,7 +4,7 @@
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Contract, Counts, Recent};
-use selvedge_units::{Bitrate, Bytes, Instant};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::extension::ExtensionReport;
 use crate::lateness::RecentPacing;
@@ -31,6 +31,8 @@ pub struct LinkReport {
     /// Packets that the device's queue (`etf`) dropped, because they reached it after their departure time.
     /// They count as sent.
     pub missed_departures: u64,
+    /// The measured cost of sending.
+    pub send_cost: SendCost,
     /// Bytes waiting.
     pub backlog: Bytes,
     /// Its streams, in their order.
@@ -39,6 +41,34 @@ pub struct LinkReport {
     pub extensions: Vec<ExtensionReport>,
     /// When this was written.
     pub at: Instant,
+}
+
+/// How long the calls took that handed packets to the kernel, of a sample of the batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCost {
+    /// The bytes of these packets on the wire.
+    pub bytes: Bytes,
+    /// The time in the calls, of which none waits.
+    pub time: Duration,
+}
+
+impl SendCost {
+    pub(crate) fn add(&mut self, bytes: Bytes, time: Duration) {
+        self.bytes += bytes;
+        self.time += time;
+    }
+
+    /// An estimate of the processor time that sending this much would have taken: as long a byte as the
+    /// measured packets took. `None` if none was measured.
+    #[must_use]
+    pub fn of(&self, bytes: Bytes) -> Option<Duration> {
+        if self.time == Duration::ZERO {
+            return None;
+        }
+        let nanos = u128::from(self.time.0) * u128::from(bytes.0);
+        let nanos = nanos.checked_div(self.bytes.0.into())?;
+        Some(Duration(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
 }
 
 /// A stream at one instant.
@@ -105,6 +135,7 @@ impl LinkReport {
             could_send: link.could_send(),
             recent: RecentPacing::default(),
             missed_departures: 0,
+            send_cost: SendCost::default(),
             backlog: link.backlog(),
             streams,
             extensions: Vec::new(),

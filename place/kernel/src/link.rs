@@ -28,7 +28,7 @@ use selvedge_os_bpf::io_error;
 use selvedge_place_engine::engine::StreamParams;
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::lateness::{Pacing, Use};
-use selvedge_place_engine::report::{LinkReport, StreamReport};
+use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
 
@@ -395,6 +395,7 @@ impl Shared {
             could_send: used.could_send,
             recent: pacing.pacing.recent(now, used),
             missed_departures: 0,
+            send_cost: SendCost::default(),
             backlog,
             streams,
             extensions: Vec::new(),

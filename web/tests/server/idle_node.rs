@@ -43,6 +43,8 @@ impl IdleNode {
             decodable: 940,
             dropped: BTreeMap::from([("expired".into(), 30), ("group-skipped".into(), 10)]),
             queueing_p99_ms: Some(12.5),
+            dropped_bytes: 48_000,
+            spared_ms: Some(0.25),
             send_errors: 3,
             dropped_kinds: Some([2, 8, 30, 0, 0, 0]),
             queueing: Some(QueueingCounts {

@@ -100,6 +100,8 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(value("selvedge_stream_period_seconds", &lecture), Some(0.04));
     assert_eq!(value("selvedge_stream_on_time_ratio", &lecture), None, "none was settled");
     assert_eq!(value("selvedge_stream_send_errors_total", &lecture), Some(3.0));
+    assert_eq!(value("selvedge_stream_dropped_bytes_total", &lecture), Some(48_000.0));
+    assert_eq!(value("selvedge_stream_spared_cpu_seconds", &lecture), Some(0.000_25));
     let queueing = |part, le: Option<&str>| {
         let mut labels = vec![lecture[0], lecture[1], ("part", part)];
         labels.extend(le.map(|le| ("le", le)));

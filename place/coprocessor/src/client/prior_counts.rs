@@ -39,6 +39,7 @@ fn add(counts: &mut Counts, prior: &Counts) {
         (&mut counters.dropped, did.dropped),
         (&mut counters.violations, did.violations),
         (&mut sent_bytes.0, prior.sent_bytes.0),
+        (&mut totals.dropped_bytes.0, was.dropped_bytes.0),
         (send_errors, prior.send_errors),
     ];
     for (sum, more) in sums.into_iter().chain(totals.dropped.iter_mut().zip(was.dropped)) {

@@ -7,7 +7,7 @@ use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec
 use selvedge_os::control::VERSION;
 use selvedge_place_engine::engine::{ExtensionReport, Stage};
 use selvedge_place_engine::lateness::{RecentPacing, Use};
-use selvedge_place_engine::report::{LinkReport, StreamReport};
+use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,9 @@ pub struct Statistics {
     /// Packets that the device's queue dropped, because they reached it after their departure time.
     #[serde(default)]
     pub missed_departures: u64,
+    /// Measured calls that handed packets to the kernel: the packets' bytes on the wire, and nanoseconds.
+    #[serde(default)]
+    pub send_cost: [u64; 2],
     /// How late the engine's thread woke up in the last seconds.
     #[serde(default)]
     pub lateness: HistogramStatistics,
@@ -74,6 +77,9 @@ pub struct StreamStatistics {
     pub dropped: [u64; DropReason::COUNT],
     /// Frames with an unknown fate.
     pub unknown: u64,
+    /// Bytes of dropped frames that were not sent.
+    #[serde(default)]
+    pub dropped_bytes: u64,
     /// The scheduler's counters: sent, late, missed, dropped, violations.
     pub counters: [u64; 5],
     /// Frames settled in the last ten seconds; of these on time; of these decodable.
@@ -171,6 +177,7 @@ impl StreamStatistics {
             decodable: totals.decodable,
             dropped: totals.dropped,
             unknown: totals.unknown,
+            dropped_bytes: totals.dropped_bytes.0,
             counters: counters.values(),
             recent: [recent.frames, recent.on_time, recent.decodable],
             queueing: HistogramStatistics::of(&recent.queueing),
@@ -203,6 +210,7 @@ impl StreamStatistics {
                     decodable: self.decodable,
                     dropped: self.dropped,
                     unknown: self.unknown,
+                    dropped_bytes: Bytes(self.dropped_bytes),
                 },
                 counters: Counters::new(self.counters),
                 sent_bytes: Bytes(self.sent_bytes),
@@ -248,6 +256,7 @@ impl Statistics {
             sent_bytes: report.sent_bytes.0,
             could_send_bytes: report.could_send.0,
             missed_departures: report.missed_departures,
+            send_cost: [report.send_cost.bytes.0, report.send_cost.time.0],
             lateness: HistogramStatistics::of(&report.recent.lateness),
             recent_bytes: [report.recent.used.sent.0, report.recent.used.could_send.0],
             backlog_bytes: report.backlog.0,
@@ -287,6 +296,10 @@ impl Statistics {
             sent_bytes: Bytes(self.sent_bytes),
             could_send: Bytes(self.could_send_bytes),
             missed_departures: self.missed_departures,
+            send_cost: SendCost {
+                bytes: Bytes(self.send_cost[0]),
+                time: Duration(self.send_cost[1]),
+            },
             recent: RecentPacing { lateness: self.lateness.histogram(), used },
             backlog: Bytes(self.backlog_bytes),
             streams: numbers.iter().filter_map(stream).collect(),

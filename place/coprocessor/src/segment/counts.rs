@@ -17,7 +17,7 @@ use selvedge_units::Bytes;
 /// The number of the newest copy and that of the next packet, then two copies.
 pub(super) const COUNTS_LEN: usize = 128 + 2 * COPY;
 const COPY: usize = 256;
-const WORDS: usize = 12 + DropReason::COUNT;
+const WORDS: usize = 13 + DropReason::COUNT;
 const _: () = assert!(WORDS * 8 <= COPY, "a copy holds all");
 
 /// The location of a stream's counts.
@@ -73,12 +73,12 @@ impl fmt::Debug for CountsBoard {
 
 fn words(counts: &Counts) -> [u64; WORDS] {
     let Counts { totals, counters, sent_bytes, send_errors } = counts;
-    let Totals { frames, sent, on_time, decodable, unknown, dropped } = totals;
+    let Totals { frames, sent, on_time, decodable, unknown, dropped, dropped_bytes } = totals;
     let mut words = [0; WORDS];
     words[..5].copy_from_slice(&[*frames, *sent, *on_time, *decodable, *unknown]);
     words[5..10].copy_from_slice(&counters.values());
-    words[10..12].copy_from_slice(&[sent_bytes.0, *send_errors]);
-    words[12..].copy_from_slice(dropped);
+    words[10..13].copy_from_slice(&[sent_bytes.0, *send_errors, dropped_bytes.0]);
+    words[13..].copy_from_slice(dropped);
     words
 }
 
@@ -90,7 +90,8 @@ fn counts(word: impl Fn(usize) -> u64) -> Counts {
             on_time: word(2),
             decodable: word(3),
             unknown: word(4),
-            dropped: std::array::from_fn(|n| word(12 + n)),
+            dropped: std::array::from_fn(|n| word(13 + n)),
+            dropped_bytes: Bytes(word(12)),
         },
         counters: Counters::new(std::array::from_fn(|n| word(5 + n))),
         sent_bytes: Bytes(word(10)),

@@ -13,6 +13,9 @@ use super::worker::{BATCH, Worker};
 use crate::extension::Stage;
 use selvedge_os::transmit::{Fate as Handed, Outgoing};
 
+/// Of this number of batches one is measured for the cost of sending.
+const MEASURE_EVERY: u32 = 16;
+
 /// The packets of one run.
 #[derive(Clone, Copy)]
 pub(super) struct RunPlan {
@@ -144,6 +147,9 @@ impl<P: Poller> Worker<P> {
                 streams[chosen.stream].as_ref().is_none_or(|stream| stream.carried.is_none())
             });
         }
+        let begun = self.flushes.is_multiple_of(MEASURE_EVERY).then(|| self.clock.now());
+        self.flushes = self.flushes.wrapping_add(1);
+        let mut size = Bytes(0);
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
         let (mut times, mut timed) = ([0; BATCH], 0);
@@ -157,9 +163,13 @@ impl<P: Poller> Worker<P> {
             }
             let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
             *packet = Outgoing { to: stream.to, bytes };
+            size += Bytes(chosen.len as u64) + stream.overhead;
         }
         let packets = &packets[..self.batch.len()];
         let handed = self.transmitter.send_batch_at(packets, &times[..timed]);
+        if let Some(begun) = begun {
+            self.send_cost.add(size, self.clock.now().since(begun));
+        }
         let failed: u64 = handed.iter().map(|fate| u64::from(*fate != Handed::Sent)).sum();
         if failed > 0 {
             for (chosen, fate) in self.batch.iter().zip(handed) {

@@ -19,7 +19,7 @@ use super::frame_consumer::{FrameConsumer, Poller};
 use super::{Command, FateTap, NewStream};
 use crate::extension::{Extensions, Stage};
 use crate::lateness::{Pacing, Use};
-use crate::report::{LinkReport, StreamReport};
+use crate::report::{LinkReport, SendCost, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
 use selvedge_os::route::Holding;
@@ -72,6 +72,9 @@ pub(super) struct Worker<P: Poller> {
     pub(super) removals_pending: usize,
     pub(super) extensions: Extensions,
     pub(super) pacing: Pacing,
+    pub(super) send_cost: SendCost,
+    /// Batches handed to the kernel.
+    pub(super) flushes: u32,
     pub(super) name: String,
     /// When the next report is made.
     pub(super) report_at: Instant,
@@ -235,6 +238,7 @@ impl<P: Poller> Worker<P> {
                     let seen = Some((index, &frame));
                     if extensions.run(clock, link, Stage::Arrival, seen) {
                         frame_consumer.settled(&frame);
+                        link.handle_discarded(now, index, &frame);
                     } else {
                         link.handle_frame(now, index, frame);
                     }
@@ -366,6 +370,7 @@ impl<P: Poller> Worker<P> {
             extensions: self.extensions.reports(),
             recent: self.pacing.recent(now, used),
             missed_departures: self.transmitter.missed(),
+            send_cost: self.send_cost,
             ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
         };
         *self.report.lock() = report;

@@ -61,6 +61,8 @@ struct PendingFrame {
     /// Packets with an unknown fate.
     left: u16,
     lost: Option<DropReason>,
+    /// Bytes of its packets that were not sent.
+    unsent: Bytes,
     /// When the last packet with a known fate was sent.
     gone: Instant,
 }
@@ -127,6 +129,7 @@ impl StreamAccount {
             deadline,
             left: frame.packets,
             lost: None,
+            unsent: frame.size,
             gone: now,
         });
         deadline
@@ -157,6 +160,7 @@ impl StreamAccount {
         match happened.lost {
             None => {
                 frame.gone = now;
+                frame.unsent = frame.unsent - happened.wire;
                 self.sent_bytes += happened.wire;
                 self.sent.add(now, happened.wire);
             }
@@ -181,7 +185,7 @@ impl StreamAccount {
                 },
                 Fate::Dropped,
             );
-            self.ledger.settle(&done.frame, fate, now);
+            self.ledger.settle(&Frame { size: done.unsent, ..done.frame }, fate, now);
             self.waiting.pop_front();
         }
     }
@@ -251,13 +255,14 @@ mod tests {
         for (seq, at) in [(0, 1500), (0, 2000), (1, 2000), (1, 2001)] {
             account.settle(&observed(seq, at, 3));
         }
-        account.settle(&observed(2, 2002, 1));
+        account.settle(&observed(2, 2002, 3));
         assert_eq!((account.waiting(), account.backlog()), (1, Bytes(200)));
         account.settle(&observed(2, 2002, 1));
         let totals = account.ledger.totals();
         assert_eq!((totals.frames, totals.sent, totals.on_time, totals.decodable), (3, 2, 1, 1));
         assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
-        assert_eq!((account.waiting(), account.sent_bytes), (0, Bytes(400)));
+        assert_eq!((account.waiting(), account.sent_bytes), (0, Bytes(500)));
+        assert_eq!(totals.dropped_bytes, Bytes(100), "one of its two packets was sent");
     }
 
     #[test]
@@ -269,6 +274,7 @@ mod tests {
         // 2 and 3 never arrived here; nothing was reported of 0.
         account.settle(&observed(1, 1500, 3));
         assert_eq!(account.ledger.totals().dropped[DropReason::Full as usize], 2);
+        assert_eq!(account.ledger.totals().dropped_bytes, Bytes(100), "of 0 alone a size is known");
         assert_eq!(account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
         // A refused packet stands behind the waiting ones.
         account.offer(&frame(5, 1), Instant(1100));
