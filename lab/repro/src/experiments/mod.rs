@@ -19,6 +19,7 @@ mod gcc;
 mod httperf;
 mod ladder;
 mod led;
+pub(crate) mod ni_elim;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
 pub(crate) mod ni_t1;

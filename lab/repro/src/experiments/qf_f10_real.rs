@@ -104,7 +104,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     };
     let params: Vec<_> = receiver.addresses().iter().enumerate().map(stream).collect();
     let (sender, frame_producers) =
-        web_load::sender(Placement::Coprocessor, clock, &link, &params)?;
+        web_load::sender(Placement::Coprocessor, clock, &link, &params, &["--core", "1"])?;
     let made = make(clock, frame_producers, seconds);
     drop(sender);
     let _ = receiver.stop();

@@ -137,8 +137,8 @@ impl Measured {
 
 /// What the link is fed and sent by; all of it stops when it is dropped.
 pub(super) enum Sender {
-    Inline { _engine: Engine },
-    Coprocessor { _attachment: Attachment },
+    Inline { engine: Engine },
+    Coprocessor { attachment: Attachment },
 }
 
 fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, RunError> {
@@ -163,7 +163,7 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
         StreamParams { spec: spec.with_contract(contract), ssrc: 1 }
     };
     let params: Vec<_> = receiver.addresses().iter().map(stream).collect();
-    let (sender, frame_producers) = sender(placement, clock, &link, &params)?;
+    let (sender, frame_producers) = sender(placement, clock, &link, &params, &["--core", "1"])?;
     let stop = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = frame_producers
         .into_iter()
@@ -189,22 +189,23 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
     Ok(Measured { floor, ..judge(load, busy, seen, seconds) })
 }
 
-/// What sends: an engine of this process or a coprocessor, and the streams' ends.
+/// What sends, and the streams' ends: an engine of this process, or a coprocessor with these arguments.
 pub(super) fn sender(
     placement: Placement,
     clock: Clock,
     link: &LinkConfig,
     params: &[StreamParams],
+    arguments: &[&str],
 ) -> Result<(Sender, Vec<FrameProducer>), RunError> {
     if placement == Placement::Inline {
         let (engine, frame_producers) = Engine::start(clock, link, params, None)
             .map_err(|error| RunError::Coprocessor(error.into()))?;
-        return Ok((Sender::Inline { _engine: engine }, frame_producers));
+        return Ok((Sender::Inline { engine }, frame_producers));
     }
     let failed =
         |error| RunError::Coprocessor(selvedge_lab_measure::coprocessor::BenchError::Client(error));
     let socket = default_socket(&format!("repro-{}", std::process::id()));
-    let program = Program::new(link, socket.clone(), &["--core", "1"]);
+    let program = Program::new(link, socket.clone(), arguments);
     let attachment = Attachment::new("repro", socket, Some(program)).map_err(failed)?;
     let mut frame_producers = Vec::new();
     for (n, stream) in params.iter().enumerate() {
@@ -213,7 +214,7 @@ pub(super) fn sender(
         let frame_producer = producer_params(&spec, link.mtu, *ssrc);
         frame_producers.push(attachment.add(spec, &frame_producer).map_err(failed)?.1);
     }
-    Ok((Sender::Coprocessor { _attachment: attachment }, frame_producers))
+    Ok((Sender::Coprocessor { attachment }, frame_producers))
 }
 
 /// Keeps its stream's ring full; each packet ends with when it was offered.
