@@ -34,6 +34,7 @@
 //! # Ok::<(), selvedge_data_sched::aggregate::SetError>(())
 //! ```
 
+mod bound;
 mod ring;
 mod set;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use alloc::vec::Vec;
 
 use selvedge_units::Bytes;
 
+pub use bound::{SetLoad, turns};
 use ring::{Entry, Ring, Rings};
 pub use set::{MEASURE_MAX, SETS_MAX, SetError, SetIndex};
 use set::{Set, set_of};
@@ -277,6 +279,37 @@ impl Aggregate {
             self.streamlets.unlink(&mut set.ring, streamlet.0);
         }
         self.count_dropped(streamlet.0, 1);
+    }
+
+    /// Whether there is a set at this index.
+    #[must_use]
+    pub fn has_set(&self, set: SetIndex) -> bool {
+        self.sets.get(set.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// Whether there is a streamlet at this index.
+    #[must_use]
+    pub fn has_streamlet(&self, streamlet: StreamletIndex) -> bool {
+        self.streamlets.has(streamlet.0)
+    }
+
+    /// How many streamlets a set has.
+    #[must_use]
+    pub fn set_streamlets(&self, set: SetIndex) -> u32 {
+        self.set(set).streamlets
+    }
+
+    /// The most [`turns`] from a frame's arrival until it was sent, for a streamlet of this set none of whose
+    /// frames waits; `None` while the set has no streamlets.
+    #[must_use]
+    pub fn turns(&self, set: SetIndex) -> Option<u64> {
+        let load = |set: &Option<Set>| match set {
+            Some(Set { weight, streamlets, .. }) => {
+                SetLoad { weight: *weight, streamlets: *streamlets }
+            }
+            None => SetLoad { weight: 1, streamlets: 0 },
+        };
+        turns(&self.sets.each_ref().map(load), set.0 as usize)
     }
 
     /// The number of a streamlet's frames that wait, without the head. O(1).

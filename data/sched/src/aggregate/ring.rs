@@ -72,6 +72,10 @@ impl Rings {
         self.entries[index as usize].present = false;
     }
 
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.entries.get(index as usize).is_some_and(|entry| entry.present)
+    }
+
     pub(super) fn get(&self, index: u32) -> &Entry {
         let found = self.entries.get(index as usize).filter(|entry| entry.present);
         found.unwrap_or_else(|| panic!("there is no streamlet {index}"))

@@ -225,6 +225,71 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Frames of one size, each sent in one turn, by the slow model: arrivals as `arrivals` decides, before each
+/// turn and while it is under way. The most turns that a frame of each set took whose streamlet had none.
+fn longest_waits(
+    sets: &[SetLoad],
+    turns: usize,
+    mut arrivals: impl FnMut(usize, &Model) -> Vec<u32>,
+) -> Vec<u64> {
+    let mut model = Model::default();
+    for (at, set) in sets.iter().enumerate() {
+        model.sets.push((set.weight.into(), 0, VecDeque::new()));
+        for _ in 0..set.streamlets {
+            model.streamlets.insert(model.streamlets.len() as u32, (at, 0));
+        }
+    }
+    let mut longest = std::vec![0; sets.len()];
+    // For each frame that is watched: its streamlet's frames before it, and the turns since it came.
+    let mut watched: BTreeMap<u32, u64> = BTreeMap::new();
+    let come = |model: &mut Model, watched: &mut BTreeMap<u32, u64>, which: Vec<u32>| {
+        for streamlet in which {
+            if model.streamlets[&streamlet].1 == 0 {
+                watched.insert(streamlet, 0);
+            }
+            model.streamlets.get_mut(&streamlet).unwrap().1 += 1;
+            model.enqueue_in_set(streamlet);
+        }
+    };
+    for turn in 0..turns {
+        let which = arrivals(2 * turn, &model);
+        come(&mut model, &mut watched, which);
+        let Some(head) = model.bring_up() else { continue };
+        // The head has left its queue: what comes now is another frame, and the watch of the head ends.
+        let of_head = watched.remove(&head);
+        let which = arrivals(2 * turn + 1, &model);
+        come(&mut model, &mut watched, which);
+        watched.values_mut().for_each(|waited| *waited += 1);
+        if let Some(waited) = of_head {
+            let set = model.streamlets[&head].0;
+            longest[set] = longest[set].max(waited + 1);
+        }
+        model.leave(100);
+    }
+    longest
+}
+
+/// What the bound states, read off the runs of a model: never more, and it is reached.
+#[test]
+fn the_bound_is_reached() {
+    let load = |weight, streamlets| SetLoad { weight, streamlets };
+    for sets in [[load(3, 2), load(1, 4)], [load(1, 3), load(1, 3)], [load(7, 1), load(2, 5)]] {
+        // All of the second set have frames, and then, while its first is sent, the first set's come too.
+        let own = sets[0].streamlets..sets[0].streamlets + sets[1].streamlets;
+        let arrivals = |at: usize, _: &Model| match at {
+            0 => own.clone().collect(),
+            1 => (0..sets[0].streamlets).chain([own.start]).collect(),
+            _ => (0..sets[0].streamlets).collect(),
+        };
+        let longest = longest_waits(&sets, 200, arrivals);
+        assert_eq!(Some(longest[1]), turns(&sets, 1), "{sets:?}");
+    }
+    assert_eq!(turns(&[load(2, 100)], 0), Some(101));
+    assert_eq!(turns(&[load(2, 100), load(1, 100)], 0), Some(1 + 100 + 51));
+    assert_eq!(turns(&[load(2, 100), load(1, 100)], 1), Some(1 + 100 + 201));
+    assert_eq!((turns(&[load(2, 0)], 0), turns(&[], 0)), (None, None));
+}
+
 proptest! {
     #[test]
     fn agrees_with_the_model(
@@ -314,6 +379,26 @@ proptest! {
                 // A set that has sent nothing yet has no longest frame.
                 prop_assert!(apart <= longest[n].max(1) * v + longest[m] * w);
             }
+        }
+    }
+
+    /// No pattern of arrivals makes a frame wait for longer than stated.
+    #[test]
+    fn no_frame_waits_for_longer_than_the_bound(
+        sets in prop::collection::vec((1..=8_u16, 1..6_u32), 1..4),
+        seed in prop::collection::vec(any::<u8>(), 64),
+        eager in 1..=8_u8,
+    ) {
+        let sets: Vec<_> =
+            sets.into_iter().map(|(weight, streamlets)| SetLoad { weight, streamlets }).collect();
+        let all = sets.iter().map(|set| set.streamlets).sum::<u32>();
+        let arrivals = |at: usize, _: &Model| -> Vec<u32> {
+            let dice = |n: u32| seed[(at * 7 + n as usize * 13 + at / 61) % seed.len()] % 8;
+            (0..all).filter(|&n| dice(n) < eager).collect()
+        };
+        let longest = longest_waits(&sets, 300, arrivals);
+        for (at, waited) in longest.into_iter().enumerate() {
+            prop_assert!(Some(waited) <= turns(&sets, at), "{} of {:?}", waited, sets);
         }
     }
 }
