@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* A scheduler. */
+/* A scheduler. Its streams may be aggregates of streamlets, see below. */
 typedef struct selvedge_sched selvedge_sched;
 
 enum selvedge_error {
@@ -33,7 +33,8 @@ enum selvedge_error {
     SELVEDGE_ERROR_WINDOW = -5,     /* window_lose is above window_of */
     SELVEDGE_ERROR_VALUE = -6,      /* a period, weight, class or flag is out of range */
     SELVEDGE_ERROR_PANIC = -7,      /* a bug in the library; free the handle */
-    SELVEDGE_ERROR_TREE = -8        /* a node below none before it, or a stream below none */
+    SELVEDGE_ERROR_TREE = -8,       /* a node below none before it, or a stream below none */
+    SELVEDGE_ERROR_SET = -9         /* no set at that index; it has streamlets, or none; no more fit */
 };
 
 /* No deadline or delay of its own: by the rule max(previous deadline, arrival) + period. Of a tree:
@@ -156,6 +157,70 @@ int selvedge_sched_counters(const selvedge_sched *sched, uint32_t stream,
 
 /* 1 and the earliest moment after now_ns at which a head expires or becomes ready, or 0. */
 int selvedge_sched_next_event(const selvedge_sched *sched, uint64_t now_ns, uint64_t *at_ns);
+
+/* Many streamlets in one stream of a scheduler, in sets that share it by weight. It chooses the
+ * streamlet whose frame becomes that stream's next head, and counts; deadlines and windows are the
+ * stream's. Frames wait in queues of the caller's, one for each streamlet.
+ *
+ * A turn: selvedge_aggregate_promote_head, and push that streamlet's first frame as the stream's head;
+ * when the scheduler has served it selvedge_aggregate_sent, when it dropped it
+ * selvedge_aggregate_dropped. Every call takes constant time; a streamlet takes 64 bytes. */
+typedef struct selvedge_aggregate selvedge_aggregate;
+
+/* What has become of the frames of a streamlet, or of a set with those of removed streamlets. */
+typedef struct selvedge_streamlet_counts {
+    uint64_t sent;
+    uint64_t sent_bytes;
+    uint64_t dropped;
+} selvedge_streamlet_counts;
+
+/* An aggregate without sets. */
+int selvedge_aggregate_new(selvedge_aggregate **aggregate);
+
+/* Frees it; null is fine. */
+void selvedge_aggregate_free(selvedge_aggregate *aggregate);
+
+/* Adds a set at the lowest free index, at most 16. weight: its share of the bytes beside other sets
+ * that have frames, at least 1. */
+int selvedge_aggregate_add_set(selvedge_aggregate *aggregate, uint16_t weight, uint32_t *set);
+
+/* Removes a set that has no streamlets. */
+int selvedge_aggregate_remove_set(selvedge_aggregate *aggregate, uint32_t set);
+
+/* Adds a streamlet to a set. Allocates; nothing else does. */
+int selvedge_aggregate_add(selvedge_aggregate *aggregate, uint32_t set, uint32_t *streamlet);
+
+/* Removes a streamlet; its waiting frames count as dropped. 1 if its frame was the head, which the
+ * caller then takes back from the scheduler (selvedge_sched_forfeit), else 0. */
+int selvedge_aggregate_remove(selvedge_aggregate *aggregate, uint32_t streamlet);
+
+/* Counts a frame that came into a streamlet's queue. */
+int selvedge_aggregate_arrive(selvedge_aggregate *aggregate, uint32_t streamlet);
+
+/* 1 and the streamlet whose first frame is the next head, or 0 if no frame waits.
+ * SELVEDGE_ERROR_HEAD until the last one was sent or dropped. */
+int selvedge_aggregate_promote_head(selvedge_aggregate *aggregate, uint32_t *streamlet);
+
+/* Counts the head as sent; its size counts against its set. */
+int selvedge_aggregate_sent(selvedge_aggregate *aggregate, uint64_t size_bytes);
+
+/* Counts the head as dropped; nothing counts against its set. */
+int selvedge_aggregate_dropped(selvedge_aggregate *aggregate);
+
+/* Counts a waiting frame, not the head, as dropped. SELVEDGE_ERROR_HEAD if none waits. */
+int selvedge_aggregate_drop_waiting(selvedge_aggregate *aggregate, uint32_t streamlet);
+
+/* A streamlet's counts. */
+int selvedge_aggregate_streamlet_counts(const selvedge_aggregate *aggregate, uint32_t streamlet,
+                                        selvedge_streamlet_counts *counts);
+
+/* A set's counts. */
+int selvedge_aggregate_set_counts(const selvedge_aggregate *aggregate, uint32_t set,
+                                  selvedge_streamlet_counts *counts);
+
+/* The delay bound: the most frames of the stream that are sent from a frame's arrival until it was,
+ * itself included, for a streamlet of this set that has no frame waiting, if all have one size. */
+int selvedge_aggregate_turns(const selvedge_aggregate *aggregate, uint32_t set, uint64_t *turns);
 
 /* What a return value means; never null, not to be freed. */
 const char *selvedge_error_text(int code);

@@ -3,8 +3,15 @@
 use core::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::Handle;
 use crate::types::Error;
+
+/// A handle that a panic makes useless.
+pub(crate) trait Breakable {
+    /// Whether a call has panicked.
+    fn broken(&self) -> bool;
+    /// Records that one has.
+    fn set_broken(&mut self);
+}
 
 fn code(done: Result<c_int, Error>) -> c_int {
     done.unwrap_or_else(|error| error as c_int)
@@ -13,20 +20,20 @@ fn code(done: Result<c_int, Error>) -> c_int {
 /// Calls a function with a handle that it may change.
 ///
 /// # Safety
-/// `sched` must be null or a live handle that no other thread uses now.
-pub(crate) unsafe fn answer(
-    sched: *mut Handle,
-    call: impl FnOnce(&mut Handle) -> Result<c_int, Error>,
+/// `handle` must be null or a live handle that no other thread uses now.
+pub(crate) unsafe fn answer<T: Breakable>(
+    handle: *mut T,
+    call: impl FnOnce(&mut T) -> Result<c_int, Error>,
 ) -> c_int {
     // SAFETY: null is checked by as_mut; the rest is the caller's promise.
-    let Some(handle) = (unsafe { sched.as_mut() }) else { return Error::Null as c_int };
-    if handle.broken {
+    let Some(handle) = (unsafe { handle.as_mut() }) else { return Error::Null as c_int };
+    if handle.broken() {
         return Error::Panic as c_int;
     }
     match catch_unwind(AssertUnwindSafe(|| call(handle))) {
         Ok(done) => code(done),
         Err(_) => {
-            handle.broken = true;
+            handle.set_broken();
             Error::Panic as c_int
         }
     }
@@ -35,17 +42,51 @@ pub(crate) unsafe fn answer(
 /// Calls a function with a handle that it does not change.
 ///
 /// # Safety
-/// `sched` must be null or a live handle that no other thread changes now.
-pub(crate) unsafe fn shared(
-    sched: *const Handle,
-    call: impl FnOnce(&Handle) -> Result<c_int, Error>,
+/// `handle` must be null or a live handle that no other thread changes now.
+pub(crate) unsafe fn shared<T: Breakable>(
+    handle: *const T,
+    call: impl FnOnce(&T) -> Result<c_int, Error>,
 ) -> c_int {
     // SAFETY: null is checked by as_ref; the rest is the caller's promise.
-    let Some(handle) = (unsafe { sched.as_ref() }) else { return Error::Null as c_int };
-    if handle.broken {
+    let Some(handle) = (unsafe { handle.as_ref() }) else { return Error::Null as c_int };
+    if handle.broken() {
         return Error::Panic as c_int;
     }
     catch_unwind(AssertUnwindSafe(|| call(handle))).map_or(Error::Panic as c_int, code)
+}
+
+/// Makes a handle and gives it to the caller.
+///
+/// # Safety
+/// `to` must be null or writable.
+pub(crate) unsafe fn hand_over<T>(
+    to: *mut *mut T,
+    make: impl FnOnce() -> Result<T, Error>,
+) -> c_int {
+    if to.is_null() {
+        return Error::Null as c_int;
+    }
+    let made = catch_unwind(AssertUnwindSafe(|| make().map(Box::new)));
+    match made.unwrap_or(Err(Error::Panic)) {
+        Ok(handle) => {
+            // SAFETY: not null, and the caller promises room for a pointer.
+            unsafe { to.write(Box::into_raw(handle)) };
+            0
+        }
+        Err(error) => error as c_int,
+    }
+}
+
+/// Frees a handle.
+///
+/// # Safety
+/// `handle` must be null or come from [`hand_over`], and not be used again.
+pub(crate) unsafe fn take_back<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the handle was made by Box::into_raw, and the caller gives it up.
+        let handle = unsafe { Box::from_raw(handle) };
+        let _dropped = catch_unwind(AssertUnwindSafe(|| drop(handle)));
+    }
 }
 
 /// # Safety
@@ -80,6 +121,7 @@ pub(crate) unsafe fn write_if<T>(to: *mut T, value: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Handle;
     use selvedge_data_sched::{Discipline, Scheduler};
 
     #[test]

@@ -1,4 +1,4 @@
-//! The scheduler for C: an opaque handle, integers with their unit in the name, errors by return code. The
+//! The scheduler and its aggregates for C: opaque handles, integers with their unit in the name, errors by return code. The
 //! header `include/selvedge_sched.h` is written by hand; the tests keep it and this file in agreement.
 //!
 //! C calls this crate, which calls [`selvedge_sched`]. Pointers can only be checked for null. Streams and
@@ -6,6 +6,7 @@
 //! stops here: the call returns [`Error::Panic`], and so do all later ones on that handle, whose state is not
 //! to be trusted.
 
+mod aggregate;
 mod call;
 mod make;
 mod types;
@@ -15,9 +16,12 @@ use core::ffi::{c_char, c_int};
 use selvedge_data_sched::{Head, Scheduler, StreamIndex, Verdict};
 use selvedge_units::{Bytes, Instant};
 
-use call::{answer, read, shared, write, write_if};
+pub use aggregate::*;
+use call::{Breakable, answer, read, shared, write, write_if};
 pub use make::{selvedge_sched_free, selvedge_sched_new, selvedge_sched_new_tree};
-pub use types::{Contract, Counters, Error, Expiry, HeadFrame, NONE, Node, Served};
+pub use types::{
+    Contract, Counters, Error, Expiry, HeadFrame, NONE, Node, Served, StreamletCounts,
+};
 
 /// A scheduler and what is needed to check a call before it is made.
 #[derive(Debug)]
@@ -29,6 +33,16 @@ pub struct Handle {
     present: Vec<bool>,
     /// A call has panicked.
     broken: bool,
+}
+
+impl Breakable for Handle {
+    fn broken(&self) -> bool {
+        self.broken
+    }
+
+    fn set_broken(&mut self) {
+        self.broken = true;
+    }
 }
 
 impl Handle {

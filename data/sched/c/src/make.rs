@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char, c_int};
 use selvedge_data_sched::{Discipline, Scheduler, Tree};
 
 use crate::Handle;
+use crate::call::{hand_over, take_back};
 use crate::types::{Error, Node, tree};
 
 /// A scheduler without streams, of the discipline with this name.
@@ -59,37 +60,12 @@ pub unsafe extern "C" fn selvedge_sched_new_tree(
     unsafe { hand_over(sched, make) }
 }
 
-/// Makes a handle and gives it to the caller.
-///
-/// # Safety
-/// `sched` must be null or writable.
-unsafe fn hand_over(
-    sched: *mut *mut Handle,
-    make: impl FnOnce() -> Result<Handle, Error>,
-) -> c_int {
-    if sched.is_null() {
-        return Error::Null as c_int;
-    }
-    let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make().map(Box::new)));
-    match made.unwrap_or(Err(Error::Panic)) {
-        Ok(handle) => {
-            // SAFETY: not null, and the caller promises room for a pointer.
-            unsafe { sched.write(Box::into_raw(handle)) };
-            0
-        }
-        Err(error) => error as c_int,
-    }
-}
-
 /// Frees a scheduler.
 ///
 /// # Safety
 /// `sched` must be null or come from [`selvedge_sched_new`] or [`selvedge_sched_new_tree`], and not be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_free(sched: *mut Handle) {
-    if !sched.is_null() {
-        // SAFETY: the handle was made by Box::into_raw, and the caller gives it up.
-        let handle = unsafe { Box::from_raw(sched) };
-        let _dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(handle)));
-    }
+    // SAFETY: passed on from the caller.
+    unsafe { take_back(sched) }
 }

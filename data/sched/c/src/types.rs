@@ -29,6 +29,8 @@ pub enum Error {
     Panic = -7,
     /// A node is not below an earlier one, or a stream is below no node.
     Tree = -8,
+    /// There is no set at that index, it still has streamlets or none, or no more sets fit.
+    Set = -9,
 }
 
 pub(crate) const fn text(code: c_int) -> &'static CStr {
@@ -43,6 +45,9 @@ pub(crate) const fn text(code: c_int) -> &'static CStr {
         -7 => c"a bug in the library; free the handle",
         -8 => {
             c"list parents before children; a parent is 0, the link, or the number of a node from 1"
+        }
+        -9 => {
+            c"there is no such set, or it has streamlets, or none; 16 sets fit, whose weights have a common multiple up to 2^48"
         }
         _ => c"no code of this library",
     }
@@ -184,5 +189,23 @@ impl From<selvedge_data_stream::Counters> for Counters {
     fn from(counted: selvedge_data_stream::Counters) -> Self {
         let selvedge_data_stream::Counters { sent, late, missed, dropped, violations } = counted;
         Self { sent, late, missed, dropped, violations }
+    }
+}
+
+/// `selvedge_streamlet_counts`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct StreamletCounts {
+    /// Frames sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames dropped.
+    pub dropped: u64,
+}
+
+impl From<selvedge_data_sched::aggregate::StreamletCounts> for StreamletCounts {
+    fn from(counted: selvedge_data_sched::aggregate::StreamletCounts) -> Self {
+        Self { sent: counted.sent, sent_bytes: counted.bytes.0, dropped: counted.dropped }
     }
 }

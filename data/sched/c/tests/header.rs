@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use core::mem::{offset_of, size_of};
-use selvedge_sched_c::{Contract, Counters, Expiry, HeadFrame, Node, Served};
+use selvedge_sched_c::{Contract, Counters, Expiry, HeadFrame, Node, Served, StreamletCounts};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -79,11 +79,31 @@ fn a_tree_and_classes_from_c() {
     assert_eq!(lines[5..], ["lecture: 250", "door: 250", "film: 250", "backup: 250"]);
 }
 
+/// Each slot's streamlets had 30 frames for each eighth of the link, those of the fourth 160 and 80.
+#[test]
+fn streamlets_share_slots_from_c() {
+    let program = compile("examples/streamlets.c", "streamlets", &[]);
+    let output = run(&mut Command::new(&program));
+    let text = String::from_utf8(output.stdout).expect("plain text");
+    let sets = [(0, 0, 3000, 30, 101), (1, 0, 3000, 30, 101), (2, 0, 6000, 60, 101)];
+    let sets = sets.into_iter().chain([(3, 0, 8000, 160, 77), (3, 1, 4000, 80, 152)]);
+    let within = |found: i64, due: i64| (found - due).abs() <= 1.max(due / 100);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    for (line, (slot, set, all, one, turns)) in lines.into_iter().zip(sets) {
+        let numbers: Vec<i64> =
+            line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        assert_eq!((numbers[0], numbers[1], numbers[4]), (slot, set, turns), "{line}");
+        assert!(within(numbers[2], all) && within(numbers[3], one), "{line}");
+    }
+}
+
 #[test]
 fn memory_is_neither_lost_nor_read_out_of_bounds() {
     for (source, name) in [
         ("examples/four_streams.c", "four_streams_checked"),
         ("examples/tree.c", "tree_checked"),
+        ("examples/streamlets.c", "streamlets_checked"),
         ("tests/misuse.c", "misuse_checked"),
     ] {
         let found = Command::new("valgrind").arg("--version").output().is_ok();
@@ -115,6 +135,7 @@ fn misuse_is_refused_and_layouts_agree() {
         layout!("expiry", Expiry, deadline_ns next_ns misses stream dropped violation),
         layout!("served", Served, deadline_ns late),
         layout!("counters", Counters, sent late missed dropped violations),
+        layout!("streamlet_counts", StreamletCounts, sent sent_bytes dropped),
     ];
     let text = String::from_utf8(output.stdout).expect("plain text");
     assert_eq!(text.lines().collect::<Vec<_>>(), rust);
@@ -146,6 +167,7 @@ fn the_header_declares_every_function_and_no_other() {
     let mut defined = functions(include_str!("../src/lib.rs"), "pub unsafe extern");
     defined.extend(functions(include_str!("../src/lib.rs"), "pub extern"));
     defined.extend(functions(include_str!("../src/make.rs"), "pub unsafe extern"));
+    defined.extend(functions(include_str!("../src/aggregate.rs"), "pub unsafe extern"));
     assert_eq!(declared, defined);
-    assert_eq!(declared.len(), 16);
+    assert_eq!(declared.len(), 30);
 }

@@ -36,6 +36,9 @@ static void layout(void)
            offsetof(selvedge_counters, sent), offsetof(selvedge_counters, late),
            offsetof(selvedge_counters, missed), offsetof(selvedge_counters, dropped),
            offsetof(selvedge_counters, violations));
+    printf("streamlet_counts %zu %zu %zu %zu\n", sizeof(selvedge_streamlet_counts),
+           offsetof(selvedge_streamlet_counts, sent), offsetof(selvedge_streamlet_counts, sent_bytes),
+           offsetof(selvedge_streamlet_counts, dropped));
 }
 
 /* Trees that are none, and a stream below a node that is not there. */
@@ -65,6 +68,64 @@ static int trees(void)
     contract.parent = 2;
     EXPECT(SELVEDGE_OK, selvedge_sched_add(sched, &contract, &stream));
     selvedge_sched_free(sched);
+    return 0;
+}
+
+/* Sets and streamlets that are not there, and heads that are, or are not. */
+static int streamlets(void)
+{
+    selvedge_aggregate *slot = NULL;
+    selvedge_streamlet_counts counts;
+    uint32_t set = 7, streamlet = 7;
+    uint64_t turns = 7;
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_new(NULL));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_new(&slot));
+    EXPECT(SELVEDGE_ERROR_VALUE, selvedge_aggregate_add_set(slot, 0, &set));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_add_set(slot, 1, NULL));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_add_set(NULL, 1, &set));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_add(slot, 0, &streamlet));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_remove_set(slot, 0));
+    for (uint32_t n = 0; n < 16; n++) {
+        EXPECT(SELVEDGE_OK, selvedge_aggregate_add_set(slot, 5, &set));
+        if (set != n)
+            return 20;
+    }
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_add_set(slot, 5, &set));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_turns(slot, 3, &turns));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_add(slot, 3, NULL));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_add(slot, 256 + 3, &streamlet));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_add(slot, 3, &streamlet));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_remove_set(slot, 3));
+    EXPECT(SELVEDGE_ERROR_STREAM, selvedge_aggregate_arrive(slot, 1));
+    EXPECT(SELVEDGE_ERROR_HEAD, selvedge_aggregate_sent(slot, 1000));
+    EXPECT(SELVEDGE_ERROR_HEAD, selvedge_aggregate_dropped(slot));
+    EXPECT(SELVEDGE_ERROR_HEAD, selvedge_aggregate_drop_waiting(slot, 0));
+    EXPECT(0, selvedge_aggregate_promote_head(slot, &streamlet));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_arrive(slot, 0));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_promote_head(slot, NULL));
+    EXPECT(1, selvedge_aggregate_promote_head(slot, &streamlet));
+    EXPECT(SELVEDGE_ERROR_HEAD, selvedge_aggregate_promote_head(slot, &streamlet));
+    EXPECT(SELVEDGE_ERROR_HEAD, selvedge_aggregate_drop_waiting(slot, 0));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_sent(slot, 1000));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_arrive(slot, 0));
+    EXPECT(1, selvedge_aggregate_promote_head(slot, &streamlet));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_aggregate_set_counts(slot, 3, NULL));
+    EXPECT(SELVEDGE_ERROR_SET, selvedge_aggregate_set_counts(slot, 16, &counts));
+    EXPECT(SELVEDGE_ERROR_STREAM, selvedge_aggregate_streamlet_counts(slot, 9, &counts));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_streamlet_counts(slot, 0, &counts));
+    if (counts.sent != 1 || counts.sent_bytes != 1000 || counts.dropped)
+        return 21;
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_turns(slot, 3, &turns));
+    if (turns != 2)
+        return 22;
+    EXPECT(1, selvedge_aggregate_remove(slot, 0));
+    EXPECT(SELVEDGE_ERROR_STREAM, selvedge_aggregate_remove(slot, 0));
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_set_counts(slot, 3, &counts));
+    if (counts.dropped != 1)
+        return 23;
+    EXPECT(SELVEDGE_OK, selvedge_aggregate_remove_set(slot, 3));
+    selvedge_aggregate_free(slot);
+    selvedge_aggregate_free(NULL);
     return 0;
 }
 
@@ -163,9 +224,11 @@ int main(void)
     EXPECT(SELVEDGE_ERROR_STREAM, selvedge_sched_counters(sched, UINT32_MAX, &counters));
     EXPECT(SELVEDGE_ERROR_NULL, selvedge_sched_choose(NULL, 0, &stream));
     selvedge_sched_free(sched);
+    if (streamlets())
+        return 10;
     if (trees())
         return 12;
-    for (int code = SELVEDGE_ERROR_TREE - 1; code <= 2; code++)
+    for (int code = SELVEDGE_ERROR_SET - 1; code <= 2; code++)
         if (strlen(selvedge_error_text(code)) == 0)
             return 9;
     selvedge_sched_free(NULL);
