@@ -47,6 +47,7 @@ pub(crate) mod ss_f7;
 pub(crate) mod ss_f8;
 pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
+pub(crate) mod ss_real;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
 pub(crate) mod up_adapt;

@@ -14,8 +14,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     paper: super::SS,
     section: "Figure 7, section 5.1",
     kind: Kind::Real,
-    claim: "linear growth; within 10 % of the sum of the paper's blocks; a clock above a naive compare's",
-    edits: &[DOUBLE, SAME_SIZE, NAIVE],
+    claim: "linear growth; bounds around the sum of the paper's blocks; a clock above a naive compare's; a block costs at most a fifth of it",
+    edits: &[DOUBLE, SAME_SIZE, NAIVE, NAIVE_BLOCK],
     run,
 };
 
@@ -23,7 +23,12 @@ const DOUBLE: Edit = Edit { name: "double", what: "each design has twice the slo
 const SAME_SIZE: Edit = Edit { name: "same-size", what: "each design has four slots" };
 const NAIVE: Edit = Edit { name: "naive", what: "the clock is that of the naive compare" };
 
+const NAIVE_BLOCK: Edit =
+    Edit { name: "naive-block", what: "designs that give a block have the naive compare" };
+
 const SLOTS: [Slots; 4] = [Slots::S4, Slots::S8, Slots::S16, Slots::S32];
+/// Those that fit the device that has an open placer.
+const PLACED: [Slots; 2] = [Slots::S4, Slots::S8];
 /// Placements of each clock.
 const SEEDS: u32 = 5;
 /// The paper's own first.
@@ -38,6 +43,51 @@ fn row(table: &mut Table, name: String, area: &Area) {
         u64::from(area.slices_min()).into(),
         u64::from(area.slices_max()).into(),
     ]);
+}
+
+/// Medians rounded to tenths.
+fn tenths(mhz: f64) -> Cell {
+    Cell::from((mhz * 10.0).round() / 10.0)
+}
+
+/// What a block costs of the clock, by slots: each way of routing placed with these seeds.
+fn clocks_of_blocks(
+    params: &Params,
+    outcome: &mut Outcome,
+    watch: &dyn ProgressWatch,
+) -> Result<(), RunError> {
+    let mut table = Table::new(
+        format!("Clock by slots on an iCE40 HX8K, placed and routed, MHz, median of {SEEDS} seeds"),
+        &["slots", "winner only", "partial block", "full sort", "block / winner, paper", "ours"],
+    );
+    for slots in PLACED {
+        let median = |routing: Routing| {
+            watch.go_on(&format!("clock: {} slots, {}", slots.count(), routing.name()))?;
+            let is_naive = routing != Routing::WinnerOnly && params.is_edited(NAIVE_BLOCK.name);
+            let compare = if is_naive { Compare::Naive } else { Compare::Concurrent };
+            let found = clock(Design::plain(slots, routing), compare, SEEDS, &|_, _| ())?;
+            Ok::<_, RunError>(found.median_mhz())
+        };
+        let (winner, block) = (median(Routing::WinnerOnly)?, median(Routing::PartialBlock)?);
+        let sorted = median(Routing::FullSort)?;
+        let left = block / winner;
+        let theirs = if slots == Slots::S8 { Cell::from("near 0.8") } else { Cell::None };
+        table.row([
+            Cell::from(slots.count() as u64),
+            tenths(winner),
+            tenths(block),
+            tenths(sorted),
+            theirs,
+            Cell::rounded(left, 2),
+        ]);
+        outcome.claim(
+            format!("{} slots: a block costs at most a fifth of the winner's clock", slots.count()),
+            left >= 0.8,
+            format!("{block:.1} against {winner:.1} MHz, {left:.2} of it"),
+        );
+    }
+    outcome.tables.push(table);
+    Ok(())
 }
 
 /// Clocks of 4 slots on an iCE40, placed and routed with these seeds.
@@ -61,7 +111,6 @@ fn clocks(
         let compare = params.edited(NAIVE.name, compare, Compare::Naive);
         let found = clock(design, compare, SEEDS, &|_, _| ())?;
         let mhz = || found.mhz.iter().copied();
-        let tenths = |mhz: f64| Cell::from((mhz * 10.0).round() / 10.0);
         table.row([
             name.into(),
             tenths(found.median_mhz()),
@@ -112,14 +161,14 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
                 ..area(Part::Core(Design::plain(built, routing)))?
             };
             row(&mut table, name.clone(), &found);
-            let (ours, theirs) = (f64::from(found.slices_min()), f64::from(found.paper_slices()));
-            points.push((slots.count() as f64, ours));
+            let (least, theirs) = (f64::from(found.slices_min()), f64::from(found.paper_slices()));
+            let most = f64::from(found.slices_max());
+            points.push((slots.count() as f64, least));
             if routing == Routing::PartialBlock {
-                let off = ours / theirs - 1.0;
                 outcome.claim(
-                    format!("{name}: within 10 % of the paper's blocks together, as a bound"),
-                    off.abs() <= 0.1,
-                    format!("{ours:.0} against {theirs:.0} slices, {:+.1} %", off * 100.0),
+                    format!("{name}: the paper's blocks together lie within our bounds, and 10 % of the lower"),
+                    (least / theirs - 1.0).abs() <= 0.1 && theirs <= most,
+                    format!("{theirs:.0} slices; {least:.0} to {most:.0} here"),
                 );
             }
         }
@@ -136,6 +185,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     outcome.tables.push(table);
     if !params.quick {
         clocks(params, &mut outcome, watch)?;
+        clocks_of_blocks(params, &mut outcome, watch)?;
     }
     outcome.plots.push(Plot {
         title: "Area by stream slots".to_owned(),
@@ -145,7 +195,9 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     });
     outcome.note(
         "Yosys maps to Virtex I (synth_xilinx -family xcv -nowidelut); no open tool places for it, \
-         so there is no clock of ours for that family; the clocks are those of an iCE40, which are placed.",
+         so there is no clock of ours for that family; the clocks are those of an iCE40, which are placed, and \
+         on which 16 slots don't fit. The paper finds nearly the same area for winner-only; here it is \
+         less, as the table shows.",
     );
     Ok(outcome)
 }

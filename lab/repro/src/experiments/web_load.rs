@@ -24,6 +24,7 @@ use selvedge_place_coprocessor::server::default_socket;
 use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
+use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::web_server::{self, ChildGuard, ServerProgram, WebServer, missing, pause};
@@ -139,6 +140,15 @@ impl Measured {
 pub(super) enum Sender {
     Inline { engine: Engine },
     Coprocessor { attachment: Attachment },
+}
+
+impl Sender {
+    pub(super) fn report(&self) -> LinkReport {
+        match self {
+            Self::Inline { engine } => engine.report(),
+            Self::Coprocessor { attachment } => attachment.report(),
+        }
+    }
 }
 
 fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, RunError> {

@@ -1,0 +1,387 @@
+//! `ss-real`: Figures 8 and 9 in real time: four streams with frames of mixed sizes share a link of
+//! the engine, and of a coprocessor, 1:1:2:4. Producers that are ahead show the shares, producers that
+//! send bursts every 15 ms the delays, beside the same bursts in virtual time.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use selvedge_control_config::LinkConfig;
+use selvedge_data_receive::{ClockRate, StreamMeter};
+use selvedge_data_sched::replay::{Arrival, Arrivals, Trace, TraceStream};
+use selvedge_data_sched::{Discipline, StreamIndex, Tree};
+use selvedge_data_stream::{Contract, Kind as Picture, Late, Spec};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::StreamParams;
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+
+use super::four_queues::{BY_PERIODS, BY_WINDOWS, EIGHTHS, EQUAL, SHARES, promised, sent};
+use super::web_load::{self, Placement};
+use super::web_server::pause;
+use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
+use crate::measure::median;
+use crate::outcome::{Cell, Outcome, Table};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "ss-real",
+    title: "Bandwidth and delay of four streams, 1:1:2:4, in real time",
+    paper: super::SS,
+    section: "Figures 8 and 9, section 5.1",
+    kind: Kind::Real,
+    claim: "shares within 2 % in the middle second; delays in teeth, within 15 % of virtual time",
+    edits: &[EQUAL, FIFO],
+    run,
+};
+
+const FIFO: Edit = Edit { name: "fifo", what: "frames leave in the order of their arrival" };
+
+const LINK: Bitrate = Bitrate::from_mbps(48);
+/// A frame is one packet with a payload of so many bytes, evenly spread.
+const PAYLOAD: (usize, usize) = (100, 1300);
+/// Of a frame on the wire at the mean: the payload, our headers, RTP, UDP and IP.
+const MEAN: Bytes = Bytes(700 + 20 + 12 + 28);
+/// Frames that a producer is ahead.
+const AHEAD: u32 = 256;
+/// Frames of each stream in a burst, and from burst to burst: two thirds of the link.
+const BURST: u64 = 20;
+const EVERY: Duration = Duration::from_millis(15);
+
+/// How a link is told the shares.
+#[derive(Clone, Copy)]
+struct Told {
+    name: &'static str,
+    discipline: Discipline,
+    contract: fn(u64) -> Contract,
+    /// Whether it shares bytes, not frames.
+    by_bytes: bool,
+}
+
+/// Slots of the virtual link become the time of a mean frame, and a quarter more: where the promises take
+/// the whole link, each time that the machine keeps from it makes all frames late for ever.
+fn in_real_time(contract: Contract) -> Contract {
+    let period = (MEAN / LINK) * contract.period.0 * 5 / 4;
+    Contract { period, late: Late::Send, ..contract }
+}
+
+const PERIODS: Told = Told {
+    name: BY_PERIODS.name,
+    discipline: BY_PERIODS.discipline,
+    contract: |share| in_real_time(BY_PERIODS.contract(share)),
+    by_bytes: false,
+};
+
+/// Not by windows, which decide between equal deadlines: in real time hardly any two are.
+const WAYS: [Told; 2] = [
+    PERIODS,
+    Told {
+        name: "wfq, weights 1, 1, 2, 4",
+        discipline: Discipline::Wfq,
+        contract: |share| Contract {
+            weight: share as u32,
+            ..in_real_time(BY_WINDOWS.contract(share))
+        },
+        by_bytes: true,
+    },
+];
+
+/// A packet that came: its stream, its burst and its number in it, how long it was on the way.
+#[derive(Clone, Copy)]
+struct Arrived {
+    stream: usize,
+    burst: u64,
+    number: u64,
+    waited: Duration,
+}
+
+type Seen = Arc<Mutex<Vec<Arrived>>>;
+
+struct Tap(Seen);
+
+impl PacketTap for Tap {
+    fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]) {
+        let long = |from_end: usize| {
+            let at = bytes.len().checked_sub(from_end)?;
+            Some(u64::from_be_bytes(bytes[at..at + 8].try_into().ok()?))
+        };
+        if let (Some(burst), Some(number), Some(offered)) = (long(24), long(16), long(8)) {
+            let waited = now.since(Instant(offered));
+            let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.push(Arrived { stream, burst, number, waited });
+        }
+    }
+}
+
+/// Frames of sizes that look random and are the same in each run.
+struct FrameSource {
+    producer: FrameProducer,
+    packet: Vec<u8>,
+    random: u64,
+}
+
+impl FrameSource {
+    fn new(producer: FrameProducer, seed: u64) -> Self {
+        let mut packet = vec![0; 12 + PAYLOAD.1];
+        packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
+        Self { producer, packet, random: seed | 1 }
+    }
+
+    /// Whether there was room for the next frame.
+    fn offer(&mut self, now: Instant, burst: u64, number: u64) -> bool {
+        let random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let (least, most) = PAYLOAD;
+        let end = 12 + least + ((random >> 33) as usize) % (most - least + 1);
+        for (n, long) in [burst, number, now.0].into_iter().enumerate() {
+            let at = end - 24 + n * 8;
+            self.packet[at..at + 8].copy_from_slice(&long.to_be_bytes());
+        }
+        let metadata = FrameMetadata::alone(Picture::Data);
+        let is_taken = self.producer.enqueue_at(now, metadata, &[&self.packet[..end]]).is_ok();
+        if is_taken {
+            self.random = random;
+        }
+        is_taken
+    }
+}
+
+/// What receives, what sends, and the streams' producers.
+struct Bench {
+    receiver: Receiver,
+    seen: Seen,
+    sender: web_load::Sender,
+    sources: Vec<FrameSource>,
+}
+
+impl Bench {
+    fn start(placement: Placement, told: Told, params: &Params) -> Result<Self, RunError> {
+        let clock = Clock::shared();
+        let seen = Seen::default();
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let reception = |_| StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+        let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Tap(Arc::clone(&seen))));
+        let options = ReceiveOptions { tap, ..ReceiveOptions::default() };
+        let receiver = Receiver::start(clock, SHARES.map(reception).into(), options)?;
+        let discipline = params.edited(FIFO.name, told.discipline, Discipline::Fifo);
+        let queue = Some(Bytes(4 << 20));
+        let link =
+            LinkConfig { selection: false, queue, ..LinkConfig::new("uplink", LINK, discipline) };
+        let streams = receiver.addresses().iter().zip(promised(params)).map(|(&to, share)| {
+            let spec = Spec { ring: AHEAD, pool: Bytes(1 << 20), ..Spec::new("s", to) };
+            StreamParams { spec: spec.with_contract((told.contract)(share)), ssrc: 1 }
+        });
+        let (sender, producers) =
+            web_load::sender(placement, clock, &link, &streams.collect::<Vec<_>>())?;
+        let source = |(n, producer)| FrameSource::new(producer, params.seed ^ n);
+        Ok(Self { receiver, seen, sender, sources: (1..).zip(producers).map(source).collect() })
+    }
+}
+
+/// Each stream's part of what left in each second, while all producers are ahead.
+fn shares(
+    placement: Placement,
+    told: Told,
+    seconds: u64,
+    params: &Params,
+) -> Result<Vec<[f64; 4]>, RunError> {
+    let Bench { receiver, sender, sources, .. } = Bench::start(placement, told, params)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers: Vec<_> = sources
+        .into_iter()
+        .map(|mut source| {
+            let (stop, clock) = (Arc::clone(&stop), Clock::shared());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let now = clock.now();
+                    if !source.offer(now, 0, 0) {
+                        clock.sleep_until(now + Duration::from_millis(1));
+                    }
+                }
+            })
+        })
+        .collect();
+    let counts = || {
+        let report = sender.report();
+        [0, 1, 2, 3].map(|n| {
+            let counts = report.of_stream(n).map(|stream| &stream.counts);
+            counts.map_or(0, |all| if told.by_bytes { all.sent_bytes.0 } else { all.totals.sent })
+        })
+    };
+    pause(Duration::from_millis(700));
+    let mut before = counts();
+    let mut all = Vec::new();
+    for _ in 0..seconds {
+        pause(Duration::from_secs(1));
+        let now = counts();
+        let sent = [0, 1, 2, 3].map(|n| (now[n] - before[n]) as f64);
+        let sum = sent.iter().sum::<f64>().max(1.0);
+        all.push(sent.map(|one| one / sum));
+        before = now;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for producer in producers {
+        // A panic there has been printed already; what left was counted.
+        let _ = producer.join();
+    }
+    drop(sender);
+    let _ = receiver.stop();
+    Ok(all)
+}
+
+/// What arrived of so many bursts.
+fn bursts(placement: Placement, bursts: u64, params: &Params) -> Result<Vec<Arrived>, RunError> {
+    let Bench { receiver, seen, sender, mut sources } = Bench::start(placement, PERIODS, params)?;
+    let clock = Clock::shared();
+    let began = clock.now() + Duration::from_millis(100);
+    for burst in 0..bursts {
+        clock.sleep_until(began + EVERY * burst);
+        let now = clock.now();
+        for number in 0..BURST {
+            sources.iter_mut().for_each(|source| {
+                source.offer(now, burst, number);
+            });
+        }
+    }
+    pause(EVERY * 10);
+    drop(sender);
+    let _ = receiver.stop();
+    Ok(std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// How long each stream's frames wait at the mean in virtual time, where each frame takes as long.
+fn in_virtual_time() -> [f64; 4] {
+    let slots = EVERY.0 / (MEAN / LINK).0;
+    let streams = SHARES.map(|share| TraceStream {
+        id: format!("share {share}"),
+        contract: Contract { late: Late::Send, ..BY_PERIODS.contract(share) },
+        first_deadline: None,
+    });
+    let arrival = |n: u32| Arrival { at: Instant(0), stream: StreamIndex(n), size: MEAN };
+    let listed = (0..BURST).flat_map(|_| (0..4).map(arrival)).collect();
+    let trace = Trace {
+        discipline: BY_PERIODS.discipline,
+        ticks: slots,
+        streams: streams.into(),
+        tree: Tree::default(),
+        arrivals: Arrivals::Listed(listed),
+    };
+    let mut waits = [0; 4];
+    // A frame has arrived when its slot is over.
+    sent(&trace).for_each(|(t, stream, _)| waits[stream] += t + 1);
+    waits.map(|sum| sum as f64 / BURST as f64 * (MEAN / LINK).as_secs_f64() * 1e3)
+}
+
+/// The middle burst's mean wait of a stream in milliseconds, and the part of its bursts in which the last
+/// frame waited four times as long as the first.
+fn teeth(arrived: &[Arrived], stream: usize, bursts: u64) -> (f64, f64) {
+    let mut of_bursts = vec![Vec::new(); bursts as usize];
+    for one in arrived.iter().filter(|one| one.stream == stream) {
+        if let Some(burst) = of_bursts.get_mut(one.burst as usize) {
+            burst.push((one.number, one.waited.as_secs_f64() * 1e3));
+        }
+    }
+    of_bursts.retain(|burst| !burst.is_empty());
+    let mean = |burst: &Vec<(u64, f64)>| {
+        burst.iter().map(|frame| frame.1).sum::<f64>() / burst.len() as f64
+    };
+    let is_tooth = |burst: &&Vec<(u64, f64)>| {
+        let at = |number| burst.iter().find(|frame| frame.0 == number).map(|frame| frame.1);
+        at(0).zip(at(BURST - 1)).is_some_and(|(first, last)| last >= 4.0 * first)
+    };
+    let sharp = of_bursts.iter().filter(is_tooth).count() as f64 / bursts as f64;
+    (median(of_bursts.iter().map(mean)), sharp)
+}
+
+fn show_shares(
+    seconds: u64,
+    outcome: &mut Outcome,
+    params: &Params,
+    watch: &dyn ProgressWatch,
+) -> Result<(), RunError> {
+    let mut table = Table::new(
+        "Parts of the link by stream, the middle of all seconds",
+        &["", "placement", "stream 1", "stream 2", "stream 3", "stream 4", "off, %"],
+    );
+    let due = SHARES.map(|share| share as f64 / EIGHTHS as f64);
+    let promised = [Cell::from("promised"), Cell::None].into_iter();
+    table.row(promised.chain(due.map(Cell::from)).chain([Cell::None]));
+    for told in WAYS {
+        for (name, placement) in PLACEMENTS {
+            watch.go_on(&format!("{seconds} s, {}, {name}", told.name))?;
+            let all = shares(placement, told, seconds, params)?;
+            let middle = [0, 1, 2, 3].map(|n| median(all.iter().map(|second| second[n])));
+            let off = middle.iter().zip(due).map(|(is, due)| (is / due - 1.0).abs());
+            let off = off.fold(0.0, f64::max) * 100.0;
+            let cells = middle.map(|part| Cell::rounded(part, 4));
+            let names = [Cell::from(told.name), Cell::from(name)];
+            table.row(names.into_iter().chain(cells).chain([Cell::rounded(off, 2)]));
+            outcome.claim(
+                format!("{}, {name}: shares within 2 % in the middle second", told.name),
+                off <= 2.0,
+                format!("off by {off:.2} %"),
+            );
+        }
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+const PLACEMENTS: [(&str, Placement); 2] =
+    [("engine", Placement::Inline), ("coprocessor", Placement::Coprocessor)];
+
+fn show_delays(
+    count: u64,
+    outcome: &mut Outcome,
+    params: &Params,
+    watch: &dyn ProgressWatch,
+) -> Result<(), RunError> {
+    let mut table = Table::new(
+        format!("Mean wait in bursts of {BURST} frames every {EVERY}, ms, the middle of {count}"),
+        &["", "stream 1", "stream 2", "stream 3", "stream 4", "teeth, least"],
+    );
+    let virtually = in_virtual_time();
+    let cells = virtually.map(|wait| Cell::rounded(wait, 2));
+    table.row([Cell::from("virtual time")].into_iter().chain(cells).chain([Cell::None]));
+    for (name, placement) in PLACEMENTS {
+        watch.go_on(&format!("{count} bursts, {name}"))?;
+        let arrived = bursts(placement, count, params)?;
+        let found = [0, 1, 2, 3].map(|stream| teeth(&arrived, stream, count));
+        let waits = found.map(|stream| stream.0);
+        let sharp = found.iter().map(|stream| stream.1).fold(1.0, f64::min);
+        let cells = waits.map(|wait| Cell::rounded(wait, 2));
+        table.row([Cell::from(name)].into_iter().chain(cells).chain([Cell::rounded(sharp, 3)]));
+        outcome.claim(
+            format!("{name}: stream 4 waits least, then 3, then 1 and 2"),
+            waits[3] < waits[2] && waits[2] < waits[0].min(waits[1]),
+            format!("{:.2} < {:.2} < {:.2}, {:.2} ms", waits[3], waits[2], waits[0], waits[1]),
+        );
+        let off = waits.iter().zip(virtually).map(|(is, due)| (is / due - 1.0).abs());
+        let off = off.fold(0.0, f64::max) * 100.0;
+        outcome.claim(
+            format!("{name}: the mean waits are within 15 % of virtual time"),
+            off <= 15.0,
+            format!("off by {off:.1} % at most"),
+        );
+        outcome.claim(
+            format!(
+                "{name}: in nine bursts of ten the last frame waits four times as long as the first"
+            ),
+            sharp >= 0.9,
+            format!("in {:.1} % of the bursts of the worst stream", sharp * 100.0),
+        );
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
+    let mut outcome = Outcome::default();
+    show_shares(params.amount(10, 3), &mut outcome, params, watch)?;
+    show_delays(params.amount(1000, 200), &mut outcome, params, watch)?;
+    outcome.note(
+        "Work-conserving streams on a link of 48 Mbit/s on the loopback; frames of 160 to 1360 bytes \
+         on the wire. In virtual time all frames are as long as the mean one.",
+    );
+    Ok(outcome)
+}
