@@ -249,10 +249,7 @@ impl Bench {
     }
 
     fn report(&self) -> LinkReport {
-        match &self.sender {
-            Sender::Inline { engine } => engine.report(),
-            Sender::Coprocessor { attachment } => attachment.report(),
-        }
+        self.sender.report()
     }
 
     /// Processor time of the threads that send, as an instant of theirs.

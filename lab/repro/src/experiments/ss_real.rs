@@ -377,8 +377,8 @@ fn show_delays(
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
-    show_shares(params.amount(10, 3), &mut outcome, params, watch)?;
-    show_delays(params.amount(1000, 200), &mut outcome, params, watch)?;
+    show_shares(params.amount(10, 2), &mut outcome, params, watch)?;
+    show_delays(params.amount(1000, 100), &mut outcome, params, watch)?;
     outcome.note(
         "Work-conserving streams on a link of 48 Mbit/s on the loopback; frames of 160 to 1360 bytes \
          on the wire. In virtual time all frames are as long as the mean one.",
