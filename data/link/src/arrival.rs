@@ -19,6 +19,8 @@ struct ArrivalSummary {
     /// Whether the queue was empty before, and its first frame is now one that is to be sent.
     first: bool,
     head: Option<Head>,
+    /// Whether frames may be given up so that these are on time.
+    presses: bool,
     /// Bytes that arrived, and those that are to be sent.
     offered: Bytes,
     kept: Bytes,
@@ -172,11 +174,12 @@ impl Link {
                     self.grant = None;
                 }
             }
-            if self.params.selection && fits_by > earliest {
+            let presses = self.params.selection && taken.presses;
+            if presses && fits_by > earliest {
                 self.select(now);
                 head = None;
             }
-            pressed = self.params.selection.then_some(fits_by);
+            pressed = presses.then_some(fits_by);
         }
         match head {
             // The head that `promote` would find, without reading back the data just written.
@@ -212,6 +215,7 @@ impl ArrivalSummary {
         Self {
             first: queue.frames.is_empty(),
             head: None,
+            presses: !queue.only_orders(),
             offered: Bytes(0),
             kept: Bytes(0),
             earliest: None,

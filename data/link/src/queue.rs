@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use selvedge_data_memory::fetch::prefetch_lines;
 use selvedge_data_sched::Head;
-use selvedge_data_stream::{Contract, DropReason, Frame, Kind};
+use selvedge_data_stream::{Contract, DropReason, Frame, Kind, Late};
 use selvedge_units::{Bytes, Duration, Instant};
 
 /// A frame that waits, or is being sent.
@@ -114,6 +114,13 @@ impl StreamQueue {
     /// with recent losses, so that equal streams share the losses.
     pub(super) fn compared(&self, worth: u64) -> u128 {
         u128::from(worth) * u128::from(1024 + (self.lost_part >> 8))
+    }
+
+    /// Whether its frames are sent late where they miss the deadlines of their period: then these order it beside
+    /// other streams, and nothing is given up to meet them.
+    #[inline]
+    pub(super) const fn only_orders(&self) -> bool {
+        matches!(self.contract.late, Late::Send) && self.contract.delay.is_none()
     }
 
     /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or

@@ -136,7 +136,7 @@ impl Selection {
             }
             queued += frame.left;
             let finished = capacity.from + queued / capacity.rate + capacity.guard;
-            if finished > deadline {
+            if finished > deadline && !queue.only_orders() {
                 return Some((deadline, capacity.rate * finished.since(deadline) + Bytes(1)));
             }
         }
