@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::feasibility::Remark;
-use selvedge_control_config::{LinkSummary, Summary};
+use selvedge_control_config::{LinkSummary, StreamSummary, Summary};
 use selvedge_units::{Bitrate, Bytes};
 
 use crate::absent;
@@ -35,6 +35,12 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
         let stated = measured.offers[n].map(|offer| offer.mean / offer.period);
         if let Some(rate) = measured.media[n].map(|media| media.rate).or(stated) {
             summary.offer(&stream.spec.name, rate);
+        }
+        // The period of the slot's turns, where the file leaves it to the media.
+        if let (Some(slot), Some(offer)) = (&stream.slot, measured.offers[n])
+            && stream.spec.period_from_media
+        {
+            summary.streams[n].sets = slot.summary(Some(offer.period));
         }
     }
     let fit = Fit::new(&file, &measured.offers);
@@ -139,7 +145,7 @@ fn table(file: &str, summary: &Summary) -> String {
             format!("{:.1} MB", stream.memory_bytes as f64 / 1e6),
         ]);
     }
-    let carried = |stream: &selvedge_control_config::StreamSummary| {
+    let carried = |stream: &StreamSummary| {
         let stack = stream.stack.as_ref()?;
         Some(format!(
             "\n{} goes by {}: packets of at most {} B, and {} B of headers on each; {}.",
@@ -156,14 +162,51 @@ fn table(file: &str, summary: &Summary) -> String {
     };
     let stacks: String = summary.streams.iter().filter_map(carried).collect();
     let stacks = if stacks.is_empty() { stacks } else { format!("{stacks}\n") };
+    let slots: String = summary.streams.iter().filter_map(slot).collect();
     let bonds: String = summary.links.iter().filter_map(bond).collect();
     let trees: String = summary.links.iter().filter_map(tree).collect();
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
         "{file}: node \"{}\", page at {}, at most {memory:.1} MB of frames \
-         waiting.\n\n{links}\n{streams}{stacks}{bonds}{trees}",
+         waiting.\n\n{links}\n{streams}{slots}{stacks}{bonds}{trees}",
         summary.name, summary.page
     )
+}
+
+/// The sets of a stream's streamlets, and how long their frames wait at most.
+fn slot(stream: &StreamSummary) -> Option<String> {
+    let slot = stream.sets.first()?;
+    let mut table =
+        Table::default().left(["set"]).right(["weight", "streamlets", "turns", "waits at most"]);
+    for set in &stream.sets {
+        let bound = set.bound_ms.map_or_else(|| "?".to_owned(), |ms| format!("{ms:.1} ms"));
+        table.row([
+            set.name.clone(),
+            set.weight.to_string(),
+            set.streamlets.to_string(),
+            set.turns.to_string(),
+            bound,
+        ]);
+    }
+    let turn = slot.bound_ms.map_or_else(
+        || "each of its periods".to_owned(),
+        |ms| format!("each {:.3} ms", ms / slot.turns as f64),
+    );
+    let late = stream.sets.iter().any(|set| set.bound_ms.is_some_and(|ms| ms > stream.delay_ms));
+    let late = if late {
+        format!(
+            "Frames that have waited for {} ms, its delay, are dropped before that.\n",
+            stream.delay_ms
+        )
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "\n{name} is a slot of {link}, shared by streamlets. While {link} sends one of its frames \
+         {turn},\na frame that finds none of its streamlet waiting waits at most:\n{table}{late}",
+        name = stream.name,
+        link = stream.link,
+    ))
 }
 
 /// The paths of a link, if it goes over a bond.

@@ -82,6 +82,7 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
     use selvedge_control_config::{FilePart, SourceUri};
     use selvedge_media::{Source, SourceError, inspect};
     use selvedge_place_coprocessor::feeder::Feeder;
+    use selvedge_units::Duration;
 
     let mut found = Measured { media: Vec::new(), offers: Vec::new() };
     let mut wrong = Vec::new();
@@ -104,16 +105,22 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| ("source", error.to_string()))
             }
-            SourceUri::Bond { .. } => Ok(()),
+            SourceUri::Bond { .. } | SourceUri::Streamlets => Ok(()),
             other => inspect::description(other, &file.base).map_err(key),
         };
+        // Each streamlet gets every frame.
+        let media = stream.slot.iter().fold(media, |media, slot| {
+            media.map(|media: Media| media.for_each_of(u64::from(slot.count())))
+        });
         match looked_at {
             Err((key, why)) => wrong.push((format!("stream.{}.{key}", stream.spec.name), why)),
             Ok(()) => wrong.extend(not_carried(file, stream)),
         }
         let stated = || {
             let (rate, period) = inspect::nominal(&stream.source)?;
-            Some(Offer { mean: rate * period, period, largest: None })
+            let all = stream.slot.as_ref().map_or(1, |slot| u64::from(slot.count()));
+            let each = Duration((period.0 / all).max(1));
+            Some(Offer { mean: rate * period, period: each, largest: None })
         };
         let seen = |media: Media| {
             let Media { mean, period, largest, .. } = media;

@@ -97,6 +97,15 @@ pub(crate) struct Media {
     pub(crate) rate: Bitrate,
 }
 
+impl Media {
+    /// The same media, each frame of which is sent so many times.
+    pub(crate) fn for_each_of(self, all: u64) -> Self {
+        let each = |time: Duration| Duration((time.0 / all).max(1));
+        let rate = Bitrate(self.rate.0.saturating_mul(all));
+        Self { period: each(self.period), closest: each(self.closest), rate, ..self }
+    }
+}
+
 /// The answer for a link of a node file.
 #[derive(Debug, Serialize)]
 pub(crate) struct LinkReport {

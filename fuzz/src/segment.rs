@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use selvedge_data_stream::rtp::IPV4_UDP;
-use selvedge_data_stream::{Frame, PacketCursor};
+use selvedge_data_stream::{DropReason, Fate, Frame, PacketCursor};
 use selvedge_os::control;
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
 use selvedge_place_coprocessor::message::Request;
@@ -57,8 +57,9 @@ pub fn fuzz(data: &[u8]) {
             }
             6 if !held.is_empty() => {
                 let frame = held.swap_remove(at % held.len());
-                outlet.settled(&frame);
-                outlet.settled(&frame);
+                let fate = Fate::Dropped(DropReason::Removed);
+                outlet.settled(&frame, fate);
+                outlet.settled(&frame, fate);
             }
             7 if *c == 7 => {
                 // The coprocessor's end dies, and another takes over, or refuses to.

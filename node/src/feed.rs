@@ -4,7 +4,7 @@
 #[cfg(feature = "gstreamer")]
 mod media;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use selvedge_control_config::view::StreamState;
 use selvedge_media::StreamInfo;
 #[cfg(feature = "gstreamer")]
 use selvedge_media::{Encoder, Pair};
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
 use selvedge_units::{Bitrate, Duration};
 
@@ -106,6 +107,7 @@ impl FeedStatus {
 pub(crate) struct Plan {
     pub(crate) source: Medium,
     pub(crate) reopen: SourceSpec,
+    pub(crate) clock: Clock,
     pub(crate) status: Arc<FeedStatus>,
     /// Where its frames go: to more than one end where another node sends the same frames.
     pub(crate) ends: Vec<StreamEnd>,
@@ -148,7 +150,7 @@ const ASK: Duration = Duration::from_millis(250);
 impl SourceThreads {
     /// Starts one more thread.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
-        let Plan { source, reopen, status, ends, on_info } = plan;
+        let Plan { source, reopen, clock, status, ends, on_info } = plan;
         let mut frame_producers = Vec::new();
         for end in ends {
             match end {
@@ -178,6 +180,17 @@ impl SourceThreads {
                     let reader = Reader::Local(recording.start(frame_producer)?);
                     status.set(StreamState::Running, "");
                     self.recordings.push(Recording { status, reader });
+                }
+            }
+            Medium::Streamlets(listeners) => {
+                if let Some(frame_producer) = frame_producers.pop() {
+                    status.set(StreamState::Running, "");
+                    let of = Arc::clone(&status);
+                    let refused = move || {
+                        of.refused.fetch_add(1, Ordering::Relaxed);
+                    };
+                    let thread = listeners.start(clock, frame_producer, refused)?;
+                    self.keep(status, thread);
                 }
             }
             _ => drop((reopen, on_info)),

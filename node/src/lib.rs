@@ -51,6 +51,7 @@ mod reload;
 mod source;
 mod source_spec;
 mod stacks;
+mod streamlets;
 mod view;
 
 use std::path::PathBuf;

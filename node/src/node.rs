@@ -445,7 +445,8 @@ impl Node {
                     }
                     continue;
                 }
-                source_threads.start(Plan { source, reopen, status, ends, on_info })?;
+                let clock = self.clock;
+                source_threads.start(Plan { source, reopen, clock, status, ends, on_info })?;
             }
         }
         Ok(())

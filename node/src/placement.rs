@@ -18,6 +18,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
+use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::Bitrate;
 
 /// All placements of this build.
@@ -52,6 +53,10 @@ pub(crate) trait PlacedLink: Send + Sync {
     /// possible.
     fn reconfigure(&self, link: &LinkConfig) -> bool {
         self.set_rate(link.rate)
+    }
+    /// The report of a streamlet of a stream; `None` for placements without slots.
+    fn streamlet(&self, _stream: usize, _streamlet: u32) -> Option<StreamletReport> {
+        None
     }
     /// Removes a stream while the link runs; its number is then free. Only for placements that support
     /// it.

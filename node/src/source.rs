@@ -2,26 +2,29 @@
 //! itself. Their descriptions become the streams' contracts.
 
 use std::path::Path;
+use std::sync::Arc;
 #[cfg(feature = "gstreamer")]
 use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
-use selvedge_data_stream::{Contract, Spec};
+use selvedge_data_stream::{Contract, Late, Spec};
 use selvedge_media::output::{OutputError, OutputKind, kind};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, SourceError, StreamInfo};
 #[cfg(feature = "gstreamer")]
 use selvedge_media::{Pair, Trouble};
 use selvedge_os::clock::Clock;
+use selvedge_os::socket::SocketError;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamCarrier, StreamParams};
-#[cfg(feature = "gstreamer")]
+use selvedge_place_engine::slot::{ALL_STREAMLETS, Slot, SlotParams};
 use selvedge_units::Duration;
 
 #[cfg(feature = "gstreamer")]
 use crate::media_source::MediaSource;
 use crate::output::StreamOutput;
 use crate::source_spec::SourceSpec;
+use crate::streamlets::Listeners;
 
 /// How long a node waits at its start for a source that may be absent; later it has longer.
 #[cfg(feature = "gstreamer")]
@@ -50,6 +53,8 @@ pub(crate) enum Medium {
     Program,
     /// A bond.
     Bond,
+    /// The sockets of its streamlets.
+    Streamlets(Listeners),
 }
 
 /// Why a source can't be opened.
@@ -70,6 +75,12 @@ pub enum OpenError {
     /// The media of its source can't go to its destination.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// A socket of its streamlets can't be opened.
+    #[error(transparent)]
+    Listen(#[from] SocketError),
+    /// A stream whose source are streamlets has none.
+    #[error("the stream has no streamlets; give it a slot")]
+    NoStreamlets,
     /// Its output's thread can't be started.
     #[error("can't start an output: {0}")]
     Thread(#[from] std::io::Error),
@@ -80,6 +91,7 @@ impl OpenError {
     pub(crate) const fn key(&self) -> &'static str {
         match self {
             Self::Output(_) => "to",
+            Self::Listen(_) | Self::NoStreamlets => "streamlets",
             Self::Media(error) => error.key(),
             _ => "source",
         }
@@ -120,6 +132,10 @@ impl Opened {
         let (source, info) = match &stream.source {
             SourceUri::Program => (Medium::Program, None),
             SourceUri::Bond { .. } => (Medium::Bond, None),
+            SourceUri::Streamlets => {
+                let slot = stream.slot.as_ref().ok_or(OpenError::NoStreamlets)?;
+                (Medium::Streamlets(Listeners::open(slot)?), None)
+            }
             SourceUri::Record { path, encoding, repeat } => {
                 let recording = Feeder::open(&base.join(path), *repeat)?;
                 let info = recorded(&recording, encoding);
@@ -329,14 +345,35 @@ pub(crate) fn params(
 ) -> StreamParams {
     let contract = contract_of(stream, info);
     let spec = Spec { contract, ..stream.spec.clone() };
-    StreamParams { ssrc: ssrc(&spec.name, clock), spec }
+    let ssrc = match stream.slot {
+        Some(_) => ALL_STREAMLETS,
+        None => ssrc(&spec.name, clock),
+    };
+    StreamParams { ssrc, spec }
+}
+
+/// The slot of a stream that has streamlets.
+pub(crate) fn slot(stream: &StreamConfig, clock: Clock) -> Option<Slot> {
+    let Spec { name, contract, pool, .. } = &stream.spec;
+    Some(Slot::new(SlotParams {
+        config: Arc::clone(stream.slot.as_ref()?),
+        delay: contract.delay.filter(|_| contract.late == Late::Drop),
+        pool: *pool,
+        ssrc: ssrc(name, clock),
+    }))
 }
 
 /// The contract of a stream, once its medium is known.
 pub(crate) fn contract_of(stream: &StreamConfig, info: Option<&StreamInfo>) -> Contract {
     let Spec { contract, period_from_media, .. } = &stream.spec;
     let media = info.filter(|_| *period_from_media).map(|info| info.period);
-    Contract { period: media.unwrap_or(contract.period), ..*contract }
+    let period = media.unwrap_or(contract.period);
+    let Some(slot) = &stream.slot else { return Contract { period, ..*contract } };
+    // Each frame of a source goes to each streamlet. The slot gives up what waits for too long; its period only says
+    // when it has its turns.
+    let turns = if *period_from_media { u64::from(slot.count()) } else { 1 };
+    let period = Duration((period.0 / turns).max(1));
+    Contract { period, delay: None, late: Late::Send, ..*contract }
 }
 
 /// An RTP source identifier: derived from the name, so that streams differ, and from the present time,

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use selvedge_control_config::SourceUri;
 use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, PathSnapshot,
-    ReceivedSnapshot, ReloadError, StreamSnapshot, StreamState,
+    ReceivedSnapshot, ReloadError, SetSnapshot, SharedCounts, StreamSnapshot, StreamState,
+    StreamletQuery, StreamletSnapshot,
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
+use selvedge_control_config::{SetSummary, SourceUri, Streamlet};
 use selvedge_data_stream::{Contract, DropReason, Totals, Windows};
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
+use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Duration, Instant};
 
 use crate::follow::Followed;
@@ -103,6 +105,7 @@ impl Node {
             queueing_mean_ms: recent.queueing.mean().map(Duration::as_millis_f64),
             queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
+            sets: sets_of(stream, report),
             refused_packets: stream.status.refused.load(Ordering::Relaxed),
             queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
             dropped_kinds: stream.status.followed().map(Followed::dropped_kinds),
@@ -166,6 +169,9 @@ impl Node {
                 ),
                 _ => match stream.status.refused.load(Ordering::Relaxed) {
                     0 => format!("no frame for {seconds:.0} s"),
+                    n if config.slot.is_some() => format!(
+                        "no frame for {seconds:.0} s; {n} packets had the SSRC of no streamlet"
+                    ),
                     n => format!(
                         "no frame for {seconds:.0} s; {n} packets were not sealed with the key in the SDP"
                     ),
@@ -195,6 +201,30 @@ impl NodeView for Node {
 
     fn stacks(&self) -> Option<Arc<str>> {
         self.stacks.listed()
+    }
+
+    fn streamlet(&self, stream: &str, query: StreamletQuery) -> Option<StreamletSnapshot> {
+        let State { links, streams } = &*self.state.lock();
+        let stream = streams.iter().find(|one| one.config.spec.name == stream)?;
+        let slot = stream.config.slot.as_ref()?;
+        let StreamletQuery { number, to, ssrc } = query;
+        let is_it = |number: u32, one: Streamlet| {
+            let by_ssrc = ssrc.is_none() || one.ssrc == ssrc;
+            (by_ssrc && to.is_none_or(|to| one.to == to)).then_some((number, one))
+        };
+        let (number, streamlet) = match number {
+            Some(number) => is_it(number, slot.streamlet(number)?)?,
+            None => (0..).zip(slot.streamlets()).find_map(|(number, one)| is_it(number, one))?,
+        };
+        let report = links[stream.config.link].placed.streamlet(stream.number, number)?;
+        Some(StreamletSnapshot {
+            number,
+            set: slot.sets[streamlet.set].name.clone(),
+            from: streamlet.from.map(|from| format!("rtp://{from}")),
+            ssrc: streamlet.ssrc,
+            to: format!("rtp://{}", streamlet.to),
+            counts: shared_counts(&report),
+        })
     }
 
     fn events(&self) -> Vec<NodeEvent> {
@@ -287,6 +317,33 @@ impl Node {
         let is_taken = placed.set_terms(stream.number, &terms);
         stream.terms = terms;
         Ok(is_taken)
+    }
+}
+
+/// The sets of a stream's streamlets, with their bounds at its present period.
+fn sets_of(stream: &Stream, report: &StreamReport) -> Vec<SetSnapshot> {
+    let Some(slot) = &stream.config.slot else { return Vec::new() };
+    let sets = slot.summary(Some(report.contract.period)).into_iter().zip(&report.sets);
+    let set = |(set, report): (SetSummary, &StreamletReport)| SetSnapshot {
+        name: set.name,
+        weight: set.weight,
+        streamlets: set.streamlets,
+        bound_ms: set.bound_ms.unwrap_or_default(),
+        counts: shared_counts(report),
+    };
+    sets.map(set).collect()
+}
+
+fn shared_counts(report: &StreamletReport) -> SharedCounts {
+    let StreamletReport { counts, waiting, delay_sum, delay_max } = *report;
+    let any = counts.sent > 0;
+    SharedCounts {
+        sent: counts.sent,
+        sent_bytes: counts.bytes.0,
+        dropped: counts.dropped,
+        waiting,
+        delay_mean_ms: any.then(|| delay_sum.as_millis_f64() / counts.sent as f64),
+        delay_max_ms: any.then(|| delay_max.as_millis_f64()),
     }
 }
 

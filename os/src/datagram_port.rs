@@ -4,7 +4,7 @@
 //! A stack's messages are received from it and sent to it; [`Transmitter`] sends from the same socket.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_units::{Bytes, Duration};
@@ -65,6 +65,12 @@ impl DatagramPort {
     pub fn reader(&self) -> Result<DatagramReader, SocketError> {
         let socket = self.socket.try_clone().map_err(SocketError::Open)?;
         Ok(DatagramReader { socket, batch: Batch::of(AT_ONCE, true) })
+    }
+}
+
+impl AsFd for DatagramPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selvedge_control_config::view::{KnobError, ReloadError};
+use selvedge_control_config::view::{KnobError, ReloadError, StreamletQuery};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,6 +16,9 @@ use crate::knobs::{self, Target};
 use crate::metrics;
 use crate::problem::{Problem, json_response};
 use crate::publish::lock;
+
+const STREAMLET: &str =
+    "write ?number=17, ?to=192.0.2.7:5004 or ?ssrc=1000 of a stream with streamlets";
 
 type Name = Result<Path<String>, PathRejection>;
 
@@ -49,6 +52,37 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, name: Name) -> Result<Re
     let snapshot = app.view.snapshot();
     let found = snapshot.streams.iter().find(|stream| stream.name == name);
     found.map(json_of).ok_or_else(|| unknown(KnobError::NoStream(knobs::shorten(&name))))
+}
+
+/// One streamlet of a stream: `?number=17`, `?to=192.0.2.7:5004`, `?ssrc=1000`, or several of these.
+pub(crate) async fn streamlet(
+    State(app): State<Arc<App>>,
+    name: Name,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let mut wanted = StreamletQuery::default();
+    let query = query.unwrap_or_default();
+    for (key, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+        let known = match key {
+            "number" => value.parse().map(|number| wanted.number = Some(number)).is_ok(),
+            "ssrc" => value.parse().map(|ssrc| wanted.ssrc = Some(ssrc)).is_ok(),
+            "to" => value.parse().map(|to| wanted.to = Some(to)).is_ok(),
+            _ => false,
+        };
+        if !known {
+            let text = format!("{} names no streamlet", knobs::shorten(key));
+            return Err(Problem::bad("bad-query", key, text, STREAMLET));
+        }
+    }
+    if wanted == StreamletQuery::default() {
+        return Err(Problem::bad("bad-query", "", "the query names no streamlet", STREAMLET));
+    }
+    let found = app.view.streamlet(&name, wanted);
+    found.as_ref().map(json_of).ok_or_else(|| {
+        let text = format!("stream \"{}\" has no such streamlet", knobs::shorten(&name));
+        Problem::new(StatusCode::NOT_FOUND, "unknown-streamlet", text, STREAMLET)
+    })
 }
 
 pub(crate) async fn link(State(app): State<Arc<App>>, name: Name) -> Result<Response, Problem> {

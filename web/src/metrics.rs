@@ -3,7 +3,8 @@
 use std::fmt::{Display, Write};
 
 use selvedge_control_config::view::{
-    LinkSnapshot, NodeSnapshot, PathSnapshot, QUEUEING_BOUNDS, StreamSnapshot, StreamState,
+    LinkSnapshot, NodeSnapshot, PathSnapshot, QUEUEING_BOUNDS, SetSnapshot, StreamSnapshot,
+    StreamState,
 };
 use selvedge_data_stream::{DropReason, Kind};
 
@@ -28,6 +29,11 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
     page.table("selvedge_path_", PATH_FAMILIES, paths);
     let streams = node.streams.iter().map(|stream| (stream_labels(stream), stream));
     page.table("selvedge_stream_", STREAM_FAMILIES, streams);
+    let sets = node.streams.iter().flat_map(|stream| {
+        let [name, link] = stream_labels(stream);
+        stream.sets.iter().map(move |set| ([name, link, ("set", &*set.name)], set))
+    });
+    page.table("selvedge_set_", SET_FAMILIES, sets);
     queueing(&mut page, &node.streams);
     parts(&mut page, &node.streams);
     page.text
@@ -90,6 +96,21 @@ const PATH_FAMILIES: &[Family<PathSnapshot>] = &[
     ("round_trip_seconds", "From a packet to its report.", |p| seconds(Some(p.round_trip_ms))),
     ("queueing_seconds", "How long packets wait in the path's queues.", |p| seconds(Some(p.queueing_ms))),
     ("loss_ratio", "The share of its packets that is lost, 0 to 1.", |p| Some(p.loss)),
+];
+
+#[rustfmt::skip]
+const SET_FAMILIES: &[Family<SetSnapshot>] = &[
+    ("weight", "The share of the set beside the other sets of its stream.", |s| Some(s.weight.into())),
+    ("streamlets", "Streamlets of the set.", |s| Some(s.streamlets.into())),
+    ("bound_seconds", "For how long a frame waits at most whose streamlet has none, one turn of the stream each period.",
+        |s| seconds(Some(s.bound_ms))),
+    ("sent_total", "Frames sent.", |s| count(s.counts.sent)),
+    ("sent_bytes_total", "Bytes sent, headers included.", |s| count(s.counts.sent_bytes)),
+    ("dropped_total", "Frames dropped for lack of room, or because they waited for too long.", |s| count(s.counts.dropped)),
+    ("waiting_frames", "Frames waiting.", |s| count(s.counts.waiting)),
+    ("delay_seconds_total", "From arrival to the last packet sent, over all frames sent.",
+        |s| seconds(Some(s.counts.delay_mean_ms.unwrap_or(0.0) * s.counts.sent as f64))),
+    ("delay_max_seconds", "The longest of these times; absent before the first frame.", |s| seconds(s.counts.delay_max_ms)),
 ];
 
 #[rustfmt::skip]

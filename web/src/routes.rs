@@ -28,6 +28,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/api/v1/stacks", get(api::stacks))
         .route("/api/v1/history", get(api::history))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
+        .route("/api/v1/streams/{name}/streamlet", get(api::streamlet))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
         .route("/api/v1/events", get(api::events))
         .route("/api/v1/reload", post(api::reload))

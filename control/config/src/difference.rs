@@ -156,6 +156,10 @@ impl Difference {
             // The state that the disciplines derive from weights is not updated.
             anew.extend(in_place.extract_if(.., |key| *key == "weight"));
         }
+        if stream.slot.is_some() {
+            // The slot itself gives up what has waited for so long.
+            anew.extend(in_place.extract_if(.., |key| *key == "delay"));
+        }
         in_place.extend(stream.spec.shown.changed(&before.spec.shown));
         if moved {
             anew.push("link");
@@ -182,7 +186,7 @@ fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
 
 /// Whether a source can't be opened a second time while it is open.
 const fn is_exclusive(source: &SourceUri) -> bool {
-    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera(_))
+    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera(_) | SourceUri::Streamlets)
 }
 
 /// For each group of keys, those that differ between two values of a type. Every field is named, in a
@@ -239,7 +243,7 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
-        ["sdp" = sdp], ["source" = source | far | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail]);
+        ["sdp" = sdp], ["source" = source | far | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail, "streamlets" = slot]);
     if let (SourceUri::Launch { line, .. }, SourceUri::Launch { line: before, .. }) =
         (&new.source, &old.source)
         && line == before

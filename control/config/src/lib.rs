@@ -22,6 +22,7 @@ mod quote;
 mod read;
 mod secret;
 mod section;
+mod slot;
 mod source;
 mod stack;
 mod stream;
@@ -35,6 +36,7 @@ mod url;
 pub mod view;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use selvedge_data_link::LinkParams;
 use selvedge_data_sched::{Discipline, Tree};
@@ -53,6 +55,10 @@ pub use position::{Position, SourceMap};
 pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
 pub use secret::redacted;
+pub use slot::{
+    LISTENERS_MAX, STREAMLET_MEMORY, STREAMLETS_MAX, SetConfig, SetSummary, SlotConfig, Streamlet,
+    StreamletGroup,
+};
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
 pub use summary::{
@@ -259,6 +265,8 @@ pub struct StreamConfig {
     /// `rtcp_port`: the port of this host at which its receiver's RTCP arrives; its RTP leaves by the port before. `None`:
     /// any.
     pub rtcp_port: Option<u16>,
+    /// `streamlets`, `sets` and `streamlet_queue`: the streamlets that share it. Its `to` is then the first one's.
+    pub slot: Option<Arc<SlotConfig>>,
 }
 
 impl StreamConfig {
@@ -276,7 +284,17 @@ impl StreamConfig {
             far: None,
             is_reported: false,
             rtcp_port: None,
+            slot: None,
         }
+    }
+
+    /// The most memory that its waiting frames take. A slot has as much as its pool again in the queues of its
+    /// streamlets, and [`STREAMLET_MEMORY`] for each of these.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        let streamlets = self.slot.as_ref().map_or(0, |slot| u64::from(slot.count()));
+        let slot = if streamlets > 0 { self.spec.pool } else { Bytes(0) };
+        self.spec.memory() + slot + Bytes(streamlets * STREAMLET_MEMORY.0)
     }
 
     /// Where it goes, as node files write it, without secrets.
@@ -284,6 +302,9 @@ impl StreamConfig {
     pub fn receiver(&self) -> String {
         match &self.output {
             Some(output) => output.to_string(),
+            None if let Some(slot) = self.slot.as_ref().filter(|slot| slot.count() > 1) => {
+                format!("rtp://{} and {} more", self.spec.to, slot.count() - 1)
+            }
             None if let Some(far) = &self.far => format!("bond://{far}/{}", self.spec.name),
             None => format!("rtp://{}", self.spec.to),
         }
@@ -372,6 +393,8 @@ pub enum SourceUri {
         /// `bitrate` of the stream's `knobs`: the property that sets its encoder's rate. `None`: that of a known encoder.
         bitrate: Option<EncoderKnob>,
     },
+    /// Those of its streamlets, each with a `from` of its own.
+    Streamlets,
     /// The frames of the program that runs the node. Node files have no such source.
     Program,
 }

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::net::SocketAddr;
 
 use selvedge_data_net_line::TraceError;
+use selvedge_data_sched::aggregate::SetError;
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stream::{FrameListError, WindowError};
 use selvedge_units::{Bitrate, Bytes, Duration, ParseUnitError};
@@ -471,10 +472,90 @@ pub enum ConfigFault {
         /// The most that are allowed.
         most: u64,
     },
+    /// A key of streamlets on a stream without; with a correct line.
+    #[error("is for a stream with streamlets; write {0}, or leave it out")]
+    NoStreamlets(&'static str),
+    /// A key of a stream that its streamlets replace, or that slots do not have.
+    #[error("does not go with streamlets, each of which has a receiver of its own; leave it out")]
+    NotOfSlot,
+    /// More streamlets than one stream takes.
+    #[error(
+        "{count} streamlets up to here; a stream takes at most {most}: put the rest into another"
+    )]
+    TooManyStreamlets {
+        /// How many there are.
+        count: u32,
+        /// The most that are allowed.
+        most: u32,
+    },
+    /// A list of these things that is empty; with a correct line.
+    #[error("names no {0}; write {1}")]
+    NamesNone(&'static str, &'static str),
+    /// Sets that can't share by their weights.
+    #[error("{0}")]
+    Set(SetError),
+    /// A set without streamlets.
+    #[error("no streamlet is in set \"{0}\"; write set = \"{0}\" in one, or leave the set out")]
+    EmptySet(String),
+    /// Receivers of IPv4 and of IPv6.
+    #[error(
+        "its receiver is of the other IP family than the first; write a stream for each family"
+    )]
+    StreamletFamily,
+    /// Streamlets with sources on a stream with one.
+    #[error(
+        "the stream has a source, every frame of which goes to each streamlet; leave from out, or source"
+    )]
+    StreamletSource,
+    /// Streamlets without a source.
+    #[error(
+        "has no source; write from = \"rtp://127.0.0.1:5004\" in it, or a source for the stream"
+    )]
+    NoStreamletSource,
+    /// Streamlets beyond the last port or SSRC.
+    #[error(
+        "{0} streamlets reach beyond port 65535 or the last SSRC: each takes the next SSRC, or \
+         without ssrc= the next port but one; write fewer, or begin lower"
+    )]
+    StreamletCount(u32),
+    /// Two streamlets with one address.
+    #[error(
+        "two streamlets {what} rtp://{at}{}; give each its own, or tell all there apart by \
+         ?ssrc= in from", of_ssrc(*.ssrc)
+    )]
+    TwoStreamlets {
+        /// `send to` or `receive at`.
+        what: &'static str,
+        /// The address.
+        at: SocketAddr,
+        /// The SSRC of one of them, if it has one.
+        ssrc: Option<u32>,
+    },
+    /// More addresses than one thread watches.
+    #[error(
+        "{count} addresses to receive at; a stream has at most {most}: tell streamlets at one \
+         address apart by from = \"rtp://HOST:PORT?ssrc=N\""
+    )]
+    TooManyListeners {
+        /// How many there are.
+        count: usize,
+        /// The most that are allowed.
+        most: usize,
+    },
+    /// Streamlets on a link that can't carry them.
+    #[error(
+        "streamlets go over a link with placement = \"inline\", a stated rate and no stack, \
+         which link \"{0}\" is not; write such a link"
+    )]
+    SlotElsewhere(String),
     /// Valid in the file, but not on this machine: no such file, no such device. The text states what
     /// is wrong and what to write instead.
     #[error("{0}")]
     Machine(String),
+}
+
+fn of_ssrc(ssrc: Option<u32>) -> String {
+    ssrc.map_or_else(String::new, |ssrc| format!(" with SSRC {ssrc}"))
 }
 
 fn then(hint: Option<&str>) -> String {

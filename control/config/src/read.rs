@@ -1,6 +1,6 @@
 //! A whole node file: its tables, and the rules that hold between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use selvedge_data_stream::{WhenFull, Windows};
 use selvedge_units::nearest;
@@ -12,7 +12,7 @@ use super::section::{NamedTables, Reader, Section, listed, path};
 use super::tree::Nodes;
 use super::{
     BondConfig, ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position,
-    SourceMap, SourceUri, StreamConfig, bond, destination, link, page, quoted, stack, stream,
+    SourceMap, SourceUri, StreamConfig, bond, destination, link, page, quoted, slot, stack, stream,
     syntax,
 };
 
@@ -116,6 +116,10 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             let key = path(&path("stream", &stream.spec.name), key);
             reader.errors.push_key(&reader.map, &key, ConfigFault::Destination(error));
         }
+        if let Some(mistake) = slot::find_conflict(stream, link) {
+            let key = path(&path("stream", &stream.spec.name), "streamlets");
+            reader.errors.push_key(&reader.map, &key, mistake);
+        }
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
             let key = path(&path("stream", &stream.spec.name), "source");
@@ -182,7 +186,17 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
                 refuse_together(reader, stream, shared);
                 shared.push(stream);
             }
+            None if stream.slot.is_some() => {}
             None => receivers.take(reader, stream.receiver(), &stream.spec.name),
+        }
+        if let Some(slot) = &stream.slot {
+            let to: BTreeSet<_> = slot.streamlets().map(|streamlet| streamlet.to).collect();
+            for to in to {
+                receivers.take_as("streamlets", reader, format!("rtp://{to}"), &stream.spec.name);
+            }
+            for from in slot.listeners() {
+                listeners.take_as("streamlets", reader, from.to_string(), &stream.spec.name);
+            }
         }
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
@@ -224,19 +238,31 @@ fn refuse_together(reader: &mut Reader<'_>, stream: &StreamConfig, others: &[&St
 struct TakenName<'s> {
     used: &'static str,
     key: &'static str,
-    by: HashMap<String, &'s str>,
+    /// Each with the stream, and the key of it that names it.
+    by: HashMap<String, (&'s str, &'static str)>,
 }
 
 impl<'s> TakenName<'s> {
     fn take(&mut self, reader: &mut Reader<'_>, what: String, stream: &'s str) {
-        let key_of = |name| path(&path("stream", name), self.key);
-        let Some(&other) = self.by.get(&what) else {
-            self.by.insert(what, stream);
+        self.take_as(self.key, reader, what, stream);
+    }
+
+    /// The same by another key.
+    fn take_as(
+        &mut self,
+        key: &'static str,
+        reader: &mut Reader<'_>,
+        what: String,
+        stream: &'s str,
+    ) {
+        let key_of = |name, key| path(&path("stream", name), key);
+        let Some(&(other, others)) = self.by.get(&what) else {
+            self.by.insert(what, (stream, key));
             return;
         };
-        let line = reader.map.at(&key_of(other)).map_or(1, |at| at.line);
+        let line = reader.map.at(&key_of(other, others)).map_or(1, |at| at.line);
         let (what, used, whose, other) = (cut(&what), self.used, "stream", cut(other));
         let mistake = ConfigFault::Taken { what, used, whose, other, line };
-        reader.errors.push_key(&reader.map, &key_of(stream), mistake);
+        reader.errors.push_key(&reader.map, &key_of(stream, key), mistake);
     }
 }

@@ -429,6 +429,19 @@ impl<'t> Reader<'t> {
         Some(array.iter().map(element).collect())
     }
 
+    /// The table that an element of an array is; anything else is reported.
+    pub(super) fn table_of(
+        &mut self,
+        entry: &Entry<'t>,
+        example: &'static str,
+    ) -> Option<Section<'t>> {
+        let DeValue::Table(table) = entry.value else {
+            self.wrong_type(entry, "a table", example);
+            return None;
+        };
+        Some(Section { path: entry.path.clone(), name: "", table, at: entry.at })
+    }
+
     /// A name of a node, a link, a stream or the like.
     pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
         if !is_name(name) {

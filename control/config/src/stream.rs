@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
 use toml::de::DeValue;
@@ -10,11 +11,26 @@ use super::destination;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section, listed};
 use super::tree::Nodes;
-use super::{ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, knobs, quoted, stack};
+use super::{
+    ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, knobs, quoted, slot, stack,
+};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
-const OWN: &[&str] =
-    &["source", "to", "link", "parent", "stack", "sdp", "thumbnail", "rtcp_port", "from", "knobs"];
+const OWN: &[&str] = &[
+    "source",
+    "to",
+    "link",
+    "parent",
+    "stack",
+    "sdp",
+    "thumbnail",
+    "rtcp_port",
+    "from",
+    "knobs",
+    "streamlets",
+    "sets",
+    "streamlet_queue",
+];
 pub(super) const KNOWN: &[&str] = &known();
 const KNOWN_LEN: usize = OWN.len() + KEYS.len();
 
@@ -42,12 +58,21 @@ pub(super) fn read<'t>(
     sound: &[Option<LinkConfig>],
 ) -> Option<StreamConfig> {
     reader.refuse_unknown(section, KNOWN);
-    let source = source(reader, section);
-    let source = from(reader, section, source);
-    let source = knobs::read(reader, section, source);
+    let is_slot = section.has("streamlets");
+    let slot = slot::read(reader, section);
+    let source = match is_slot {
+        true if !section.has("source") => Some(SourceUri::Streamlets),
+        true => source(reader, section),
+        false => {
+            let source = source(reader, section);
+            let source = from(reader, section, source);
+            knobs::read(reader, section, source)
+        }
+    };
     let link = link(reader, section, links);
     let bond = link.and_then(|link| sound.get(link)?.as_ref()?.bond.as_ref());
     let to = match bond {
+        _ if is_slot => slot.as_ref().map(|slot| (slot.groups[0].streamlet.to, None)),
         Some(bond) => {
             reader.refuse(section, "to", ConfigFault::ToOfBond);
             reader.refuse(section, "sdp", ConfigFault::ToOfBond);
@@ -97,6 +122,7 @@ pub(super) fn read<'t>(
         far: bond.map(|bond| bond.to.clone()),
         is_reported: measured.is_some(),
         rtcp_port,
+        slot: slot.map(Arc::new),
         ..default
     })
 }

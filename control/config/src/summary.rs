@@ -4,7 +4,7 @@ use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 
-use super::{LinkConfig, NodeConfig, PathConfig, StreamConfig, carried};
+use super::{LinkConfig, NodeConfig, PathConfig, SetSummary, StreamConfig, carried};
 
 /// A node in short.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -122,6 +122,8 @@ pub struct StreamSummary {
     pub offered_bps: Option<u64>,
     /// That rate as a fraction of its link's.
     pub share: Option<f64>,
+    /// The sets of its streamlets; empty without any.
+    pub sets: Vec<SetSummary>,
     /// The most memory that its waiting frames take, in bytes.
     pub memory_bytes: u64,
 }
@@ -182,7 +184,11 @@ impl NodeConfig {
             delay_ms: stream.spec.contract.delay.map_or(0.0, |delay| delay.as_millis_f64()),
             offered_bps: None,
             share: None,
-            memory_bytes: stream.spec.memory().0,
+            sets: stream
+                .slot
+                .as_ref()
+                .map_or_else(Vec::new, |slot| slot.summary(stream.spec.declared_period())),
+            memory_bytes: stream.memory().0,
         });
         Summary {
             name: self.name.clone(),
@@ -190,7 +196,7 @@ impl NodeConfig {
             page: self.page.url(self.page.listen),
             links: links.collect(),
             streams: streams.collect(),
-            memory_bytes: self.streams.iter().map(|stream| stream.spec.memory()).sum::<Bytes>().0,
+            memory_bytes: self.streams.iter().map(StreamConfig::memory).sum::<Bytes>().0,
         }
     }
 

@@ -80,11 +80,52 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
     for example in examples {
         parsed(example);
     }
-    let keys =
-        [super::page::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN].concat();
+    let known = [super::page::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN];
+    let keys = [known.concat(), super::slot::KNOWN.to_vec()].concat();
     for key in keys {
         assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
     }
+}
+
+/// Tables that stand for many streamlets, and what a slot's period makes of their sets.
+#[test]
+fn streamlets_are_counted_and_addressed() {
+    let text = "[link.up]\nrate = \"6 Mbit/s\"\n[stream.s]\nperiod = \"2 ms\"\n\
+        sets = { gold = 2, plain = 1 }\nstreamlets = [\n\
+        { from = \"rtp://0.0.0.0:7000?ssrc=0x10\", to = \"rtp://127.0.0.1:8000\", set = \"gold\", count = 100 },\n\
+        { from = \"rtp://[::]:7002\", to = \"rtp://127.0.0.1:9000\", set = \"plain\", count = 3 },\n]\n";
+    let config = parsed(text).config;
+    let stream = &config.streams[0];
+    assert_eq!(stream.receiver(), "rtp://127.0.0.1:8000 and 102 more");
+    let slot = stream.slot.as_ref().unwrap();
+    assert_eq!((slot.count(), slot.queue), (103, 64));
+    let of = |number| slot.streamlet(number).map(|one| (one.ssrc, one.from.unwrap(), one.to));
+    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+    assert_eq!(of(99), Some((Some(0x10 + 99), at("0.0.0.0:7000"), at("127.0.0.1:8000"))));
+    assert_eq!(of(102), Some((None, at("[::]:7006"), at("127.0.0.1:9004"))));
+    assert_eq!((of(103), slot.streamlets().count()), (None, 103));
+    assert_eq!(slot.listeners().len(), 4);
+    let sets = &config.summary().streams[0].sets;
+    // 1 + 100 + (100 / 2 + 1) turns of 2 ms; and 1 + 3 + (3 * 2 + 1).
+    assert_eq!((sets[0].turns, sets[0].bound_ms), (152, Some(304.0)));
+    assert_eq!((sets[1].turns, sets[1].bound_ms), (11, Some(22.0)));
+}
+
+/// 20,000 tables and 131,072 streamlets of one of them are read in a moment.
+#[test]
+fn many_streamlets_are_read() {
+    let tables: String =
+        (0..20_000).map(|n| format!("\"rtp://10.{}.{}.1:5004\",\n", n / 200, n % 200)).collect();
+    let text = format!(
+        "[link.up]\nrate = \"6 Mbit/s\"\n[stream.a]\nsource = \"test:video\"\nstreamlets = [{tables}]\n\
+         [stream.b]\nperiod = \"1 ms\"\nstreamlets = [{{ from = \"rtp://127.0.0.1:1?ssrc=0\", \
+         to = \"rtp://127.0.0.1:2\", count = 131072 }}]\n"
+    );
+    let began = std::time::Instant::now();
+    let counts: Vec<u32> =
+        parsed(&text).config.streams.iter().map(|s| s.slot.as_ref().unwrap().count()).collect();
+    assert_eq!(counts, [20_000, 131_072]);
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
 }
 
 /// The rows of the manual's second table of streams are made from the doc comments of [`KEYS`].
@@ -261,6 +302,7 @@ fn every_key_is_read() {
             far: None,
             is_reported: false,
             rtcp_port: None,
+            slot: None,
         }]
     );
     assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));

@@ -2,6 +2,7 @@
 //! metrics and the terminal view share.
 
 mod pictures;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::ConfigErrors;
 use crate::difference::Applied;
 use crate::edit::Change;
 pub use pictures::{Comparison, PictureForm, Pictures, StreamPicture, VideoTrack};
+pub use slot::{SetSnapshot, SharedCounts, StreamletQuery, StreamletSnapshot};
 
 /// All of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -203,7 +205,10 @@ pub struct StreamSnapshot {
     /// The receivers' reports, where a protocol stack carries the stream.
     #[serde(default)]
     pub received: Option<ReceivedSnapshot>,
-    /// Packets of an SRTP source that were not authentic, since the start.
+    /// The sets of its streamlets; empty without any.
+    #[serde(default)]
+    pub sets: Vec<SetSnapshot>,
+    /// Packets of an SRTP source that were not authentic, or of no streamlet, since the start.
     #[serde(default)]
     pub refused_packets: u64,
     /// How long frames had waited when they were sent, since the start; absent where that is not
@@ -359,6 +364,10 @@ pub trait NodeView: Send + Sync {
     /// The event channels that the node sees on all hosts, as a list in JSON; `None` if it takes no
     /// part in events.
     fn channels(&self) -> Option<Arc<str>> {
+        None
+    }
+    /// A streamlet of a stream; `None` if there is none.
+    fn streamlet(&self, _stream: &str, _query: StreamletQuery) -> Option<StreamletSnapshot> {
         None
     }
     /// The endpoints of protocol stacks that carry its streams, as a list in JSON; `None` if there

@@ -27,6 +27,11 @@ impl FrameWriter {
         Self { ssrc, overhead, payload_max, sequence: 0 }
     }
 
+    /// Gives the packets that are written from now on this source identifier; returns the one before.
+    pub const fn set_ssrc(&mut self, ssrc: u32) -> u32 {
+        core::mem::replace(&mut self.ssrc, ssrc)
+    }
+
     /// Bytes that suffice for a frame's packets in a payload.
     #[must_use]
     pub fn room(packets: &[&[u8]]) -> usize {

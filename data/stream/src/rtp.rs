@@ -283,6 +283,17 @@ pub fn stamp_sequence(packet: &mut [u8], sequence: u16) {
 /// Where in a packet the sequence number stands.
 pub const SEQUENCE_AT: usize = 2;
 
+/// Sets the source identifier of a packet, for one that is sent as another's. Does nothing to a packet that is
+/// too short.
+pub fn stamp_ssrc(packet: &mut [u8], ssrc: u32) {
+    if let Some(field) = packet.get_mut(SSRC_AT..SSRC_AT + 4) {
+        field.copy_from_slice(&ssrc.to_be_bytes());
+    }
+}
+
+/// Where in a packet the source identifier stands.
+pub const SSRC_AT: usize = 8;
+
 /// Sets in a packet written by [`write_packet`], just before it is sent, its frame's deadline and
 /// the time left until then, both instants cut to whole milliseconds of one clock. Does nothing to
 /// a packet that is too short.

@@ -14,7 +14,7 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{PoolWriter, RegionError};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{
-    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window, rtp,
+    Contract, Descriptor, Fate, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window, rtp,
 };
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::{
@@ -151,11 +151,12 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Percentiles, BenchEr
         let _ = (pin_to_core(1), realtime::ask(FIRM));
         let mut ended = Vec::with_capacity(samples);
         let mut end = stuck();
+        let sent = Fate::Sent { on_time: true, queueing: Duration::ZERO };
         while ended.len() < samples {
             let now = clock.now();
             if let Some(frame) = frame_consumer.pop(now) {
                 ended.push(clock.now());
-                frame_consumer.settled(&frame);
+                frame_consumer.settled(&frame, sent);
                 taken.fetch_add(1, Ordering::Release);
                 end = stuck();
             } else if now > end {

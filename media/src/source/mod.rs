@@ -168,7 +168,7 @@ impl SourceOpener {
             SourceUri::Bond { .. } => {
                 return Err(elsewhere("a bond brings packets, which GStreamer does not read"));
             }
-            SourceUri::Program => {
+            SourceUri::Program | SourceUri::Streamlets => {
                 return Err(elsewhere("its frames are the program's, not GStreamer's"));
             }
         };

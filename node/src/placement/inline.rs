@@ -3,11 +3,14 @@
 use selvedge_control_config::LinkConfig;
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
+use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
+use selvedge_place_engine::slot::{Slot, StreamletReport};
 use selvedge_units::Bitrate;
 
 use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
+use crate::source::slot;
 
 /// Streams that may be added to a running link, beside those that it started with.
 const ROOM: usize = 64;
@@ -15,17 +18,23 @@ const ROOM: usize = 64;
 struct Inline {
     engine: Engine,
     registrar: Registrar,
+    clock: Clock,
     room: usize,
 }
 
 pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams = start.members.len();
+    let slots: Vec<Option<Slot>> =
+        start.members.iter().map(|member| slot(member.config, start.clock)).collect();
     let (params, carried): (Vec<_>, Vec<_>) =
         start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
     let (engine, registrar, frame_producers) =
         Engine::start_open(start.clock, start.link, &params, &carried, start.tap, ROOM)
             .map_err(PlacementError::refused)?;
-    let link = Inline { engine, registrar, room: streams + ROOM };
+    for (number, slot) in slots.into_iter().enumerate() {
+        slot.map(|slot| engine.aggregate(number, slot));
+    }
+    let link = Inline { engine, registrar, clock: start.clock, room: streams + ROOM };
     Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
 }
 
@@ -50,6 +59,10 @@ impl PlacedLink for Inline {
         self.engine.set_bounds(link.queue, link.catch_up) && self.engine.set_rate(link.rate)
     }
 
+    fn streamlet(&self, stream: usize, streamlet: u32) -> Option<StreamletReport> {
+        self.engine.streamlet(stream, streamlet)
+    }
+
     fn remove(&self, stream: usize) {
         self.engine.remove(stream);
     }
@@ -57,6 +70,7 @@ impl PlacedLink for Inline {
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
         let added = self.engine.add(&self.registrar, self.room, &member.params, member.carried);
         let (number, frame_producer) = added.ok_or(PlacementError::Full(self.room))?;
+        slot(member.config, self.clock).map(|slot| self.engine.aggregate(number, slot));
         Ok((number, StreamEnd::FrameProducer(frame_producer)))
     }
 

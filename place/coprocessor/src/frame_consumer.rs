@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use selvedge_data_memory::{PayloadSpan, RegionError, UntrustedConsumer, UntrustedPoolReader};
 use selvedge_data_stream::rtp::{STAMPED_LEN, stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{
-    Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
+    Counts, Descriptor, Fate, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
 use selvedge_place_engine::engine::{FrameConsumer, Stamp};
 use selvedge_units::{Bytes, Instant};
@@ -309,7 +309,7 @@ impl FrameConsumer for SharedConsumer {
         held.and_then(|held| held.chosen.get(at..at + len)).unwrap_or_default()
     }
 
-    fn settled(&mut self, frame: &Frame) {
+    fn settled(&mut self, frame: &Frame, _fate: Fate) {
         if frame.payload.len == 0 {
             return;
         }

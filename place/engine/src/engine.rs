@@ -39,6 +39,7 @@ use crate::frame_producer::FrameProducer;
 pub use crate::frame_producer::payload_max;
 use crate::lateness::Pacing;
 use crate::report::{LinkReport, SendCost};
+use crate::slot::{Slot, StreamletReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::latency;
 use selvedge_os::socket::SocketError;
@@ -76,6 +77,8 @@ enum Command<O> {
     Detach(usize, Duration, Option<Sender<()>>),
     Load(String, Stage, Box<dyn Extension>, Sender<bool>),
     Unload(String, Sender<bool>),
+    Aggregate(usize, Box<Slot>),
+    Streamlet(usize, u32, Sender<Option<StreamletReport>>),
 }
 
 /// Follows every frame of a link to its end. It is called on the engine's thread, so it must be quick.
@@ -238,6 +241,21 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Unload(name.to_owned(), reply_sender));
         reply.recv().unwrap_or(false)
+    }
+
+    /// Makes a stream the slot of these streamlets, before its first frame; false if the engine has stopped.
+    /// Frames of streamlets come by [`FrameProducer::enqueue_for`]. Its contract should have no delay, and send late
+    /// frames: then its period says how often it sends one.
+    pub fn aggregate(&self, stream: usize, slot: Slot) -> bool {
+        self.send_command(Command::Aggregate(stream, Box::new(slot)))
+    }
+
+    /// The report of a slot's streamlet; `None` if there is none, or the engine has stopped.
+    #[must_use]
+    pub fn streamlet(&self, stream: usize, streamlet: u32) -> Option<StreamletReport> {
+        let (reply_sender, reply) = mpsc::channel();
+        self.send_command(Command::Streamlet(stream, streamlet, reply_sender));
+        reply.recv().ok()?
     }
 
     /// The newest report.

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use selvedge_control_config::STREAMLETS_MAX;
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
 use selvedge_data_stream::rtp;
 use selvedge_data_stream::{
@@ -201,6 +202,8 @@ pub struct FrameProducer {
     source_stops: Option<Arc<AtomicBool>>,
     group: GroupTracker,
     seq: u32,
+    /// The next frame's number of each streamlet of a slot, as far as any has sent one.
+    streamlets: Vec<u32>,
 }
 
 impl FrameProducer {
@@ -224,6 +227,7 @@ impl FrameProducer {
             source_stops: None,
             group: GroupTracker::default(),
             seq: 0,
+            streamlets: Vec::new(),
         }
     }
 
@@ -294,6 +298,34 @@ impl FrameProducer {
         self.place(frame, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
         })
+    }
+
+    /// Takes a frame of one streamlet of a slot, at a stated instant; nothing refers to it. Memory: 4 bytes
+    /// for each streamlet up to the highest number. Returns its number among the streamlet's frames.
+    ///
+    /// # Errors
+    /// As [`FrameProducer::enqueue`]; [`DropReason::Unusable`] for a number of [`STREAMLETS_MAX`] or more.
+    pub fn enqueue_for(
+        &mut self,
+        streamlet: u32,
+        arrival: Instant,
+        timestamp: u32,
+        packets: &[&[u8]],
+    ) -> Result<u32, DropReason> {
+        if streamlet >= STREAMLETS_MAX {
+            return Err(DropReason::Unusable);
+        }
+        let at = streamlet as usize;
+        if self.streamlets.len() <= at {
+            self.streamlets.resize(at + 1, 0);
+        }
+        std::mem::swap(&mut self.seq, &mut self.streamlets[at]);
+        let own = self.writer.set_ssrc(streamlet);
+        let offer = FrameMetadata { timestamp, ..FrameMetadata::alone(Kind::Data) };
+        let enqueued = self.enqueue_at(arrival, offer, packets);
+        self.writer.set_ssrc(own);
+        std::mem::swap(&mut self.seq, &mut self.streamlets[at]);
+        enqueued
     }
 
     /// Puts a frame into pool and ring, as soon as there is room if the stream waits for room.

@@ -11,3 +11,4 @@ pub mod lateness;
 pub mod receive;
 pub mod record;
 pub mod report;
+pub mod slot;

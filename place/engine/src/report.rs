@@ -8,6 +8,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::extension::ExtensionReport;
 use crate::lateness::RecentPacing;
+use crate::slot::StreamletReport;
 
 /// A link at one instant.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +87,8 @@ pub struct StreamReport {
     pub queued: usize,
     /// Rate sent over the last second.
     pub sent: Bitrate,
+    /// What became of the frames of its sets, if it is a slot of streamlets.
+    pub sets: Vec<StreamletReport>,
 }
 
 impl StreamReport {
@@ -110,6 +113,7 @@ impl StreamReport {
             recent: ledger.recent(now),
             queued: link.queued(stream),
             sent,
+            sets: Vec::new(),
         }
     }
 }

@@ -377,6 +377,7 @@ impl Shared {
                 recent: account.ledger.recent(now),
                 queued: account.waiting(),
                 sent: account.sent.last_second(now),
+                sets: Vec::new(),
             });
         }
         let rate = *self.rate.lock();

@@ -28,6 +28,7 @@ fn every_route_answers() {
         ("/api/v1/stacks", "application/json"),
         ("/api/v1/events", "application/json"),
         ("/api/v1/streams/lecture", "application/json"),
+        ("/api/v1/streams/lecture/streamlet?number=17", "application/json"),
         ("/api/v1/links/uplink", "application/json"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
     ];
@@ -54,6 +55,20 @@ fn a_node_without_a_file_says_so() {
         let answer = ask(server.local_addr(), &format!("POST {path}"), &other, "");
         assert_eq!(answer.json()["error"]["code"], "other-origin");
     }
+}
+
+#[test]
+fn a_streamlet_is_found_by_what_the_query_states() {
+    let server = IdleNode::new().serve(Limits::default());
+    let path = "/api/v1/streams/lecture/streamlet?ssrc=1017&to=192.0.2.9:7";
+    let one = get(server.local_addr(), path).json();
+    assert_eq!(
+        (&one["number"], &one["set"], &one["to"]),
+        (&17.into(), &"gold".into(), &"rtp://192.0.2.9:7".into())
+    );
+    assert_eq!((&one["sent"], &one["waiting"]), (&400.into(), &3.into()));
+    let sets = get(server.local_addr(), "/api/v1/streams/lecture").json()["sets"].clone();
+    assert_eq!((&sets[0]["name"], &sets[0]["dropped"]), (&"gold".into(), &7.into()));
 }
 
 #[test]
@@ -122,6 +137,12 @@ fn refusals_have_a_status_a_code_and_a_field() {
         ("GET /api/v1/streams/none", "", 404, "unknown-stream", "stream"),
         ("GET /api/v1/links/none", "", 404, "unknown-link", "link"),
         ("GET /api/v1/streams/%FF", "", 400, "bad-name", ""),
+        ("GET /api/v1/streams/none/streamlet?number=17", "", 404, "unknown-streamlet", ""),
+        ("GET /api/v1/streams/lecture/streamlet?number=18", "", 404, "unknown-streamlet", ""),
+        ("GET /api/v1/streams/lecture/streamlet", "", 400, "bad-query", ""),
+        ("GET /api/v1/streams/lecture/streamlet?number=-1", "", 400, "bad-query", "number"),
+        ("GET /api/v1/streams/lecture/streamlet?to=there", "", 400, "bad-query", "to"),
+        ("GET /api/v1/streams/lecture/streamlet?set=gold", "", 400, "bad-query", "set"),
         ("GET /api/v2/node", "", 404, "no-such-route", ""),
         ("GET /../Cargo.toml", "", 404, "no-such-route", ""),
         ("GET /vendor/", "", 404, "no-such-route", ""),

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot, PictureForm, Pictures,
-    QueueingCounts, StreamPicture, StreamSnapshot, StreamState,
+    QueueingCounts, SetSnapshot, SharedCounts, StreamPicture, StreamSnapshot, StreamState,
+    StreamletQuery, StreamletSnapshot,
 };
 use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
@@ -29,6 +30,16 @@ pub(crate) struct IdleNode {
     pub(crate) given: AtomicU64,
 }
 
+/// Those of a set or a streamlet.
+const COUNTS: SharedCounts = SharedCounts {
+    sent: 400,
+    sent_bytes: 40_000,
+    dropped: 7,
+    waiting: 3,
+    delay_mean_ms: Some(2.5),
+    delay_max_ms: Some(90.0),
+};
+
 impl IdleNode {
     pub(crate) fn new() -> Arc<Self> {
         let stream = StreamSnapshot {
@@ -46,6 +57,13 @@ impl IdleNode {
             dropped_bytes: 48_000,
             spared_ms: Some(0.25),
             send_errors: 3,
+            sets: vec![SetSnapshot {
+                name: "gold".into(),
+                weight: 2,
+                streamlets: 100,
+                bound_ms: 1520.0,
+                counts: COUNTS,
+            }],
             dropped_kinds: Some([2, 8, 30, 0, 0, 0]),
             queueing: Some(QueueingCounts {
                 counts: [0, 0, 0, 900, 0, 0, 0, 0, 0, 0, 0, 0, 60],
@@ -98,6 +116,21 @@ impl IdleNode {
 }
 
 impl NodeView for IdleNode {
+    fn streamlet(&self, stream: &str, query: StreamletQuery) -> Option<StreamletSnapshot> {
+        let StreamletQuery { number, to, ssrc } = query;
+        let is_it = stream == "lecture" && number.is_none_or(|number| number == 17);
+        let is_it = is_it && ssrc.is_none_or(|ssrc| ssrc == 1017);
+        let to = to.unwrap_or_else(|| "192.0.2.7:5004".parse().unwrap());
+        is_it.then(|| StreamletSnapshot {
+            number: 17,
+            set: "gold".into(),
+            ssrc: Some(1017),
+            to: format!("rtp://{to}"),
+            counts: COUNTS,
+            ..StreamletSnapshot::default()
+        })
+    }
+
     fn snapshot(&self) -> NodeSnapshot {
         let uptime_ms = self.looks.fetch_add(1, Ordering::Relaxed);
         NodeSnapshot { uptime_ms, ..self.node.lock().unwrap().clone() }

@@ -128,6 +128,12 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(of_path("selvedge_path_round_trip_seconds"), Some(0.08));
     assert_eq!(of_path("selvedge_path_loss_ratio"), Some(0.03));
     assert!(!families.contains_key("selvedge_path_rate_bits_per_second"));
+    let of_set = |family| value(family, &[lecture[0], lecture[1], ("set", "gold")]);
+    assert_eq!(of_set("selvedge_set_sent_total"), Some(400.0));
+    assert_eq!(of_set("selvedge_set_dropped_total"), Some(7.0));
+    assert_eq!(of_set("selvedge_set_delay_seconds_total"), Some(1.0));
+    assert_eq!(of_set("selvedge_set_bound_seconds"), Some(1.52));
+    assert_eq!(of_set("selvedge_set_streamlets"), Some(100.0));
     assert_eq!(value("selvedge_node_info", &node), Some(1.0));
     let resident = value("process_resident_memory_bytes", &[]).expect("Linux tells it");
     assert!((1e6..1e11).contains(&resident), "{resident}");

@@ -219,6 +219,7 @@ impl StreamStatistics {
             recent: Recent { frames, on_time, decodable, queueing: self.queueing.histogram() },
             queued: self.queued,
             sent: Bitrate(self.sent_bps),
+            sets: Vec::new(),
         })
     }
 }

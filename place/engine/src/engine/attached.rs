@@ -16,6 +16,7 @@ use selvedge_units::{Bytes, Instant};
 use super::NewStream;
 use super::carrier::{StreamCarrier, overhead};
 use super::frame_consumer::{FrameConsumer, Stamp};
+use crate::slot::Slot;
 
 /// The engine's state of a stream.
 pub(super) struct AttachedStream<O> {
@@ -83,6 +84,17 @@ impl<O: FrameConsumer> AttachedStream<O> {
         }
     }
 
+    /// Makes it a slot, of which one frame waits at the link.
+    pub(super) fn aggregate(&mut self, slot: Box<Slot>) -> bool {
+        (self.room, self.held_by) = (1, None);
+        self.frame_consumer.aggregate(slot)
+    }
+
+    /// The receiver of the packets that are found now.
+    pub(super) fn receiver(&self) -> SocketAddr {
+        self.frame_consumer.slot().and_then(Slot::to).unwrap_or(self.to)
+    }
+
     /// Finds the packet to send in the pool.
     pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<LocatedPacket> {
         let payload = next.frame.payload;
@@ -121,7 +133,8 @@ impl<O: FrameConsumer> AttachedStream<O> {
 
     /// Writes into the packet its number, its frame's deadline, and how long before the deadline it leaves.
     pub(super) fn stamp(&mut self, packet: &LocatedPacket, next: &Transmit, now: Instant) {
-        let sequence = self.numbering.number(&next.frame, next.packet);
+        let own = self.frame_consumer.slot_mut().and_then(Slot::numbering);
+        let sequence = own.unwrap_or(&mut self.numbering).number(&next.frame, next.packet);
         let stamp = Stamp { sequence, deadline: next.deadline, now };
         self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
     }

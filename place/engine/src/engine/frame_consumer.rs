@@ -8,14 +8,18 @@ use std::sync::atomic::AtomicBool;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{Consumer, PayloadSpan, PoolReader, pool, ring};
 use selvedge_data_stream::rtp::{stamp_deadline, stamp_sequence};
-use selvedge_data_stream::{Counts, Frame, PACKET_HEADER_LEN, PacketCursor};
+use selvedge_data_stream::{Counts, Fate, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::carrier::{StreamCarrier, overhead};
 use super::{NewStream, StreamParams, payload_max, spin};
 use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
+use crate::slot::Slot;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
+
+/// Frames that are moved from a slot's ring at once.
+const SORTED_MAX: usize = 256;
 
 /// The fields of a packet that are known only when it leaves.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +45,21 @@ pub trait FrameConsumer: Send {
     fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp);
     /// A packet's bytes, for the kernel; none if there is no such packet.
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
-    /// Releases a frame that was dequeued; frames of no bytes were never here.
-    fn settled(&mut self, frame: &Frame);
+    /// Releases a frame that was dequeued, and had this fate; frames of no bytes were never here.
+    fn settled(&mut self, frame: &Frame, fate: Fate);
+    /// Makes it the frame consumer of a slot, whose streamlets' frames are dequeued one at a time; false if it
+    /// can't be one.
+    fn aggregate(&mut self, _slot: Box<Slot>) -> bool {
+        false
+    }
+    /// Its slot, if it has one.
+    fn slot(&self) -> Option<&Slot> {
+        None
+    }
+    /// The same, to be changed.
+    fn slot_mut(&mut self) -> Option<&mut Slot> {
+        None
+    }
     /// Whether [`report_counts`](Self::report_counts) must be called.
     const REPORTS_COUNTS: bool = false;
     /// Called after frames were settled, with the present counts of the stream.
@@ -68,24 +85,55 @@ pub trait Poller: Send {
 pub struct LocalConsumer {
     pub(crate) ring: Consumer<Frame>,
     pub(crate) pool: PoolReader,
+    slot: Option<Box<Slot>>,
+}
+
+impl LocalConsumer {
+    /// Moves frames from the ring to the streamlets' queues.
+    fn sort(&mut self) {
+        let Some(slot) = &mut self.slot else { return };
+        for _ in 0..SORTED_MAX {
+            let Some(frame) = self.ring.pop() else { break };
+            slot.take(&frame, self.pool.bytes(frame.payload).unwrap_or_default());
+            release(&mut self.pool, &frame);
+        }
+    }
+}
+
+fn release(pool: &mut PoolReader, frame: &Frame) {
+    if frame.payload.len > 0 {
+        // Refused only for a span that was released before, which cannot happen since a frame is settled
+        // once.
+        let _ = pool.release(frame.payload);
+    }
 }
 
 impl FrameConsumer for LocalConsumer {
-    fn pop(&mut self, _now: Instant) -> Option<Frame> {
-        self.ring.pop()
+    fn pop(&mut self, now: Instant) -> Option<Frame> {
+        self.sort();
+        match &mut self.slot {
+            Some(slot) => slot.promote(now),
+            None => self.ring.pop(),
+        }
     }
 
     fn is_empty(&mut self) -> bool {
-        self.ring.is_empty()
+        self.ring.is_empty() && self.slot.as_ref().is_none_or(|slot| slot.is_empty())
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
         let at = cursor.offset() + PACKET_HEADER_LEN;
-        Some((at, cursor.next(self.pool.bytes(payload).ok()?)?.len()))
+        let bytes = match &self.slot {
+            Some(slot) => slot.payload(),
+            None => self.pool.bytes(payload).ok()?,
+        };
+        Some((at, cursor.next(bytes)?.len()))
     }
 
     fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
-        if let Ok(bytes) = self.pool.bytes_mut(payload)
+        if let Some(slot) = &mut self.slot {
+            slot.stamp((at, len), stamp.sequence, (stamp.deadline, stamp.now));
+        } else if let Ok(bytes) = self.pool.bytes_mut(payload)
             && let Some(packet) = bytes.get_mut(at..at + len)
         {
             stamp_sequence(packet, stamp.sequence);
@@ -94,16 +142,31 @@ impl FrameConsumer for LocalConsumer {
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
-        let bytes = self.pool.bytes(payload).unwrap_or_default();
+        let bytes = match &self.slot {
+            Some(slot) => slot.payload(),
+            None => self.pool.bytes(payload).unwrap_or_default(),
+        };
         bytes.get(at..at + len).unwrap_or_default()
     }
 
-    fn settled(&mut self, frame: &Frame) {
-        if frame.payload.len > 0 {
-            // Refused only for a span that was released before, which cannot happen since a frame is settled
-            // once.
-            let _ = self.pool.release(frame.payload);
+    fn settled(&mut self, frame: &Frame, fate: Fate) {
+        match &mut self.slot {
+            Some(slot) => slot.settled(fate),
+            None => release(&mut self.pool, frame),
         }
+    }
+
+    fn aggregate(&mut self, slot: Box<Slot>) -> bool {
+        self.slot = Some(slot);
+        true
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.as_deref()
+    }
+
+    fn slot_mut(&mut self) -> Option<&mut Slot> {
+        self.slot.as_deref_mut()
     }
 }
 
@@ -146,7 +209,7 @@ impl Registrar {
     ) -> (NewStream<LocalConsumer>, impl FnOnce(usize) -> FrameProducer) {
         let (producer, consumer) = ring(stream.spec.ring as usize);
         let (writer, reader) = pool(stream.spec.pool);
-        let frame_consumer = LocalConsumer { ring: consumer, pool: reader };
+        let frame_consumer = LocalConsumer { ring: consumer, pool: reader, slot: None };
         let overhead = overhead(stream.spec.to, carried.as_ref());
         let payload_max = match &carried {
             Some(carried) => payload_max(carried.packet_max, Bytes(0)),

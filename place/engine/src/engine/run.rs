@@ -162,7 +162,7 @@ impl<P: Poller> Worker<P> {
                 }
             }
             let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
-            *packet = Outgoing { to: stream.to, bytes };
+            *packet = Outgoing { to: stream.receiver(), bytes };
             size += Bytes(chosen.len as u64) + stream.overhead;
         }
         let packets = &packets[..self.batch.len()];

@@ -7,10 +7,11 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
 use selvedge_units::Instant;
 
-use super::frame_consumer::Poller;
+use super::frame_consumer::{FrameConsumer, Poller};
 use super::worker::Worker;
 use super::{Command, EngineError, FateTap, NewStream, worker};
 use crate::extension::{Extension, Stage};
+use crate::slot::Slot;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Woken;
 
@@ -40,6 +41,18 @@ impl<P: Poller> SteppedEngine<P> {
     /// Adds a stream, and returns its number.
     pub fn attach(&mut self, stream: NewStream<P::FrameConsumer>) -> usize {
         self.worker.attach(stream)
+    }
+
+    /// Makes a stream the slot of these streamlets, as [`Engine::aggregate`](super::Engine::aggregate) does.
+    pub fn aggregate(&mut self, stream: usize, slot: Slot) -> bool {
+        let stream = self.worker.streams.get_mut(stream).and_then(Option::as_mut);
+        stream.is_some_and(|stream| stream.aggregate(Box::new(slot)))
+    }
+
+    /// The slot that a stream is.
+    #[must_use]
+    pub fn slot(&self, stream: usize) -> Option<&Slot> {
+        self.worker.streams.get(stream)?.as_ref()?.frame_consumer.slot()
     }
 
     /// Loads an extension, in place of one of the same name; false if there are 32 already.

@@ -20,6 +20,7 @@ use super::{Command, FateTap, NewStream};
 use crate::extension::{Extensions, Stage};
 use crate::lateness::{Pacing, Use};
 use crate::report::{LinkReport, SendCost, StreamReport};
+use crate::slot::Slot;
 use selvedge_os::clock::Clock;
 use selvedge_os::huge_pages;
 use selvedge_os::route::Holding;
@@ -106,6 +107,12 @@ impl<P: Poller> Worker<P> {
         let next = self.transmit();
         let now = self.clock.now();
         self.settle(now);
+        // A slot's next frame can go to the link once the last is settled.
+        let can_take = |&n: &usize| {
+            let stream = self.streams.get(n).and_then(Option::as_ref);
+            stream.is_some_and(|stream| self.link.queued(stream.index) < stream.room)
+        };
+        self.more |= self.backpressure.iter().any(can_take);
         if now >= self.report_at {
             self.publish(now);
             self.report_at = now + REPORT_EVERY;
@@ -138,6 +145,16 @@ impl<P: Poller> Worker<P> {
                     self.publish(now);
                     // The caller may be gone; its stream is removed like any other.
                     let _ = reply_sender.send(number);
+                }
+                Command::Aggregate(n, slot) => {
+                    if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
+                        stream.aggregate(slot);
+                    }
+                }
+                Command::Streamlet(n, streamlet, reply_sender) => {
+                    let stream = self.streams.get(n).and_then(Option::as_ref);
+                    let slot = stream.and_then(|stream| stream.frame_consumer.slot());
+                    let _ = reply_sender.send(slot.and_then(|slot| slot.streamlet(streamlet)));
                 }
                 Command::Detach(n, _, Some(reply_sender)) => {
                     self.remove(now, n);
@@ -237,7 +254,7 @@ impl<P: Poller> Worker<P> {
                     turn -= 1;
                     let seen = Some((index, &frame));
                     if extensions.run(clock, link, Stage::Arrival, seen) {
-                        frame_consumer.settled(&frame);
+                        frame_consumer.settled(&frame, Fate::Dropped(DropReason::Removed));
                         link.handle_discarded(now, index, &frame);
                     } else {
                         link.handle_frame(now, index, frame);
@@ -326,7 +343,7 @@ impl<P: Poller> Worker<P> {
                 self.report_counts(other);
             }
             if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
-                stream.frame_consumer.settled(&settled.frame);
+                stream.frame_consumer.settled(&settled.frame, settled.fate);
             }
             if self.extensions.has_step_at(Stage::Miss) && missed(settled.fate) {
                 let frame = Some((settled.stream, &settled.frame));
@@ -363,7 +380,10 @@ impl<P: Poller> Worker<P> {
     pub(super) fn publish(&mut self, now: Instant) {
         let streams = self.streams.iter().flatten().map(|stream| {
             let sent = (stream.sent_bytes, stream.sent.last_second(now));
-            StreamReport::of(&self.link, stream.index, now, sent, stream.send_errors)
+            let sets = stream.frame_consumer.slot().map(Slot::sets).unwrap_or_default();
+            let report = StreamReport::of(&self.link, stream.index, now, sent, stream.send_errors);
+            let queued = sets.iter().map(|set| set.waiting as usize).sum::<usize>() + report.queued;
+            StreamReport { sets, queued, ..report }
         });
         let used = Use { sent: self.link.sent_bytes(), could_send: self.link.could_send() };
         let report = LinkReport {

@@ -4,7 +4,7 @@
 use std::vec::IntoIter;
 
 use selvedge_data_memory::PayloadSpan;
-use selvedge_data_stream::{Counts, Frame, PacketCursor};
+use selvedge_data_stream::{Counts, Fate, Frame, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::record::EngineRecorder;
@@ -69,8 +69,8 @@ impl<O: FrameConsumer> FrameConsumer for TraceConsumer<O> {
         self.frame_consumer.bytes(payload, packet)
     }
 
-    fn settled(&mut self, frame: &Frame) {
-        self.frame_consumer.settled(frame);
+    fn settled(&mut self, frame: &Frame, fate: Fate) {
+        self.frame_consumer.settled(frame, fate);
     }
 
     const REPORTS_COUNTS: bool = O::REPORTS_COUNTS;
