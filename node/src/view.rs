@@ -62,9 +62,13 @@ impl Node {
         let (link, cost) = link;
         let (state, detail) = self.state_of(stream, link, report, now);
         let (totals, recent) = (&report.counts.totals, &report.recent);
+        // The link never learns of a streamlet's frame for which the ring had no room.
+        let refused = config.slot.as_ref().map(|_| stream.counters.refused.load(Ordering::Relaxed));
+        let unseen = |reason| refused.filter(|_| reason == DropReason::Full).unwrap_or(0);
+        let count = |reason| totals.dropped[reason as usize] + unseen(reason);
         let dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
-            .map(|&reason| (reason.name().to_owned(), totals.dropped[reason as usize]))
+            .map(|&reason| (reason.name().to_owned(), count(reason)))
             .filter(|(_, count)| *count > 0)
             .collect();
         let (received, decodable_share) =
