@@ -29,6 +29,11 @@ pub(crate) struct CheckArgs {
 pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     let (args, strict) = (&args.node, args.strict);
     let file = node_file::read(&args.file)?;
+    let wrong = selvedge_node::wrong_steps(&file.config, &file.base);
+    if !wrong.is_empty() {
+        let wrong = wrong.into_iter().map(|step| (step.key, step.why));
+        return Err(Failure::input(node_file::lines(&file.errors(wrong))));
+    }
     let mut summary = file.config.summary();
     let measured = feasible::measured(&file, usize::MAX)?;
     for (n, stream) in file.config.streams.iter().enumerate() {

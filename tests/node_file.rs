@@ -257,6 +257,29 @@ fn what_is_no_node_file_is_refused() {
 }
 
 #[test]
+fn a_wrong_step_is_named_with_its_line_of_the_node_file_and_its_own() {
+    let folder = Folder::new();
+    let (receiver, to) = sink();
+    let link = "[link.up]\nrate = \"20 Mbit/s\"\n[[link.up.step]]\ncode = \"thin.ec\"\nat = \"arrival\"\n\
+                parameters = { keep = 3 }\n";
+    let stream = format!("[stream.a]\nsource = \"test:video\"\nto = \"rtp://{to}\"\n");
+    let text = link.to_owned() + &stream;
+    refused(&folder, &text, &receiver, ":4:8: link.up.step.1.code: \"thin.ec\": No such file", &[]);
+    for (code, said) in [
+        (
+            "{\n output.discard = input.color % param.keep; }",
+            ":4:8: link.up.step.1.code: thin.ec:2:",
+        ),
+        ("{ }", ":6:14: link.up.step.1.parameters: thin.ec has no parameter \"keep\""),
+    ] {
+        folder.write("thin.ec", code);
+        refused(&folder, &text, &receiver, said, &[]);
+    }
+    folder.write("thin.ec", "{ output.discard = input.number % param.keep; }");
+    assert_eq!(command("check", &folder.join("node.toml")).code, Some(0));
+}
+
+#[test]
 fn a_node_file_may_come_through_a_pipe() {
     let folder = Folder::new();
     let (_receiver, to) = sink();

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use selvedge_data_stream::ReceiverReport;
+use selvedge_place_engine::engine::Heard;
 use selvedge_units::{Duration, Instant};
 
 /// Shares cover this time.
@@ -63,6 +64,13 @@ impl Acknowledged {
     pub(crate) fn silence(&self, now: Instant) -> Option<Duration> {
         let last = self.recent.back().map(|(at, _)| *at).filter(|_| self.connected.is_some())?;
         Some(now.since(last)).filter(|silence| *silence >= SILENT)
+    }
+
+    /// The same for the steps of its link: what was counted, and whether reports come.
+    pub(crate) fn heard(&self, now: Instant) -> Heard {
+        let is_reported = self.connected.is_some()
+            && self.recent.back().is_some_and(|(at, _)| now.since(*at) < SILENT);
+        Heard { is_reported, frames: Some(self.total()), ..Heard::default() }
     }
 
     /// The decodable share of the frames that receivers settled in the last ten seconds; `None` if they

@@ -15,13 +15,13 @@ use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
 use selvedge_data_link::PathEstimate;
-use selvedge_data_net_bond::{Cost, PathParams, RateParams, StreamId};
+use selvedge_data_net_bond::{Cost, PathParams, PathStatus, RateParams, StreamId};
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Carrier, StreamCarrier};
-use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
@@ -43,6 +43,8 @@ const LEAST: Bitrate = Bitrate::from_kbps(50);
 pub(crate) trait MeasuredLinks: Send {
     /// Sets what is known of the path behind a link.
     fn set_path(&self, link: &str, path: PathEstimate);
+    /// Passes on to a link's steps what the receiver of a stream reports; without a stream, of all its streams.
+    fn handle_report(&self, link: &str, stream: Option<&str>, heard: Heard);
     /// What the streams of a link offer.
     fn offered(&self, link: &str) -> Offered;
     /// Makes the encoder of a stream make an intra picture, if it has one that follows.
@@ -242,6 +244,7 @@ fn follow(
             if let Some(events) = &mut events {
                 events.handle_paths(now, name, views.iter().map(SeenPath::from));
             }
+            links.handle_report(name, None, heard(&views));
             // Nothing is known of paths that deliver nothing.
             if views.iter().any(is_up) {
                 links.lead_encoders(name, path, now);
@@ -273,6 +276,23 @@ fn follow(
         let views = near.sender.view();
         near.handle_left(&views, true);
         near.rates.lock().keep(&views, seconds());
+    }
+}
+
+/// What is known of a bond's streams: the loss of all that is sent, and the times of the slowest path.
+fn heard(views: &[PathView]) -> Heard {
+    let carry: Vec<_> =
+        views.iter().filter(|view| is_up(view)).filter_map(|view| view.status).collect();
+    let billionths =
+        |path: &PathStatus| u128::from(path.rate.0) * u128::from(path.loss.billionths());
+    let rate: u128 = carry.iter().map(|path| u128::from(path.rate.0)).sum();
+    let loss = carry.iter().map(billionths).sum::<u128>().checked_div(rate);
+    Heard {
+        is_reported: !carry.is_empty(),
+        loss: loss.and_then(|loss| Share::from_billionths(loss as u32)),
+        round_trip: carry.iter().map(|path| path.round_trip).max(),
+        queueing: carry.iter().map(|path| path.queueing).max(),
+        frames: None,
     }
 }
 

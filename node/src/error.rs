@@ -7,6 +7,7 @@ use crate::bond_credentials::BondStartError;
 use crate::placement::PlacementError;
 use crate::source::{OpenError, SdpFailure, SourceFailure};
 use crate::stacks::StackError;
+use crate::steps::StepFailure;
 
 /// Why a node can't start.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum StartError {
     /// An end of a bond that can't be opened.
     #[error(transparent)]
     Bond(#[from] BondStartError),
+    /// Steps that can't be loaded: all of them.
+    #[error("{}", lines(.0))]
+    Steps(Vec<StepFailure>),
     /// A link that can't start.
     #[error("link \"{link}\": {why}")]
     Link {
@@ -81,8 +85,8 @@ pub enum AddError {
     Start(#[from] StartError),
 }
 
-fn lines(failed: &[SourceFailure]) -> String {
-    failed.iter().map(SourceFailure::to_string).collect::<Vec<_>>().join("\n")
+fn lines(failed: &[impl ToString]) -> String {
+    failed.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 impl StartError {
@@ -112,6 +116,9 @@ impl StartError {
             }
             Self::Stack(error) => {
                 error.key().map(|key| (key, error.to_string())).into_iter().collect()
+            }
+            Self::Steps(failed) => {
+                failed.iter().map(|step| (step.key.clone(), step.why.clone())).collect()
             }
             Self::Bond(error) => vec![(error.key(), error.to_string())],
             Self::Link { link, why: PlacementError::Refused { key: Some(key), .. } } => {

@@ -51,6 +51,8 @@ mod reload;
 mod source;
 mod source_spec;
 mod stacks;
+mod step_facts;
+mod steps;
 mod streamlets;
 mod view;
 
@@ -72,6 +74,7 @@ pub use path_events::PathEvent;
 pub use placement::PlacementError;
 pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
 pub use stacks::StackError;
+pub use steps::{StepFailure, wrong_steps};
 
 /// Makes the tap that follows the frames of a link, given the streams of the link by their places in
 /// the node file. The tap numbers streams as the link does: in that order; a stream that is added later

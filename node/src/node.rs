@@ -19,7 +19,7 @@ use selvedge_media::Encoder;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
-use selvedge_place_engine::engine::FateTap;
+use selvedge_place_engine::engine::{FateTap, Heard};
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
@@ -32,6 +32,7 @@ use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
+use crate::keeper::Keeper;
 use crate::output::StreamOutput;
 use crate::path_events::PathEvents;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
@@ -39,6 +40,7 @@ use crate::receivers::NodeReceivers;
 use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
 use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
+use crate::steps::{self, ReadStep};
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
@@ -71,6 +73,7 @@ pub struct Node {
     pub(crate) receivers: NodeReceivers,
     pub(crate) far_ends: FarEnds,
     pub(crate) channels: Option<Arc<dyn Channels>>,
+    _steps_keeper: Keeper,
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
     _pictures: Pictures,
@@ -149,6 +152,11 @@ impl MeasuredLinks for Follows {
         }
     }
 
+    fn handle_report(&self, link: &str, stream: Option<&str>, heard: Heard) {
+        let Some(state) = self.state.upgrade() else { return };
+        state.lock().handle_report(link, stream, heard);
+    }
+
     fn offered(&self, link: &str) -> Offered {
         let Some(state) = self.state.upgrade() else { return Offered::default() };
         let State { links, streams } = &*state.lock();
@@ -223,9 +231,21 @@ pub(crate) struct NodeLink {
     pub(crate) path: Option<PathEstimate>,
     pub(crate) placed: Box<dyn PlacedLink>,
     pub(crate) followed: FollowedStreams,
+    pub(crate) steps: Vec<ReadStep>,
 }
 
 impl NodeLink {
+    /// A link that was placed, with its steps.
+    pub(crate) fn new(
+        config: &LinkConfig,
+        placed: Box<dyn PlacedLink>,
+        followed: FollowedStreams,
+        steps: Vec<ReadStep>,
+    ) -> Self {
+        steps::renew(&*placed, &[], &steps);
+        Self { config: config.clone(), rate: config.rate, path: None, placed, followed, steps }
+    }
+
     /// Follows a stream that was added while the link runs; other placements report no fates.
     pub(crate) fn follow(&self, stream: &Stream) {
         if self.config.placement == Placement::Inline {
@@ -291,6 +311,7 @@ impl Node {
         for (stream, opened) in config.streams.iter().zip(&opened) {
             write_sdp(stream, opened.info.as_ref(), &base)?;
         }
+        let mut steps = steps::read(config, &base).map_err(StartError::Steps)?.into_iter();
         let started = clock.now();
         #[cfg(feature = "gstreamer")]
         let pictures = Pictures::start(
@@ -341,8 +362,8 @@ impl Node {
             let start = Start { clock, node: &config.name, link, members, tap };
             let (at_work, of_streams) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
-            let (config, rate) = (link.clone(), link.rate);
-            links.push(NodeLink { config, rate, path: None, placed: at_work, followed: of_link });
+            let steps = steps.next().unwrap_or_default();
+            links.push(NodeLink::new(link, at_work, of_link, steps));
             for (number, (&stream, end)) in streams.iter().zip(of_streams).enumerate() {
                 ends[stream] = Some((number, end));
             }
@@ -368,7 +389,11 @@ impl Node {
         let no_thread = |error: std::io::Error| StartError::Feed(error.into());
         bonds.follow(follows.clone(), path_events()).map_err(no_thread)?;
         receivers.follow(follows, path_events()).map_err(no_thread)?;
+        let (seen, heard) = (Arc::downgrade(&state), stacks.heard_by(clock));
+        let refresh = move || seen.upgrade().map(|state| state.lock().refresh_steps(&heard));
+        let steps_keeper = steps::follow(move || refresh().is_some()).map_err(no_thread)?;
         Ok(Self {
+            _steps_keeper: steps_keeper,
             source_threads: Mutex::default(),
             name: config.name.clone(),
             clock,

@@ -11,12 +11,14 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
+use selvedge_control_config::{LinkConfig, Placement, StepConfig, StreamConfig};
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
+use selvedge_place_engine::code::{Code, StepSource};
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
+use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::Bitrate;
@@ -65,6 +67,13 @@ pub(crate) trait PlacedLink: Send + Sync {
     fn add(&self, _member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
         Err(PlacementError::Fixed)
     }
+    /// What its steps share: those that the streams' producers run, and what receivers report.
+    fn steps(&self) -> &Arc<LinkSteps>;
+    /// Loads a step where its point is, in place of one of the same name, whose state it takes over; false if that is
+    /// not possible.
+    fn load(&self, step: &StepConfig, source: &StepSource) -> bool;
+    /// Removes a step.
+    fn unload(&self, name: &str);
     /// Stops the link; the last report.
     fn stop(self: Box<Self>) -> LinkReport;
 }
@@ -152,6 +161,11 @@ impl PlacementError {
     fn refused(why: impl Error + Send + Sync + 'static) -> Self {
         Self::Refused { key: None, why: Box::new(why) }
     }
+}
+
+/// Loads a step that runs in this process, on no engine's thread.
+fn load_here(steps: &LinkSteps, step: &StepConfig, source: &StepSource) -> bool {
+    Code::new(source).is_ok_and(|code| steps.load(&step.name, step.at, Box::new(code)))
 }
 
 /// Starts a link in the placement that its configuration names.

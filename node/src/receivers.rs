@@ -17,7 +17,7 @@ use selvedge_data_net_rate::RateParams;
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::bonds::{FOLLOW_EVERY, LOOK_EVERY, MeasuredLinks};
@@ -171,6 +171,9 @@ impl<L: MeasuredLinks> Watch<L> {
         for (name, _) in streams.iter().filter(|(_, one)| one.sender.take_intra_request()) {
             self.links.request_intra(name, now);
         }
+        for (name, one) in streams {
+            self.links.handle_report(link, Some(name), one.heard());
+        }
         self.links.lead_encoders(link, path, now);
         if looks {
             self.look(link, streams, now);
@@ -204,6 +207,20 @@ impl ReportedStream {
         let SenderStatus { rate, round_trip, queueing, loss, sent, .. } = self.sender.status();
         let carries = self.sender.is_reported();
         SeenPath { path, rate, round_trip, queueing, loss, sent, carries }
+    }
+
+    fn heard(&self) -> Heard {
+        let SenderStatus { round_trip, queueing, loss, .. } = self.sender.status();
+        let is_reported = self.sender.is_reported();
+        let known =
+            |time: Duration| Some(time).filter(|time| is_reported && *time > Duration::ZERO);
+        Heard {
+            is_reported,
+            loss: is_reported.then_some(loss),
+            round_trip: known(round_trip),
+            queueing: known(queueing),
+            frames: None,
+        }
     }
 
     fn shown(&self, name: &str, now: Instant, before: Option<(Instant, Bytes)>) -> PathSnapshot {

@@ -17,12 +17,15 @@ use crate::follow::{FollowedStreams, NodeTap};
 use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
 use crate::source::{self, Kept, Opened, contract_of, params, write_sdp};
+use crate::steps::{self, ReadStep};
 
 /// The parts that a reload has prepared, by the places in the new file.
 struct Ready<'a> {
     difference: &'a Difference,
     new: &'a NodeConfig,
     opened: Vec<Option<Opened>>,
+    /// The steps of each link.
+    steps: Vec<Vec<ReadStep>>,
     /// New links.
     links: Vec<Option<NodeLink>>,
     /// The numbers and ends of new streams on their links.
@@ -81,13 +84,17 @@ impl Node {
         located: impl FnOnce(StartError) -> StartError,
     ) -> Result<Applied, ReloadError> {
         let mut loaded = self.loaded.lock();
-        let difference = Difference::new(&loaded, new);
+        let mut difference = Difference::new(&loaded, new);
+        let steps = steps::read(new, &self.base);
+        self.mark_steps(&mut difference, steps.as_deref().unwrap_or_default());
         let mut restart = difference.restart.clone();
         restart.extend(self.in_the_way(&loaded, new));
         if !restart.is_empty() {
             return Err(ReloadError::Restart(restart));
         }
-        let ready = self.made_ready(&difference, new).map_err(|error| match located(error) {
+        let ready = steps.map_err(StartError::Steps);
+        let ready = ready.and_then(|steps| self.made_ready(&difference, new, steps));
+        let ready = ready.map_err(|error| match located(error) {
             StartError::File(errors) => ReloadError::File(errors),
             other => ReloadError::Refused(other.to_string()),
         })?;
@@ -95,6 +102,19 @@ impl Node {
         self.apply(ready);
         *loaded = new.clone();
         Ok(applied)
+    }
+
+    /// Marks the links whose steps have other texts, in files that the node file names as before.
+    fn mark_steps(&self, difference: &mut Difference, steps: &[Vec<ReadStep>]) {
+        let state = self.state.lock();
+        for (step, new) in difference.links.iter_mut().zip(steps) {
+            if let Step::Kept { old, keys } = step
+                && state.links[*old].steps != *new
+                && !keys.contains(&"step")
+            {
+                keys.push("step");
+            }
+        }
     }
 
     /// Streams of the program to which the new file leaves no link, name or receiver.
@@ -116,6 +136,7 @@ impl Node {
         &self,
         difference: &'a Difference,
         new: &'a NodeConfig,
+        steps: Vec<Vec<ReadStep>>,
     ) -> Result<Ready<'a>, StartError> {
         let is_new = |&n: &usize| !matches!(difference.streams[n], Step::Kept { .. });
         let fresh: Vec<usize> = (0..new.streams.len()).filter(is_new).collect();
@@ -136,6 +157,7 @@ impl Node {
         let mut ready = Ready {
             difference,
             new,
+            steps,
             opened: new.streams.iter().map(|_| None).collect(),
             links: new.links.iter().map(|_| None).collect(),
             ends: new.streams.iter().map(|_| None).collect(),
@@ -178,8 +200,8 @@ impl Node {
             let start = Start { clock: self.clock, node: &self.name, link, members, tap };
             let (placed, ends) = placement::start(start)
                 .map_err(|why| StartError::Link { link: link.name.clone(), why })?;
-            let (config, rate) = (link.clone(), link.rate);
-            ready.links[n] = Some(NodeLink { config, rate, path: None, placed, followed });
+            let steps = std::mem::take(&mut ready.steps[n]);
+            ready.links[n] = Some(NodeLink::new(link, placed, followed, steps));
             for (number, (stream, end)) in streams.into_iter().zip(ends).enumerate() {
                 ready.ends[stream] = Some((number, end));
             }
@@ -240,7 +262,7 @@ impl Node {
             let link = match step {
                 Step::Kept { old, keys } => {
                     let link = old_links[*old].take().expect("each goes on once");
-                    link.changed(&new.links[n], keys)
+                    link.changed(&new.links[n], keys, std::mem::take(&mut ready.steps[n]))
                 }
                 _ => ready.links[n].take().expect("new links were started"),
             };
@@ -346,7 +368,8 @@ impl Node {
 
 impl NodeLink {
     /// The same running link, with these keys from the new file.
-    fn changed(mut self, new: &LinkConfig, keys: &[&str]) -> Self {
+    fn changed(mut self, new: &LinkConfig, keys: &[&str], steps: Vec<ReadStep>) -> Self {
+        steps::renew(&*self.placed, &self.steps, &steps);
         if !keys.is_empty() {
             self.path = None;
             // A value that was set at run time stays, unless the file changes this very key.
@@ -354,7 +377,7 @@ impl NodeLink {
             let now = LinkConfig { rate: self.rate, ..new.clone() };
             self.placed.reconfigure(&now);
         }
-        Self { config: new.clone(), ..self }
+        Self { config: new.clone(), steps, ..self }
     }
 }
 

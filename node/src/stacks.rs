@@ -17,7 +17,7 @@ use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stream::{ReceiverReport, rtp};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bytes, Duration};
 
 use crate::acknowledged::Acknowledged;
@@ -184,6 +184,16 @@ impl NodeStacks {
     ) -> Option<T> {
         let (line, ..) = self.carriers.get(stream)?.as_ref()?;
         Some(read(&line.acknowledged.lock()))
+    }
+
+    /// What the receivers of streams report, by the streams' places in the node file.
+    pub(crate) fn heard_by(&self, clock: Clock) -> impl Fn(usize) -> Heard + Send + use<> {
+        let lines: Vec<_> =
+            self.carriers.iter().map(|carried| Some(Arc::clone(&carried.as_ref()?.0))).collect();
+        move |stream| {
+            let Some(Some(line)) = lines.get(stream) else { return Heard::default() };
+            line.acknowledged.lock().heard(clock.now())
+        }
     }
 
     /// Whether all receivers are connected.

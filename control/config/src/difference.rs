@@ -216,7 +216,7 @@ fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
 /// The keys that change: in place, and with a restart only.
 fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'static str>) {
     let [mut in_place, mut anew] = changed!(old, new: LinkConfig but [name queue],
-    ["rate" = rate, "catch_up" = catch_up],
+    ["rate" = rate, "catch_up" = catch_up, "step" = steps],
     [
         "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
         "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
@@ -230,7 +230,7 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
     let derived = new.queue == default(new) && old.queue == default(old);
     in_place.extend((!derived && new.queue != old.queue).then_some("queue"));
     if new.placement != Placement::Inline {
-        anew.extend(in_place.extract_if(.., |key| *key != "rate"));
+        anew.extend(in_place.extract_if(.., |key| !["rate", "step"].contains(key)));
     }
     (in_place, anew)
 }

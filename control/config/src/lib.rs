@@ -25,6 +25,7 @@ mod section;
 mod slot;
 mod source;
 mod stack;
+mod step;
 mod stream;
 mod summary;
 mod syntax;
@@ -61,6 +62,7 @@ pub use slot::{
 };
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
+pub use step::{FUEL, FUELS, Stage, StepConfig};
 pub use summary::{
     LinkSummary, PathSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text,
 };
@@ -140,6 +142,8 @@ pub struct LinkConfig {
     /// `to` and `[link.NAME.path.NAME]`: the bond that carries its streams to another node. `None`: each stream goes to
     /// its own receiver.
     pub bond: Option<BondLink>,
+    /// `[[link.NAME.step]]`: its steps in E-code, in the order of the file.
+    pub steps: Vec<StepConfig>,
 }
 
 selvedge_units::named! {
@@ -223,6 +227,7 @@ impl LinkConfig {
             key: None,
             peer: None,
             bond: None,
+            steps: Vec::new(),
             is_auto: false,
         }
     }

@@ -5,12 +5,12 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use super::section::{Reader, Section};
 use selvedge_data_sched::Discipline;
 
-use super::{ConfigFault, LinkConfig, Placement, Sending, bond, stack, tree};
+use super::{ConfigFault, LinkConfig, Placement, Sending, bond, stack, step, tree};
 
 #[rustfmt::skip]
 pub(super) const KNOWN: &[&str] = &[
     "rate", "discipline", "selection", "burst", "catch_up", "mtu", "queue", "tree", "remap", "placement",
-    "socket", "core", "send", "device", "stack", "secret", "key", "peer", "to", "path",
+    "socket", "core", "send", "device", "stack", "secret", "key", "peer", "to", "path", "step",
 ];
 pub(super) const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 pub(super) const MTU_MIN: Bytes = Bytes(576);
@@ -80,6 +80,8 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         reader.refuse(section, "device", ConfigFault::NeedsKernel);
     }
 
+    let steps = step::read(reader, section, placement.unwrap_or_default());
+
     let mut link = LinkConfig::new(section.name, rate?, discipline);
     link.selection = selection.unwrap_or(link.selection && !in_kernel);
     link.mtu = mtu.unwrap_or(link.mtu);
@@ -98,6 +100,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     (link.secret, link.key, link.peer) = (secret, key, peer);
     link.is_auto = bond.is_some() || section.is("rate", bond::AUTO);
     link.bond = bond;
+    link.steps = steps;
     Some(link)
 }
 

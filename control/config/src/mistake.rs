@@ -273,6 +273,22 @@ pub enum ConfigFault {
     /// A feature that the kernel's placement lacks.
     #[error("the kernel does not have {0}; leave this out, or placement = \"kernel\"")]
     NotInKernel(&'static str),
+    /// A point that a link in the kernel does not pass on to the node.
+    #[error(
+        "a link in the kernel chooses and sends there, where no step of the node runs; write at = \"arrival\" or \"miss\", or \
+         placement = \"inline\" or \"coprocessor\" for the link"
+    )]
+    StepInKernel,
+    /// Two steps of a link have one name.
+    #[error(
+        "the link has a step {0} already; give one of them another name, such as name = \"late\""
+    )]
+    StepTwice(String),
+    /// Not a name in E-code.
+    #[error(
+        "{0} is no name in E-code; write letters, digits and _, at most 64, and no digit first"
+    )]
+    ParameterName(String),
     /// Windows by kind of frame, in the kernel.
     #[error(
         "the kernel can't tell kinds of frames apart; write one window for all, such as \"1/5\""

@@ -20,6 +20,9 @@ pub(super) struct Reader<'t> {
     pub(super) errors: ConfigErrors,
 }
 
+/// What messages call the tables of an array.
+const NUMBERS: [&str; 16] =
+    ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"];
 /// Names that a message lists.
 const LISTED_NAMES: usize = 8;
 
@@ -163,6 +166,29 @@ impl<'t> Reader<'t> {
             self.name(table.at, &table.path, table.name);
         }
         tables
+    }
+
+    /// The tables of an array `[[PARENT.KEY]]`, which messages call by their numbers from 1; anything else, and
+    /// more than `most`, is reported.
+    pub(super) fn listed(
+        &mut self,
+        parent: &Section<'t>,
+        key: &'static str,
+        most: usize,
+        example: &'static str,
+    ) -> Vec<Section<'t>> {
+        let Some(entry) = self.entry(parent, key) else { return Vec::new() };
+        let DeValue::Array(array) = entry.value else {
+            self.wrong_type(&entry, "a list of tables", example);
+            return Vec::new();
+        };
+        if array.len() > most {
+            let mistake = ConfigFault::TooMany { count: array.len(), what: key, of: "link", most };
+            self.report_value(&entry, mistake);
+        }
+        let of_array = Section { path: entry.path, name: key, table: parent.table, at: entry.at };
+        let numbered = NUMBERS.iter().zip(array.iter().take(most));
+        numbered.filter_map(|(name, value)| self.table(&of_array, name, value, example)).collect()
     }
 
     /// A table by its name, if it is present; anything else of that name is reported.

@@ -80,8 +80,14 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
     for example in examples {
         parsed(example);
     }
-    let known = [super::page::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN];
-    let keys = [known.concat(), super::slot::KNOWN.to_vec()].concat();
+    let keys = [
+        super::page::KNOWN,
+        super::link::KNOWN,
+        super::tree::KNOWN,
+        super::step::KNOWN,
+        super::stream::KNOWN,
+    ];
+    let keys = [keys.concat(), super::slot::KNOWN.to_vec()].concat();
     for key in keys {
         assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
     }
@@ -265,6 +271,7 @@ fn every_key_is_read() {
             key: None,
             peer: None,
             bond: None,
+            steps: Vec::new(),
             is_auto: false,
         }
     );

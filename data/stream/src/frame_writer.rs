@@ -39,6 +39,16 @@ impl FrameWriter {
         packets.iter().map(|packet| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN).sum()
     }
 
+    /// The size on the wire of a frame of these packets; `None` if one is not RTP.
+    #[must_use]
+    pub fn size(&self, packets: &[&[u8]]) -> Option<Bytes> {
+        let sizes = packets.iter().map(|packet| {
+            let payload = Packet::parse(packet).ok()?.payload.len();
+            Some(Bytes(rtp::packet_len(payload) as u64) + self.overhead)
+        });
+        sizes.sum()
+    }
+
     /// Writes a frame's RTP packets into `payload`, which has [`Self::room`] for them, and sets the
     /// frame's size on the wire. Their sequence numbers and source identifier are replaced by the
     /// stream's own, their media time by `timestamp`. Returns how many bytes were written.

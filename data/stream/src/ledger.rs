@@ -44,6 +44,18 @@ pub enum Fate {
     Dropped(DropReason),
 }
 
+impl Fate {
+    /// Whether the frame was lost to its deadline, or was sent after it.
+    #[must_use]
+    pub const fn is_miss(self) -> bool {
+        matches!(
+            self,
+            Self::Dropped(DropReason::Expired | DropReason::TooLate)
+                | Self::Sent { on_time: false, .. }
+        )
+    }
+}
+
 /// Counts since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

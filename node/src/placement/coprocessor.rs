@@ -4,22 +4,25 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use selvedge_control_config::{LinkConfig, Placement, SourceUri};
+use selvedge_control_config::{LinkConfig, Placement, SourceUri, Stage, StepConfig};
 use selvedge_data_stream::Contract;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{
     default_folder, default_socket, listens, remove_stale_sockets,
 };
+use selvedge_place_engine::code::StepSource;
+use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes};
 
-use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
+use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd, load_here};
 
 struct Attached {
     attachment: Arc<Attachment>,
     mtu: Bytes,
     /// Whether the coprocessor reads recordings itself.
     reads: bool,
+    steps: Arc<LinkSteps>,
 }
 
 pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
@@ -28,6 +31,7 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
         attachment: Arc::new(attachment),
         mtu: start.link.mtu,
         reads: start.link.placement == Placement::CoprocessorReads,
+        steps: Arc::default(),
     };
     let ends = start.members.into_iter().map(|member| link.join(member).map(|(_, end)| end));
     let ends = ends.collect::<Result<_, _>>().map_err(PlacementError::refused)?;
@@ -67,14 +71,18 @@ impl Attached {
             return Ok((place, StreamEnd::Elsewhere(Box::new(move || reader.source(place)))));
         }
         let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
-        let (place, frame_producer) = self.attachment.add(spec, &frame_producer)?;
+        let contract = spec.contract;
+        let (place, mut frame_producer) = self.attachment.add(spec, &frame_producer)?;
+        frame_producer.set_steps(Arc::clone(&self.steps), place, contract);
         Ok((place, StreamEnd::FrameProducer(frame_producer)))
     }
 }
 
 impl PlacedLink for Attached {
     fn report(&self) -> LinkReport {
-        self.attachment.report()
+        let mut report = self.attachment.report();
+        report.extensions.extend(self.steps.reports());
+        report
     }
 
     fn set_rate(&self, rate: Bitrate) -> bool {
@@ -93,7 +101,26 @@ impl PlacedLink for Attached {
         self.join(member).map_err(PlacementError::refused)
     }
 
+    fn steps(&self) -> &Arc<LinkSteps> {
+        &self.steps
+    }
+
+    fn load(&self, step: &StepConfig, source: &StepSource) -> bool {
+        match step.at {
+            // In front of the shared memory. What the coprocessor reads itself does not pass here.
+            Stage::Arrival if !self.reads => load_here(&self.steps, step, source),
+            at => self.attachment.load(&step.name, at, source),
+        }
+    }
+
+    fn unload(&self, name: &str) {
+        self.steps.unload(name);
+        self.attachment.unload(name);
+    }
+
     fn stop(self: Box<Self>) -> LinkReport {
-        self.report()
+        let report = self.report();
+        self.attachment.unload_all();
+        report
     }
 }

@@ -1,10 +1,14 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
-use selvedge_control_config::LinkConfig;
+use std::sync::Arc;
+
+use selvedge_control_config::{LinkConfig, Stage, StepConfig};
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
+use selvedge_place_engine::code::{Code, StepSource};
 use selvedge_place_engine::engine::{Engine, Registrar};
+use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_place_engine::slot::{Slot, StreamletReport};
 use selvedge_units::Bitrate;
@@ -72,6 +76,21 @@ impl PlacedLink for Inline {
         let (number, frame_producer) = added.ok_or(PlacementError::Full(self.room))?;
         slot(member.config, self.clock).map(|slot| self.engine.aggregate(number, slot));
         Ok((number, StreamEnd::FrameProducer(frame_producer)))
+    }
+
+    fn steps(&self) -> &Arc<LinkSteps> {
+        self.engine.steps()
+    }
+
+    fn load(&self, step: &StepConfig, source: &StepSource) -> bool {
+        Code::new(source).is_ok_and(|code| match step.at {
+            Stage::Arrival => self.engine.load_at_producers(&step.name, Box::new(code)),
+            at => self.engine.load(&step.name, at, Box::new(code)),
+        })
+    }
+
+    fn unload(&self, name: &str) {
+        self.engine.unload(name);
     }
 
     fn stop(self: Box<Self>) -> LinkReport {

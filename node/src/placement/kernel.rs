@@ -1,12 +1,17 @@
 //! A link in the kernel: its device gets the scheduler as a qdisc for as long as the node runs.
 
+use std::sync::Arc;
+
+use selvedge_control_config::StepConfig;
 use selvedge_data_stream::Contract;
+use selvedge_place_engine::code::StepSource;
+use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_place_kernel::AttachError;
 use selvedge_place_kernel::link::{KernelLink, LinkError};
 use selvedge_units::Bitrate;
 
-use super::{PlacedLink, PlacementError, Start, Started, StreamEnd};
+use super::{PlacedLink, PlacementError, Start, Started, StreamEnd, load_here};
 
 pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams: Vec<_> = start
@@ -42,6 +47,18 @@ impl PlacedLink for KernelLink {
 
     fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         Self::set_terms(self, stream, terms)
+    }
+
+    fn steps(&self) -> &Arc<LinkSteps> {
+        Self::steps(self)
+    }
+
+    fn load(&self, step: &StepConfig, source: &StepSource) -> bool {
+        load_here(Self::steps(self), step, source)
+    }
+
+    fn unload(&self, name: &str) {
+        Self::steps(self).unload(name);
     }
 
     fn stop(self: Box<Self>) -> LinkReport {

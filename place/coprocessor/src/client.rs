@@ -5,6 +5,7 @@ mod prior_counts;
 mod requests;
 mod spawn;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,8 @@ use parking_lot::Mutex;
 use selvedge_data_stream::{Contract, Spec, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_os::control::ControlError;
+use selvedge_place_engine::code::StepSource;
+use selvedge_place_engine::engine::Stage;
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration};
@@ -56,6 +59,8 @@ struct Inner {
     prior: PriorCounts,
     /// How often it was attached again.
     returns: u64,
+    /// The steps that were loaded, by name, for a coprocessor that does not have them.
+    steps: BTreeMap<String, Request>,
 }
 
 /// An attachment to a coprocessor's link. If the coprocessor dies, the streams' memory stays, and goes to the
@@ -87,6 +92,7 @@ impl Attachment {
             last,
             prior: PriorCounts::default(),
             returns: 0,
+            steps: BTreeMap::new(),
         };
         let inner = Arc::new(Mutex::new(inner));
         let (bell, stop) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
@@ -247,6 +253,33 @@ impl Attachment {
         self.ask(Request::Rate { bps: rate.0 }).is_ok()
     }
 
+    /// Loads a step in E-code at a point of the engine, in place of one of the same name; also in coprocessors
+    /// that come later. False if the present one does not take it, or is away.
+    pub fn load(&self, name: &str, at: Stage, step: &StepSource) -> bool {
+        let StepSource { file, source, fuel, parameters } = step;
+        let arguments = serde_json::json!({
+            "source": source, "fuel": fuel, "file": file, "parameters": parameters
+        });
+        let (extension, point) = ("code".to_owned(), at.name().to_owned());
+        let request = Request::Load { name: name.to_owned(), extension, point, arguments };
+        self.inner.lock().steps.insert(name.to_owned(), request.clone());
+        self.ask(request).is_ok()
+    }
+
+    /// Removes a step that was loaded here.
+    pub fn unload(&self, name: &str) {
+        if self.inner.lock().steps.remove(name).is_some() {
+            // A coprocessor that is away has none.
+            let _ = self.ask(Request::Unload { name: name.to_owned() });
+        }
+    }
+
+    /// Removes all steps that were loaded here.
+    pub fn unload_all(&self) {
+        let names: Vec<String> = self.inner.lock().steps.keys().cloned().collect();
+        names.iter().for_each(|name| self.unload(name));
+    }
+
     /// Sends a request without descriptors.
     pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
         let mut inner = self.inner.lock();
@@ -358,6 +391,9 @@ impl Supervisor {
                     number
                 }
             };
+        }
+        for request in inner.steps.values() {
+            connection.ask(request.clone(), &[])?;
         }
         tracing::warn!(link = link.name, pid = link.pid, "attached to the coprocessor again");
         inner.link = link;

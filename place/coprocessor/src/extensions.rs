@@ -1,9 +1,9 @@
 //! The table of extensions that can be loaded by name: a line here for each. Programs that embed a
 //! coprocessor add their own by [`Coprocessor::extensions`](crate::server::Coprocessor).
 
-mod code;
-
+use selvedge_control_config::{FUEL, FUELS};
 use selvedge_data_stream::Kind;
+use selvedge_place_engine::code::{Code, StepSource};
 use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use serde_json::Value;
 
@@ -37,12 +37,7 @@ pub const TABLE: &[Entry] = &[
         points: &[Stage::Miss],
         make: RaisePriority::make,
     },
-    Entry {
-        name: "code",
-        about: "runs a handler in E-code",
-        points: &Stage::ALL,
-        make: code::Code::make,
-    },
+    Entry { name: "code", about: "runs a handler in E-code", points: &Stage::ALL, make: make_code },
     Entry {
         name: "none",
         about: "does nothing: what a step costs at least",
@@ -50,6 +45,31 @@ pub const TABLE: &[Entry] = &[
         make: |_| Ok(Box::new(Discarder)),
     },
 ];
+
+/// A handler in E-code, from the arguments `source`, `fuel`, `file` and `parameters`.
+fn make_code(arguments: &Value) -> Result<Box<dyn Extension>, MakeError> {
+    const EXAMPLE: &str = "write {\"source\": \"{ if (input.kind == KIND_B) output.discard = 1; }\", \"fuel\": 10000}";
+    const PARAMETERS: &str = "write \"parameters\": {\"keep\": 3}, of whole numbers";
+    let source = arguments["source"].as_str().ok_or(EXAMPLE)?.to_owned();
+    let fuel = match &arguments["fuel"] {
+        Value::Null => Some(FUEL),
+        fuel => fuel.as_u64().filter(|fuel| FUELS.contains(fuel)),
+    };
+    let fuel = fuel.ok_or_else(|| {
+        format!("fuel is {} to {} operations; {EXAMPLE}", FUELS.start(), FUELS.end())
+    })?;
+    let parameters = match &arguments["parameters"] {
+        Value::Null => Some(Default::default()),
+        Value::Object(all) => {
+            let number = |(name, value): (&String, &Value)| Some((name.clone(), value.as_i64()?));
+            all.iter().map(number).collect()
+        }
+        _ => None,
+    };
+    let parameters = parameters.ok_or(PARAMETERS)?;
+    let file = arguments["file"].as_str().unwrap_or("step").to_owned();
+    Ok(Box::new(Code::new(&StepSource { file, source, fuel, parameters })?))
+}
 
 struct Discarder;
 
@@ -83,9 +103,9 @@ impl Discard {
 
 impl Extension for Discard {
     fn step(&mut self, moment: &StepContext<'_>) -> Action {
-        let Some((stream, frame)) = moment.frame else { return Action::Go };
-        let this = self.stream.is_none_or(|only| only == stream.0);
-        if this && frame.kind == self.kind { Action::Discard } else { Action::Go }
+        let Some(stream) = &moment.stream else { return Action::Go };
+        let this = self.stream.is_none_or(|only| only == stream.index.0);
+        if this && stream.frame.kind == self.kind { Action::Discard } else { Action::Go }
     }
 }
 
@@ -110,10 +130,10 @@ impl RaisePriority {
 
 impl Extension for RaisePriority {
     fn step(&mut self, moment: &StepContext<'_>) -> Action {
-        let Some((stream, _)) = moment.frame else { return Action::Go };
-        let Some(contract) = moment.link.contract(stream) else { return Action::Go };
-        let raised = contract.priority.saturating_add(self.by).min(self.most);
-        if raised == contract.priority { Action::Go } else { Action::Priority(raised) }
+        let Some(stream) = &moment.stream else { return Action::Go };
+        let priority = stream.facts.contract.priority;
+        let raised = priority.saturating_add(self.by).min(self.most);
+        if raised == priority { Action::Go } else { Action::Priority(raised) }
     }
 }
 
@@ -136,5 +156,13 @@ mod tests {
         assert!(make("discard", json!({ "kind": "X" })).unwrap().contains("I, P, B"));
         assert_eq!(make("raise", json!({})), None);
         assert!(make("raise", json!({ "by": 5000 })).unwrap().contains("-1000 to 1000"));
+        let thin = "{ output.discard = input.number % param.keep; }";
+        let good = json!({ "source": thin, "parameters": { "keep": 3 } });
+        assert_eq!(make("code", good), None);
+        for bad in [json!(null), json!({ "source": 7 }), json!({ "source": "{}", "fuel": 0 })] {
+            assert!(make("code", bad).unwrap().contains("write {\"source\""));
+        }
+        let bad = json!({ "source": thin, "parameters": { "keep": "3" } });
+        assert!(make("code", bad).unwrap().contains("\"parameters\": {\"keep\": 3}"));
     }
 }

@@ -34,10 +34,13 @@ pub use self::frame_consumer::{
 pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;
-pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContext};
+pub use crate::extension::{
+    Action, Extension, ExtensionReport, Heard, Stage, StepContext, StepStream, StreamFacts,
+};
 use crate::frame_producer::FrameProducer;
 pub use crate::frame_producer::payload_max;
 use crate::lateness::Pacing;
+use crate::link_steps::LinkSteps;
 use crate::report::{LinkReport, SendCost};
 use crate::slot::{Slot, StreamletReport};
 use selvedge_os::clock::Clock;
@@ -104,6 +107,7 @@ pub struct Engine<O = LocalConsumer> {
     waker: Waker,
     stop: Arc<AtomicBool>,
     report: Arc<Mutex<LinkReport>>,
+    steps: Arc<LinkSteps>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,7 +147,10 @@ impl Engine {
         for (n, stream) in streams.iter().enumerate() {
             let carried = carried.get(n).cloned().flatten();
             let (new, producer) = registrar.stream(stream, carried, Arc::clone(&worker.stop));
-            frame_producers.push(producer(worker.attach(new)));
+            let number = worker.attach(new);
+            let mut producer = producer(number);
+            producer.set_steps(Arc::clone(&worker.steps), number, stream.spec.contract);
+            frame_producers.push(producer);
         }
         let asked = || {
             let promptness = latency::ask();
@@ -169,7 +176,9 @@ impl Engine {
             self.remove(number);
             return None;
         }
-        Some((number, producer(number)))
+        let mut producer = producer(number);
+        producer.set_steps(Arc::clone(&self.steps), number, stream.spec.contract);
+        Some((number, producer))
     }
 }
 
@@ -198,13 +207,14 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Self, EngineError> {
         let (report, stop) = (Arc::clone(&worker.report), Arc::clone(&worker.stop));
+        let steps = Arc::clone(&worker.steps);
         worker.publish(worker.clock.now());
         let thread =
             thread::Builder::new().name(format!("link {}", worker.name)).spawn(move || {
                 enter();
                 worker.run();
             })?;
-        Ok(Self { control, waker, stop, report, thread: Some(thread) })
+        Ok(Self { control, waker, stop, report, steps, thread: Some(thread) })
     }
 
     /// Adds a stream, and returns its number; `None` if the engine has stopped.
@@ -236,11 +246,26 @@ impl<O: FrameConsumer + 'static> Engine<O> {
         reply.recv().unwrap_or(false)
     }
 
+    /// Loads an extension that the producers of this process run when a frame arrives, before its payload is
+    /// written; in place of one of the same name. False if there are 32 already.
+    pub fn load_at_producers(&self, name: &str, step: Box<dyn Extension>) -> bool {
+        let loaded = self.steps.load(name, Stage::Arrival, step);
+        // The engine publishes the present state of its link.
+        self.waker.wake();
+        loaded
+    }
+
     /// Removes an extension; returns whether it was there.
     pub fn unload(&self, name: &str) -> bool {
         let (reply_sender, reply) = mpsc::channel();
         self.send_command(Command::Unload(name.to_owned(), reply_sender));
-        reply.recv().unwrap_or(false)
+        self.steps.unload(name) | reply.recv().unwrap_or(false)
+    }
+
+    /// The steps that its producers run, and what receivers report to all steps.
+    #[must_use]
+    pub const fn steps(&self) -> &Arc<LinkSteps> {
+        &self.steps
     }
 
     /// Makes a stream the slot of these streamlets, before its first frame; false if the engine has stopped.
@@ -261,7 +286,9 @@ impl<O: FrameConsumer + 'static> Engine<O> {
     /// The newest report.
     #[must_use]
     pub fn report(&self) -> LinkReport {
-        self.report.lock().clone()
+        let mut report = self.report.lock().clone();
+        report.extensions.extend(self.steps.reports());
+        report
     }
 
     fn send_command(&self, order: Command<O>) -> bool {
@@ -344,9 +371,13 @@ fn worker<P: Poller>(
     commands: Receiver<Command<P::FrameConsumer>>,
     tap: Option<Box<dyn FateTap>>,
 ) -> Result<Worker<P>, EngineError> {
+    let steps = Arc::<LinkSteps>::default();
+    let heard = Arc::clone(&steps.heard);
+    let mut at_work = Link::with_tree(link.params(), &link.tree);
+    steps.publish(&mut at_work, std::iter::empty());
     Ok(Worker {
         clock,
-        link: Link::with_tree(link.params(), &link.tree),
+        link: at_work,
         transmitter: Transmitter::new(clock.real(), transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
         departures: Departures::new(),
@@ -361,7 +392,8 @@ fn worker<P: Poller>(
         more: false,
         carries: false,
         removals_pending: 0,
-        extensions: Extensions::default(),
+        extensions: Extensions::hearing(heard),
+        steps,
         pacing: Pacing::default(),
         send_cost: SendCost::default(),
         flushes: 0,

@@ -13,10 +13,12 @@ use selvedge_control_config::STREAMLETS_MAX;
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
 use selvedge_data_stream::rtp;
 use selvedge_data_stream::{
-    DropReason, Frame, FrameWriter, GroupTracker, Kind, References, Spec, WhenFull,
+    Contract, DropReason, Frame, FrameWriter, GroupTracker, Kind, References, Spec, WhenFull,
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
+use crate::extension::Stage;
+use crate::link_steps::LinkSteps;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Waker;
 
@@ -204,6 +206,8 @@ pub struct FrameProducer {
     seq: u32,
     /// The next frame's number of each streamlet of a slot, as far as any has sent one.
     streamlets: Vec<u32>,
+    /// The steps of the link, and the stream's number there.
+    steps: Option<(Arc<LinkSteps>, usize)>,
 }
 
 impl FrameProducer {
@@ -228,7 +232,15 @@ impl FrameProducer {
             group: GroupTracker::default(),
             seq: 0,
             streamlets: Vec::new(),
+            steps: None,
         }
+    }
+
+    /// Lets the link's steps decide on each frame as it arrives, before its payload is written. A frame that a
+    /// step discards counts as one that found no room. `stream` is the stream's number on the link.
+    pub fn set_steps(&mut self, steps: Arc<LinkSteps>, stream: usize, contract: Contract) {
+        steps.add(stream, contract);
+        self.steps = Some((steps, stream));
     }
 
     /// The counters, for observers.
@@ -258,7 +270,7 @@ impl FrameProducer {
     /// Returns its number, or why it was dropped; a dropped frame leaves a gap in the numbers.
     ///
     /// # Errors
-    /// [`DropReason::Full`] if there was no room (and the stream does not wait for it),
+    /// [`DropReason::Full`] if there was no room (and the stream does not wait for it), or a step discarded it,
     /// [`DropReason::Unusable`] if a packet is not RTP, is too large, or the pool could never hold the frame.
     pub fn enqueue(&mut self, offer: FrameMetadata, packets: &[&[u8]]) -> Result<u32, DropReason> {
         let arrival = self.clock.now();
@@ -332,6 +344,13 @@ impl FrameProducer {
     fn place(&mut self, frame: Frame, timestamp: u32, packets: &[&[u8]]) -> Result<(), DropReason> {
         if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
             return Err(DropReason::Unusable);
+        }
+        if let Some((steps, stream)) = &self.steps
+            && steps.is_used()
+            && let Some(size) = self.writer.size(packets)
+            && steps.run(Stage::Arrival, self.clock, *stream, &Frame { size, ..frame })
+        {
+            return Err(DropReason::Full);
         }
         loop {
             match self.try_enqueue(frame, timestamp, packets) {

@@ -4,10 +4,12 @@
 //! Decisions are made in `data/link` and packets measured in `data/receive`, which get the time as an argument;
 //! `os` provides sockets and the clock.
 
+pub mod code;
 pub mod engine;
 mod extension;
 pub mod frame_producer;
 pub mod lateness;
+pub mod link_steps;
 pub mod receive;
 pub mod record;
 pub mod report;

@@ -25,9 +25,10 @@ use selvedge_os::clock::Clock;
 use selvedge_os::netlink::Netlink;
 use selvedge_os::route;
 use selvedge_os_bpf::io_error;
-use selvedge_place_engine::engine::StreamParams;
+use selvedge_place_engine::engine::{Stage, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::lateness::{Pacing, Use};
+use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
@@ -97,6 +98,7 @@ struct Shared {
     accounts: Vec<Arc<Mutex<StreamAccount>>>,
     report: Mutex<LinkReport>,
     pacing: Mutex<KernelPacing>,
+    steps: Arc<LinkSteps>,
     stop: Arc<AtomicBool>,
 }
 
@@ -166,7 +168,7 @@ impl KernelLink {
             .and_then(|map| MapHandle::try_from(&map).map_err(io_error))
             .map_err(LinkError::Fates)?;
 
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, steps) = (Arc::new(AtomicBool::new(false)), Arc::<LinkSteps>::default());
         let mut accounts = Vec::with_capacity(streams.len());
         let mut frame_producers = Vec::with_capacity(streams.len());
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
@@ -183,12 +185,10 @@ impl KernelLink {
                 account: Arc::clone(&account),
                 stop: Arc::clone(&stop),
             };
-            frame_producers.push(FrameProducer::new(
-                &frame_producer,
-                Box::new(descent),
-                writer,
-                Arc::clone(&stop),
-            ));
+            let mut frame_producer =
+                FrameProducer::new(&frame_producer, Box::new(descent), writer, Arc::clone(&stop));
+            frame_producer.set_steps(Arc::clone(&steps), accounts.len(), params.spec.contract);
+            frame_producers.push(frame_producer);
             accounts.push(account);
         }
         let shared = Arc::new(Shared {
@@ -199,6 +199,7 @@ impl KernelLink {
             accounts,
             report: Mutex::default(),
             pacing: Mutex::default(),
+            steps,
             stop,
         });
         shared.publish(&attached)?;
@@ -217,7 +218,15 @@ impl KernelLink {
     /// kernel, which schedules packets.
     #[must_use]
     pub fn report(&self) -> LinkReport {
-        self.shared.report.lock().clone()
+        let mut report = self.shared.report.lock().clone();
+        report.extensions = self.shared.steps.reports();
+        report
+    }
+
+    /// Its steps: at arrival in front of the kernel, at a miss when the kernel reports it.
+    #[must_use]
+    pub fn steps(&self) -> &Arc<LinkSteps> {
+        &self.shared.steps
     }
 
     /// Changes window, priority, period and delay of a stream to those of a contract, from its next packet
@@ -342,8 +351,17 @@ impl Shared {
         if let Some(late) = happened.late {
             self.pacing.lock().pacing.late(late);
         }
-        if let Some(account) = self.accounts.get(happened.stream as usize) {
-            account.lock().settle(&happened);
+        let stream = happened.stream as usize;
+        let Some(account) = self.accounts.get(stream) else { return };
+        let missed = {
+            let mut account = account.lock();
+            account.settle(&happened);
+            std::mem::take(&mut account.missed)
+        };
+        if self.steps.is_used() {
+            for frame in &missed {
+                self.steps.run(Stage::Miss, self.clock, stream, frame);
+            }
         }
     }
 

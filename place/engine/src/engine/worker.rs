@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use selvedge_data_link::Link;
-use selvedge_data_stream::{Counts, DropReason, Fate};
+use selvedge_data_stream::Counts;
 use selvedge_units::{Duration, Instant};
 
 use super::attached::{AttachedStream, LocatedPacket};
@@ -19,6 +19,7 @@ use super::frame_consumer::{FrameConsumer, Poller};
 use super::{Command, FateTap, NewStream};
 use crate::extension::{Extensions, Stage};
 use crate::lateness::{Pacing, Use};
+use crate::link_steps::LinkSteps;
 use crate::report::{LinkReport, SendCost, StreamReport};
 use crate::slot::Slot;
 use selvedge_os::clock::Clock;
@@ -72,6 +73,8 @@ pub(super) struct Worker<P: Poller> {
     /// The number of streams that are to be removed.
     pub(super) removals_pending: usize,
     pub(super) extensions: Extensions,
+    /// The steps that the producers run.
+    pub(super) steps: Arc<LinkSteps>,
     pub(super) pacing: Pacing,
     pub(super) send_cost: SendCost,
     /// Batches handed to the kernel.
@@ -118,6 +121,10 @@ impl<P: Poller> Worker<P> {
             self.report_at = now + REPORT_EVERY;
         }
         let next = if self.removals_pending > 0 { self.reap_leaving(now).min(next) } else { next };
+        if self.steps.is_used() {
+            let streams = self.streams.iter().flatten().map(|stream| stream.index);
+            self.steps.publish(&mut self.link, streams);
+        }
         (next > now && !self.more).then(|| next.min(self.report_at))
     }
 
@@ -345,7 +352,7 @@ impl<P: Poller> Worker<P> {
             if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
                 stream.frame_consumer.settled(&settled.frame, settled.fate);
             }
-            if self.extensions.has_step_at(Stage::Miss) && missed(settled.fate) {
+            if self.extensions.has_step_at(Stage::Miss) && settled.fate.is_miss() {
                 let frame = Some((settled.stream, &settled.frame));
                 self.extensions.run(self.clock, &mut self.link, Stage::Miss, frame);
             }
@@ -395,13 +402,4 @@ impl<P: Poller> Worker<P> {
         };
         *self.report.lock() = report;
     }
-}
-
-/// Whether a frame was lost to its deadline, or was sent after it.
-const fn missed(fate: Fate) -> bool {
-    matches!(
-        fate,
-        Fate::Dropped(DropReason::Expired | DropReason::TooLate)
-            | Fate::Sent { on_time: false, .. }
-    )
 }

@@ -77,6 +77,8 @@ pub(super) struct StreamAccount {
     pub(super) sent_bytes: Bytes,
     /// Packets that the socket refused.
     pub(super) send_errors: u64,
+    /// Frames that missed their deadlines since they were taken.
+    pub(super) missed: Vec<Frame>,
     waiting: VecDeque<PendingFrame>,
     next_seq: u32,
     last_deadline: Instant,
@@ -91,6 +93,7 @@ impl StreamAccount {
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
             send_errors: 0,
+            missed: Vec::new(),
             waiting: VecDeque::new(),
             next_seq: 0,
             last_deadline: Instant::ZERO,
@@ -186,6 +189,9 @@ impl StreamAccount {
                 Fate::Dropped,
             );
             self.ledger.settle(&Frame { size: done.unsent, ..done.frame }, fate, now);
+            if fate.is_miss() {
+                self.missed.push(done.frame);
+            }
             self.waiting.pop_front();
         }
     }
@@ -263,6 +269,8 @@ mod tests {
         assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
         assert_eq!((account.waiting(), account.sent_bytes), (0, Bytes(500)));
         assert_eq!(totals.dropped_bytes, Bytes(100), "one of its two packets was sent");
+        let missed: Vec<u32> = account.missed.iter().map(|frame| frame.seq).collect();
+        assert_eq!(missed, [1, 2], "one late, one expired");
     }
 
     #[test]

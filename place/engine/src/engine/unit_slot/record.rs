@@ -51,7 +51,8 @@ impl EngineRecorder {
 
 impl Extension for EngineRecorder {
     fn step(&mut self, moment: &StepContext<'_>) -> Action {
-        let scheduler = moment.link.scheduler();
+        let Some(link) = moment.link else { return Action::Go };
+        let scheduler = link.scheduler();
         let mut sights = self.lock();
         sights.heads.get_or_insert_with(|| {
             let streams = (0..self.streams).map(StreamIndex);
