@@ -1,6 +1,8 @@
 //! The view as a picture: from [`State`] to lines, at any size.
 
-use selvedge_control_config::view::{LinkSnapshot, PathSnapshot, StreamSnapshot, StreamState};
+use selvedge_control_config::view::{
+    LinkSnapshot, PathSnapshot, StepSnapshot, StreamSnapshot, StreamState,
+};
 
 use super::figures;
 use super::picture::{Colour, Line, Style, beginning, wrapped};
@@ -65,7 +67,11 @@ const COLUMNS: [Column; 9] = [
 /// Draws the view: `height` lines of `width` cells.
 pub(super) fn draw(state: &State, width: usize, height: usize) -> Vec<Line> {
     let links = state.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.links);
-    let of_link = |link| std::iter::once(gauge(link, width)).chain(link.paths.iter().map(path));
+    let of_link = |link| {
+        std::iter::once(gauge(link, width))
+            .chain(link.paths.iter().map(path))
+            .chain(link.steps.iter().map(step))
+    };
     let links: Vec<Line> = links.iter().flat_map(of_link).take(height / 4).collect();
     let rows = state.rows();
     let details = if height >= 12 { 4 } else { 0 };
@@ -161,6 +167,16 @@ fn path(path: &PathSnapshot) -> Line {
         path.detail,
     );
     let colour = if path.active { Colour::Usual } else { Colour::Red };
+    Line::default().and(Style::coloured(colour), text)
+}
+
+/// What a step did, and what it costs.
+fn step(step: &StepSnapshot) -> Line {
+    let text = format!(
+        "  step {} at {}: {} calls, {} discarded, {} faults, {} ns each, {} ns at most",
+        step.name, step.at, step.calls, step.discarded, step.faults, step.mean_ns, step.longest_ns,
+    );
+    let colour = if step.faults > 0 { Colour::Yellow } else { Colour::Usual };
     Line::default().and(Style::coloured(colour), text)
 }
 

@@ -8,13 +8,14 @@ use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, PathSnapshot,
-    ReceivedSnapshot, ReloadError, SetSnapshot, SharedCounts, StreamSnapshot, StreamState,
-    StreamletQuery, StreamletSnapshot,
+    ReceivedSnapshot, ReloadError, SetSnapshot, SharedCounts, StepSnapshot, StreamSnapshot,
+    StreamState, StreamletQuery, StreamletSnapshot,
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
 use selvedge_control_config::{SetSummary, SourceUri, Streamlet};
 use selvedge_data_stream::{Contract, DropReason, Totals, Windows};
+use selvedge_place_engine::engine::ExtensionReport;
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Duration, Instant};
@@ -368,5 +369,19 @@ fn link_snapshot(report: &LinkReport, paths: Vec<PathSnapshot>) -> LinkSnapshot 
         queued_frames: report.streams.iter().map(|s| s.queued as u64).sum(),
         queued_bytes: report.backlog.0,
         paths,
+        steps: report.extensions.iter().map(step_snapshot).collect(),
+    }
+}
+
+fn step_snapshot(step: &ExtensionReport) -> StepSnapshot {
+    let &ExtensionReport { ref name, point, calls, discarded, faults, total, longest } = step;
+    StepSnapshot {
+        name: name.clone(),
+        at: point.name().to_owned(),
+        calls,
+        discarded,
+        faults,
+        mean_ns: total.0.checked_div(calls).unwrap_or(0),
+        longest_ns: longest.0,
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 
 use selvedge_control_config::view::{
-    LinkSnapshot, NodeSnapshot, PathSnapshot, QUEUEING_BOUNDS, SetSnapshot, StreamSnapshot,
-    StreamState,
+    LinkSnapshot, NodeSnapshot, PathSnapshot, QUEUEING_BOUNDS, SetSnapshot, StepSnapshot,
+    StreamSnapshot, StreamState,
 };
 use selvedge_data_stream::{DropReason, Kind};
 
@@ -27,6 +27,11 @@ pub(crate) fn render(node: &NodeSnapshot) -> String {
         link.paths.iter().map(|path| ([("link", &*link.name), ("path", &path.name)], path))
     });
     page.table("selvedge_path_", PATH_FAMILIES, paths);
+    let steps = node.links.iter().flat_map(|link| {
+        let labels = |step| step_labels(&link.name, step);
+        link.steps.iter().map(move |step| (labels(step), step))
+    });
+    page.table("selvedge_step_", STEP_FAMILIES, steps);
     let streams = node.streams.iter().map(|stream| (stream_labels(stream), stream));
     page.table("selvedge_stream_", STREAM_FAMILIES, streams);
     let sets = node.streams.iter().flat_map(|stream| {
@@ -114,6 +119,15 @@ const SET_FAMILIES: &[Family<SetSnapshot>] = &[
 ];
 
 #[rustfmt::skip]
+const STEP_FAMILIES: &[Family<StepSnapshot>] = &[
+    ("calls_total", "Calls of the step.", |s| count(s.calls)),
+    ("discarded_total", "Frames that the step discarded.", |s| count(s.discarded)),
+    ("faults_total", "Calls that a fault ended, or that used up their fuel.", |s| count(s.faults)),
+    ("mean_seconds", "Mean time of a call.", |s| Some(s.mean_ns as f64 / 1e9)),
+    ("longest_seconds", "Time of the longest call.", |s| Some(s.longest_ns as f64 / 1e9)),
+];
+
+#[rustfmt::skip]
 const STREAM_FAMILIES: &[Family<StreamSnapshot>] = &[
     ("frames_total", "Frames that came.", |s| count(s.frames)),
     ("sent_total", "Frames sent whole.", |s| count(s.sent)),
@@ -192,6 +206,10 @@ fn parts(page: &mut Page, streams: &[StreamSnapshot]) {
     page.parts(("selvedge_stream_state", help, "state"), streams, |stream| {
         StreamState::ALL.map(|state| (state.name(), u64::from(stream.state == state))).into()
     });
+}
+
+fn step_labels<'a>(link: &'a str, step: &'a StepSnapshot) -> [(&'static str, &'a str); 3] {
+    [("link", link), ("step", &step.name), ("at", &step.at)]
 }
 
 fn stream_labels(stream: &StreamSnapshot) -> [(&'static str, &str); 2] {

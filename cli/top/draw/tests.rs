@@ -49,6 +49,21 @@ fn a_wide_terminal_shows_all() {
 }
 
 #[test]
+fn steps_stand_below_their_link() {
+    let mut node = studio();
+    let step =
+        StepSnapshot { name: "thin".into(), at: "arrival".into(), ..StepSnapshot::default() };
+    node.links[0].steps =
+        vec![StepSnapshot { calls: 90, discarded: 60, mean_ns: 230, longest_ns: 9000, ..step }];
+    let mut state = State::new("here");
+    state.take(Ok(node));
+    let shown = picture(&state, 140, 16);
+    let expected =
+        "  step thin at arrival: 90 calls, 60 discarded, 0 faults, 230 ns each, 9000 ns at most";
+    assert_eq!(shown[2].trim_end(), expected);
+}
+
+#[test]
 fn what_an_encoder_aims_at_stands_by_the_state_of_the_chosen_stream() {
     let shown = |detail: &str, encoder_bps| {
         let mut node = studio();

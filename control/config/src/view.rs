@@ -71,6 +71,28 @@ pub struct LinkSnapshot {
     /// The paths of its bond; empty without one.
     #[serde(default)]
     pub paths: Vec<PathSnapshot>,
+    /// Its steps; empty without any.
+    #[serde(default)]
+    pub steps: Vec<StepSnapshot>,
+}
+
+/// A step of a link at one moment: what it did since it was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepSnapshot {
+    /// Its name.
+    pub name: String,
+    /// The point at which it runs: `arrival`, `choice`, `dispatch` or `miss`.
+    pub at: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// Frames that it discarded.
+    pub discarded: u64,
+    /// Calls that a fault ended, or that used up their fuel.
+    pub faults: u64,
+    /// The mean time of a call, in nanoseconds; 0 before the first.
+    pub mean_ns: u64,
+    /// The longest call, in nanoseconds.
+    pub longest_ns: u64,
 }
 
 /// A path of a bond at one moment.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot, PictureForm, Pictures,
-    QueueingCounts, SetSnapshot, SharedCounts, StreamPicture, StreamSnapshot, StreamState,
-    StreamletQuery, StreamletSnapshot,
+    QueueingCounts, SetSnapshot, SharedCounts, StepSnapshot, StreamPicture, StreamSnapshot,
+    StreamState, StreamletQuery, StreamletSnapshot,
 };
 use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
@@ -87,6 +87,14 @@ impl IdleNode {
                 round_trip_ms: 80.0,
                 loss: 0.03,
                 ..PathSnapshot::default()
+            }],
+            steps: vec![StepSnapshot {
+                name: "thin".into(),
+                at: "arrival".into(),
+                calls: 90,
+                discarded: 60,
+                mean_ns: 1500,
+                ..StepSnapshot::default()
             }],
             ..LinkSnapshot::default()
         };

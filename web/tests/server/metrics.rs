@@ -122,6 +122,11 @@ fn metrics_are_well_formed_and_complete() {
     assert_eq!(of_link("selvedge_link_used_ratio"), Some(0.985));
     assert_eq!(of_link("selvedge_link_lateness_p99_seconds"), Some(0.000_7));
     assert_eq!(of_link("selvedge_link_lateness_median_seconds"), None);
+    let of_step =
+        |family| value(family, &[("link", "uplink"), ("step", "thin"), ("at", "arrival")]);
+    assert_eq!(of_step("selvedge_step_calls_total"), Some(90.0));
+    assert_eq!(of_step("selvedge_step_discarded_total"), Some(60.0));
+    assert_eq!(of_step("selvedge_step_mean_seconds"), Some(0.000_001_5));
     let of_path = |family| value(family, &[("link", "uplink"), ("path", "lte")]);
     assert_eq!(of_path("selvedge_path_active"), Some(1.0));
     assert_eq!(of_path("selvedge_path_rate_bytes_per_second"), Some(250_000.0));
