@@ -4,7 +4,9 @@
 mod cpu;
 mod wire;
 
-pub use cpu::{deadline, fifo, lateness, lock_memory, pin, sched_ext, shared_memory, wake_ups};
+pub use cpu::{
+    deadline, fifo, lateness, lock_memory, own_lateness, pin, sched_ext, shared_memory, wake_ups,
+};
 pub use wire::{af_xdp, gso, io_uring, sendmmsg, txtime};
 
 /// The result, or the missing part.

@@ -10,7 +10,7 @@ use super::{Outcome, Unavailable};
 use crate::clock::{Clock, pin_to_core};
 use crate::latency;
 use crate::memory::{Access, Mapping, Memfd};
-use crate::sched::{set_attributes, set_class};
+use crate::sched::{reserve, set_class};
 use crate::wake::sleeper;
 
 /// `SCHED_EXT`, which libc does not know.
@@ -63,10 +63,7 @@ fn policy(policy: i32, priority: i32, remedy: &str) -> Result<(), Unavailable> {
 /// A reservation of 1 ms in 10.
 pub fn deadline() -> Outcome {
     aside(|| {
-        let granted = set_attributes(0, libc::SCHED_DEADLINE, |attributes| {
-            (attributes.sched_runtime, attributes.sched_deadline) = (1_000_000, 10_000_000);
-            attributes.sched_period = attributes.sched_deadline;
-        });
+        let granted = reserve(0, Duration::from_millis(10), Duration::from_millis(1));
         granted.map_err(|why| Unavailable::new(why, REAL_TIME))?;
         Ok("SCHED_DEADLINE granted, 1 ms in 10 ms".to_owned())
     })
@@ -115,19 +112,27 @@ pub fn shared_memory() -> Outcome {
 pub fn lateness(lasts: Duration) -> io::Result<Vec<Duration>> {
     let measure = move || {
         latency::ask();
-        let clock = Clock::new();
-        let (mut sleeper, _waker) = sleeper(clock, Duration::ZERO)?;
-        let end = clock.now() + lasts;
-        let mut late = Vec::new();
-        while clock.now() < end {
-            let until: Instant = clock.now() + Duration::from_millis(1);
-            sleeper.wait_until(until);
-            late.push(clock.now().since(until));
-        }
-        Ok(late)
+        own_lateness(lasts)
     };
     let gone = |_| Err(io::Error::other("the probe's thread ended"));
     std::thread::Builder::new().spawn(measure)?.join().unwrap_or_else(gone)
+}
+
+/// How late this thread, in the class that it has, wakes from sleeps of 1 ms, during `lasts` in all.
+///
+/// # Errors
+/// If an event can't be created.
+pub fn own_lateness(lasts: Duration) -> io::Result<Vec<Duration>> {
+    let clock = Clock::new();
+    let (mut sleeper, _waker) = sleeper(clock, Duration::ZERO)?;
+    let end = clock.now() + lasts;
+    let mut late = Vec::new();
+    while clock.now() < end {
+        let until: Instant = clock.now() + Duration::from_millis(1);
+        sleeper.wait_until(until);
+        late.push(clock.now().since(until));
+    }
+    Ok(late)
 }
 
 /// How late a thread like the engine's wakes up.

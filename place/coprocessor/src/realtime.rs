@@ -6,7 +6,8 @@ use std::{fmt, io};
 use rustix::mm::{MlockAllFlags, mlockall};
 use selvedge_os::clock::pin_to_core;
 use selvedge_os::latency;
-use selvedge_os::sched::{set_attributes, set_class};
+use selvedge_os::sched::{reserve, set_class};
+use selvedge_units::Duration;
 
 /// The settings requested for the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
         SchedClass::Deadline { runtime, period } => {
             let name = format!("SCHED_DEADLINE {} us of {} us", runtime / 1000, period / 1000);
             let remedy = "needs CAP_SYS_NICE, room on the cores, and no pinning to one";
-            granted.note(name, refused(deadline(runtime, period), remedy))
+            granted.note(name, refused(reserve(0, Duration(period), Duration(runtime)), remedy))
         }
     };
     if !real_time {
@@ -101,14 +102,6 @@ impl RealtimeGrant {
         }
         why_not.is_none()
     }
-}
-
-fn deadline(runtime: u64, period: u64) -> io::Result<()> {
-    set_attributes(0, libc::SCHED_DEADLINE, |attributes| {
-        attributes.sched_runtime = runtime;
-        attributes.sched_deadline = period;
-        attributes.sched_period = period;
-    })
 }
 
 /// Why the kernel refused, if it did.

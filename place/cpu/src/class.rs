@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::process::{Pid, geteuid};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
-use selvedge_os::sched::{set_attributes, set_class};
+pub use selvedge_os::sched::reserve;
+use selvedge_os::sched::set_class;
 use selvedge_units::Duration;
 
 /// A thread's or process's number; 0 is the caller.
@@ -43,20 +44,6 @@ pub fn policy(thread: Tid) -> io::Result<i32> {
     // SAFETY: no pointers.
     let policy = unsafe { libc::sched_getscheduler(thread) };
     check(policy.min(0)).map(|()| policy)
-}
-
-/// Reserves `service` of each `period` for a thread by SCHED_DEADLINE. Its forks start in the ordinary class.
-///
-/// # Errors
-/// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for times that it
-/// does not accept (less than 1024 ns, more than 4 s).
-pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<()> {
-    set_attributes(thread, libc::SCHED_DEADLINE, |attributes| {
-        attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-        attributes.sched_runtime = service.0;
-        attributes.sched_deadline = period.0;
-        attributes.sched_period = period.0;
-    })
 }
 
 /// Confines a thread, and all that it will start, to one processor.
