@@ -3,6 +3,7 @@
 mod attach;
 mod draw;
 mod model;
+mod pin;
 mod traffic;
 mod tune;
 
@@ -11,9 +12,12 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Failure, Table};
+use selvedge_comm_stack::endpoint::Options;
 use selvedge_comm_stack::profile::{self, Profile};
+use selvedge_comm_stack::reservation::Reservation;
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::deliver::Order;
+use selvedge_data_stack::load::Load;
 use selvedge_units::{Bytes, Duration};
 
 use crate::identity::IdentityArgs;
@@ -44,13 +48,13 @@ pub(crate) enum StackCommand {
     },
     /// Listen for connections, take what they send, and show modules and elements live
     #[command(after_help = "Example:\n  selvedge stack listen 127.0.0.1:7800\n  \
-                            selvedge stack listen [::]:7800 --elements 2 --seconds 60")]
+                            selvedge stack listen [::]:7800 --elements 2 --seconds 60\n  \
+                            selvedge stack listen 127.0.0.1:7800 --elements 1 --share 20%")]
     Listen(ListenArgs),
     /// Connect, send messages, and show modules and elements live
     #[command(
         after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
-                            \"4 kB\" --seconds 5\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
-                            net\" --delay \"5 ms\" --firm --seconds 5\n  selvedge stack send 127.0.0.1:7800 --then-after \
+                            \"4 kB\" --seconds 5\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | net\" --seconds 5\n  selvedge stack send 127.0.0.1:7800 --delay 5ms --firm --elements 1 --share 20% --seconds 5\n  selvedge stack send 127.0.0.1:7800 --then-after \
                             \"3 s\" --then-every \"20 us\" --then-size \"8 kB\" --then-agreed --seconds 6\n\nExit status: 1 if not all is \
                             known to have arrived."
     )]
@@ -69,6 +73,12 @@ pub(crate) enum StackCommand {
                             --goal bandwidth --monitor traffic"
     )]
     Tune(tune::TuneArgs),
+    /// Place a module of a connection on elements by hand, in both directions
+    #[command(
+        after_help = "Exit status: 1 if no such process runs.\n\nExample:\n  selvedge stack \
+                            pin 4711 d2216232 net=1\n  selvedge stack pin 4711 d2216232 net=any"
+    )]
+    Pin(pin::PinArgs),
 }
 
 #[derive(Debug, Args)]
@@ -95,8 +105,22 @@ pub(crate) struct EndArgs {
     /// Threads that share the encryption of messages above 16 KiB
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     slaves: u8,
+    /// Processor time to reserve for each element and for the thread that reads, which --firm needs
+    #[arg(long, value_name = "SHARE")]
+    share: Option<Load>,
+    /// Processors to which these threads are pinned in turn (default: any)
+    #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "share")]
+    processors: Vec<usize>,
     #[command(flatten)]
     identity: IdentityArgs,
+}
+
+impl EndArgs {
+    fn options(&self) -> Options {
+        let (elements, slaves, processors) = (self.elements, self.slaves, self.processors.clone());
+        let reservation = self.share.map(|share| Reservation { share, processors });
+        Options { elements, slaves, reservation, ..Options::default() }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -166,6 +190,7 @@ pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
         StackCommand::Send(args) => traffic::send(args),
         StackCommand::Show(args) => attach::show(args),
         StackCommand::Tune(args) => tune::tune(args),
+        StackCommand::Pin(args) => pin::pin(args),
     }
 }
 
@@ -201,10 +226,10 @@ fn profiled(json: bool) -> Result<(), Failure> {
     let sharing = profile::sharing(64_000, 9);
     // Connections use these costs from now on; if they can't be stored, each process measures its own.
     let kept = profile::keep(&found).ok().flatten();
-    let Profile { modules, pipes, call, ring, slave } = found;
+    let Profile { modules, pipes, call, ring, slave, wake_up } = found;
     let mut out = std::io::stdout().lock();
     if json {
-        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "call": call, "ring": ring, "slave": slave, "sharing": sharing });
+        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "call": call, "ring": ring, "slave": slave, "wake_up": wake_up, "sharing": sharing });
         writeln!(out, "{both}")?;
         return Ok(out.flush()?);
     }
@@ -223,7 +248,8 @@ fn profiled(json: bool) -> Result<(), Failure> {
         "pipe, put and get: {:.1} ns, with a lock {:.1} ns\nhand-over: {:.1} ns on the same \
          element, {:.1} ns to another (a stream between two threads)\nthe kernel's call that sends \
          a datagram: {:.1} ns, +1 kB {:.1} ns\na ring of shared memory: to put {:.1} ns, +1 kB {:.1} \
-         ns, to take {:.1} ns, +1 kB {:.1} ns\none slave's help with a message: {slave:.1} ns",
+         ns, to take {:.1} ns, +1 kB {:.1} ns\none slave's help with a message: {slave:.1} ns\na wake-up without reserved time: {:.1} us on \
+         average, {:.1} us at worst",
         pipes.unlocked,
         pipes.locked,
         pipes.same,
@@ -233,7 +259,9 @@ fn profiled(json: bool) -> Result<(), Failure> {
         ring[0][0],
         ring[0][1],
         ring[1][0],
-        ring[1][1]
+        ring[1][1],
+        wake_up[0] / 1e3,
+        wake_up[1] / 1e3
     )?;
     let mut table =
         Table::default().left(["one message of 64 kB"]).right(["slaves", "down, us", "up, us"]);

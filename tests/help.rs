@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 33] = [
+const EXPECTED: [(&str, Expected); 37] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge demo --paths", Prints("page: ")),
@@ -38,11 +38,14 @@ const EXPECTED: [(&str, Expected); 33] = [
     ("selvedge stack listen 127.0.0.1:7800", Prints("listening on")),
     ("selvedge stack listen [::]:7800 --elements 2 --seconds 60", Prints("listening on")),
     ("selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \"4 kB\" --seconds 5", Answers),
+    ("selvedge stack listen 127.0.0.1:7800 --elements 1 --share 20%", Prints("listening on")),
+    ("selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | net\" --seconds 5", Answers),
     (
-        "selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | net\" --delay \"5 ms\" \
-         --firm --seconds 5",
-        Answers,
+        "selvedge stack send 127.0.0.1:7800 --delay 5ms --firm --elements 1 --share 20% --seconds 5",
+        Parsed("needs a listener with reserved time; comm/stack's tests do it"),
     ),
+    ("selvedge stack pin 4711 d2216232 net=1", Parsed(PIN)),
+    ("selvedge stack pin 4711 d2216232 net=any", Parsed(PIN)),
     (
         "selvedge stack send 127.0.0.1:7800 --then-after \"3 s\" --then-every \"20 us\" \
          --then-size \"8 kB\" --then-agreed --seconds 6",
@@ -77,6 +80,7 @@ const EXPECTED: [(&str, Expected); 33] = [
     ),
 ];
 
+const PIN: &str = "names a connection of one run; comm/stack's tests do it";
 const STACK: &str = "selvedge stack listen 127.0.0.1:7800";
 const STACK_IS_UP: &str = "selvedge stack show --once";
 

@@ -56,6 +56,12 @@ impl DrawnBefore {
         if !endpoint.meta.goal.is_empty() {
             writeln!(text, "  {}", super::tune::line(&endpoint.meta))?;
         }
+        if let Some(reservation) = &endpoint.reservation {
+            writeln!(text, "  reserved: {reservation}")?;
+        }
+        if let Some(why) = &endpoint.unreserved {
+            writeln!(text, "  nothing reserved, so firm contracts are refused: {why}")?;
+        }
         for (key, messages) in elements(endpoint) {
             let before = self.elements.get(&key).copied();
             let modules = endpoint.elements[key.1].modules;
@@ -85,7 +91,8 @@ impl DrawnBefore {
     }
 }
 
-fn modules(connection: &ConnectionView) -> Table {
+/// The modules of a connection, and who serves them.
+pub(super) fn modules(connection: &ConnectionView) -> Table {
     let mut table = Table::default().left(["    module", "down", "up"]).right(["waiting"]);
     for module in &connection.modules {
         table.row([
@@ -119,7 +126,17 @@ fn flowing(
         }
         None => format!("{messages} messages, {bytes} B so far"),
     };
-    let _ = write!(line, "; at most {:.1} us here", flow.guaranteed_ns as f64 / 1e3);
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    let word = if flow.firm { "granted" } else { "estimated" };
+    let _ = write!(line, "; at most {:.1} us here ({word})", us(flow.guaranteed_ns));
+    if flow.worst_ns > 0 {
+        let (mean, p99, worst) = (us(flow.mean_ns), us(flow.p99_ns), us(flow.worst_ns));
+        let _ = write!(
+            line,
+            ", measured {mean:.1} us on average, 99th percentile {p99:.1}, worst {worst:.1}, {} late",
+            flow.late
+        );
+    }
     if !flow.kept {
         line += ", which is more than was asked for";
     }

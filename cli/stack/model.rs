@@ -29,6 +29,10 @@ get_locked = "38 us"
 same = "4 us"
 other = "21 us"
 
+# [wake_up]                     # of an element that sleeps until it has a message
+# average = "30 us"
+# worst = "200 us"
+
 # [slaves]                      # who shares the work of modules with `shared = true` on large messages
 # count = 1                     # each with a processor of its own
 # part = "16 KiB"               # what is taken at once

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use selvedge_cli_terminal::{Failure, signals};
-use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
+use selvedge_comm_stack::endpoint::{BindError, ConnectError, Connection, Endpoint, RecvError};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
@@ -27,10 +27,12 @@ fn bound(
     end: &EndArgs,
     what: &str,
 ) -> Result<(Arc<Endpoint>, StackControlServer, PeersWatch), Failure> {
-    let (elements, slaves) = (end.elements, end.slaves);
-    let options = Options { elements, slaves, ..Options::default() };
-    let (options, watch) = end.identity.read(options)?;
-    let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
+    let (options, watch) = end.identity.read(end.options())?;
+    let bound = Endpoint::bind(at, options).map_err(|error| match error {
+        BindError::Reservation(_) => Failure::input(error),
+        _ => Failure::failed(error),
+    });
+    let endpoint = Arc::new(bound?);
     let seen = Arc::clone(&endpoint);
     Ok((endpoint, StackControlServer::open(what, move |each| each(&seen)), watch))
 }
@@ -61,7 +63,7 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
                 break;
             }
             for (way, event) in connection.events() {
-                writeln!(out, "{}  told: {way:?} {event:?}", connection.peer())?;
+                writeln!(out, "{}  event: {} {event}", connection.peer(), side(way))?;
             }
             for turn in 0..256 {
                 let patience = Duration::from_millis(u64::from(turn == 0));
@@ -86,6 +88,14 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     }
     Connection::close_all(open);
     Ok(())
+}
+
+/// Which stream of its connection an event is about.
+const fn side(way: Direction) -> &'static str {
+    match way {
+        Direction::Down => "of what is sent:",
+        Direction::Up => "of what is received:",
+    }
 }
 
 /// The current sending schedule.
@@ -146,8 +156,9 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         let guarantee = granted.guarantee;
         writeln!(
             out,
-            "granted here: a message leaves each {} at worst, {} on this host and {} on the other and \
+            "{} here: a message leaves each {} at worst, {} on this host and {} on the other and \
              in the network at worst{}",
+            if endpoint.view().reservation.is_some() { "granted" } else { "estimated" },
             guarantee.departure_interval,
             guarantee.latency,
             granted.remote_delay,
@@ -185,7 +196,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
             }
         }
         for (way, event) in connection.events() {
-            writeln!(out, "told: {way:?} {event:?}")?;
+            writeln!(out, "event: {} {event}", side(way))?;
         }
         let due = Duration::from_nanos(schedule.every.0.saturating_mul(schedule.sent));
         let wait = due - schedule.started_at.elapsed().into();

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
-use selvedge_node::control_server::{DeskError, StackRequest, processes, request};
+use selvedge_node::control_server::{DeskError, Process, StackRequest, processes, request};
 use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
 
@@ -28,6 +28,17 @@ pub(crate) struct TuneArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The process after a change.
+pub(super) fn changed(pid: u32, asked: &StackRequest) -> Result<Process, Failure> {
+    let process = request(pid, asked).map_err(|error| match error {
+        DeskError::Control(ControlError::Refused(why)) => {
+            Failure::input(format!("process {pid}: {why}"))
+        }
+        _ => Failure::failed(format!("process {pid} does not answer: {error}")),
+    })?;
+    process.ok_or_else(|| nobody(Some(pid)))
 }
 
 impl TuneArgs {
@@ -83,13 +94,7 @@ pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let pid = args.whose()?;
     let asked =
         if tuning == Tuning::default() { StackRequest::Look } else { StackRequest::Tune(tuning) };
-    let process = request(pid, &asked).map_err(|error| match error {
-        DeskError::Control(ControlError::Refused(why)) => {
-            Failure::input(format!("process {pid}: {why}"))
-        }
-        _ => Failure::failed(format!("process {pid} does not answer: {error}")),
-    })?;
-    let process = process.ok_or_else(|| nobody(Some(pid)))?;
+    let process = changed(pid, &asked)?;
     let mut out = std::io::stdout().lock();
     let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
     let all: Vec<(String, MetaView)> = process.endpoints.iter().map(of).collect();

@@ -122,6 +122,8 @@ pub(crate) enum BenchWhat {
     Readiness,
     /// Throughput and latency of stacks, beside UDP, TCP, TLS (rustls) and QUIC (quinn)
     Stack,
+    /// Delays of a firm contract between two stacks beside busy threads, and what is refused
+    Firm,
 }
 
 /// The text is no work to count.

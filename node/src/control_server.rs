@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use selvedge_comm_stack::endpoint::{Endpoint, EndpointView, Tuning};
+use selvedge_comm_stack::endpoint::{Endpoint, EndpointView, ModulePin, PinError, Tuning};
 use selvedge_os::control::{Connection, ControlError, FOREVER, Long};
 use selvedge_os::seqpacket;
 use selvedge_place_cpu::daemon::{self, DaemonError};
@@ -32,6 +32,8 @@ pub enum StackRequest {
     Look,
     /// A snapshot after this change at all endpoints.
     Tune(Tuning),
+    /// A snapshot after this change at the endpoint that has the connection.
+    Pin(ModulePin),
 }
 
 /// Why a process can't be inspected.
@@ -124,6 +126,17 @@ fn answer(
     let mut refused = None;
     match connection.wait(TIMEOUT).map(|message| message.body) {
         Ok(StackRequest::Look) => {}
+        Ok(StackRequest::Pin(pin)) => {
+            let mut outcome = Err(PinError::Connection(pin.connection));
+            each(&mut |endpoint| {
+                if let Err(PinError::Connection(_)) = outcome {
+                    outcome = endpoint.pin(&pin);
+                }
+            });
+            if let Err(why) = outcome {
+                return refuse(&why);
+            }
+        }
         Ok(StackRequest::Tune(tuning)) => each(&mut |endpoint| {
             refused = endpoint.tune(&tuning).err().or_else(|| refused.take());
         }),

@@ -9,7 +9,7 @@ use selvedge_data_stack::compose::{ComposeError, Composition};
 use selvedge_data_stack::contract::{Contract, ContractError, Promise, Quality, Traffic};
 use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::load::Load;
-use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
+use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream, WakeUp};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Deserializer};
@@ -35,6 +35,8 @@ struct File {
     pipes: Option<PipeCosts>,
     interface: Option<ModuleCost>,
     slaves: Option<SlaveCosts>,
+    #[serde(default)]
+    wake_up: WakeUpCost,
     stream: Vec<StreamText>,
 }
 
@@ -59,6 +61,15 @@ struct SlaveCosts {
     part: Bytes,
     #[serde(deserialize_with = "quantity")]
     call: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WakeUpCost {
+    #[serde(deserialize_with = "quantity")]
+    average: Duration,
+    #[serde(deserialize_with = "quantity")]
+    worst: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -173,7 +184,9 @@ pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), FileErr
         Some(SlaveCosts { count, part, call }) => Slaves { count, part, call },
         None => Slaves::default(),
     };
-    let machine = Machine { available, overheads, interface, slaves };
+    let wake_up = WakeUp { average: file.wake_up.average, worst: file.wake_up.worst };
+    // What the file calls available is what its author has reserved.
+    let machine = Machine { available, overheads, interface, slaves, wake_up, is_reserved: true };
     let streams = file.stream.iter().enumerate().map(|(number, text)| {
         stream(text, count).map_err(|error| FileError::Stream { number, error })
     });

@@ -13,6 +13,7 @@ mod negotiations;
 mod open;
 mod options;
 mod receive;
+mod rehearsal;
 mod renegotiate;
 mod shared;
 mod socket_reader;
@@ -28,6 +29,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
@@ -35,9 +37,11 @@ use std::thread::{self, JoinHandle};
 use selvedge_data_net_secure::PublicKey;
 use selvedge_data_stack::auto::{Manager, ManagerSettings};
 use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::model::WakeUp;
 use selvedge_os::clock::Clock;
 use selvedge_os::datagram_port::DatagramPort;
 use selvedge_os::transmit::TransmitOptions;
+use selvedge_place_cpu::class::{Tid, this_thread};
 use selvedge_units::{Bytes, Duration};
 
 pub use self::buffer::Buffer;
@@ -46,18 +50,21 @@ pub use self::connection::{Connection, SendFuture, Taking};
 pub use self::error::{BindError, ConnectError, RecvError, RefusedHere};
 pub use self::options::{Counters, Options};
 use self::receive::read;
+use self::rehearsal::charged;
 pub use self::renegotiate::{NegotiationError, RenegotiateFuture};
 use self::shared::Shared;
 use self::socket_reader::SocketReader;
 use self::state::Connections;
 pub use self::task::{block_on, block_on_for};
-pub use self::tune::{MetaView, TuneError, Tuning};
+pub use self::tune::{MetaView, ModulePin, PinError, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::profile;
+use crate::reservation::{Granted, Reservation, ReservationError};
 pub use crate::rings::RingError;
 use crate::sync::lock;
 use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
+use crate::work::ConnectionChain;
 use crate::worker_threads::WorkerThreads;
 
 /// Unread bytes that the socket should hold; the system may grant less.
@@ -75,19 +82,32 @@ impl Endpoint {
     /// Binds to an address, port 0 for any; the endpoint can accept and make connections. An IPv6
     /// address serves IPv6 only.
     pub fn bind(at: SocketAddr, options: Options) -> Result<Self, BindError> {
+        if let Some(reservation) = &options.reservation {
+            reservation.check()?;
+        }
         let port = DatagramPort::bind(at, RECEIVE_BUFFER)?;
         let (clock, count) = (Clock::new(), options.elements.clamp(1, 16));
         let patience = Duration::from_millis(20);
         let transmitter =
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
         let costs = profile::cached();
-        let machine = costs.machine_with(count.into(), options.slaves);
-        let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
         let alarms = Arc::new(DueWakers::default());
-        let ring = {
-            let alarms = Arc::clone(&alarms);
-            move || alarms.ring()
+        let machine = costs.machine_with(count.into(), options.slaves);
+        let mut threads = EndpointThreads::start(count, clock, &alarms)?;
+        let (machine, reservation) = match &options.reservation {
+            None => (machine, Ok(None)),
+            Some(reservation) => match threads.reserve(reservation) {
+                Ok((granted, wake_up)) => {
+                    (granted.machine(charged(machine), wake_up), Ok(Some(granted)))
+                }
+                Err(why) => {
+                    tracing::warn!(%why, "firm contracts are refused");
+                    threads = EndpointThreads::start(count, clock, &alarms)?;
+                    (machine, Err(why))
+                }
+            },
         };
+        let EndpointThreads { elements, reader, reader_tid, share } = threads;
         let shared = Arc::new(Shared {
             address: port.address(),
             transmitter: Arc::new(Mutex::new(transmitter)),
@@ -98,18 +118,18 @@ impl Endpoint {
             clock,
             worker_pool: WorkerThreads::start(options.slaves).map_err(io::Error::other)?,
             connections: Connections::new(&options),
+            manager: Mutex::new(Manager::new(machine, options.meta, clock.now())),
             options,
-            elements: ElementThreads::start_with(count, clock, ring)?,
+            elements,
+            reader_tid,
             alarms,
-            manager,
             counters: Counters::default(),
             stop: false.into(),
             costs,
+            reservation,
         });
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::Builder::new().name("stack reader".into()).spawn(move || read(&shared))?
-        };
+        // The thread waits for it.
+        let _ = share.send(Arc::clone(&shared));
         Ok(Self { shared, reader: Some(reader) })
     }
 
@@ -176,6 +196,14 @@ impl Endpoint {
         self.shared.view()
     }
 
+    /// Places a module of a connection by hand. No decision moves the connection's modules from then on.
+    ///
+    /// # Errors
+    /// [`PinError`]; then nothing is changed.
+    pub fn pin(&self, pin: &ModulePin) -> Result<(), PinError> {
+        self.shared.pin(pin)
+    }
+
     /// Changes how the manager decides from its next sample on; returns the new settings.
     ///
     /// # Errors
@@ -190,6 +218,38 @@ impl Endpoint {
             reader.thread().unpark();
         }
         Ok(meta.into())
+    }
+}
+
+/// The threads of an endpoint before it is one.
+struct EndpointThreads {
+    elements: ElementThreads<ConnectionChain>,
+    /// It waits for the endpoint, and ends if there is none.
+    reader: JoinHandle<()>,
+    reader_tid: Option<Tid>,
+    share: Sender<Arc<Shared>>,
+}
+
+impl EndpointThreads {
+    fn start(count: u8, clock: Clock, alarms: &Arc<DueWakers>) -> io::Result<Self> {
+        let alarms = Arc::clone(alarms);
+        let elements = ElementThreads::start_with(count, clock, move || alarms.ring())?;
+        let (named, name) = channel();
+        let (share, take) = channel::<Arc<Shared>>();
+        let reader = thread::Builder::new().name("stack reader".into()).spawn(move || {
+            let _ = named.send(this_thread());
+            take.recv().iter().for_each(read);
+        })?;
+        Ok(Self { elements, reader, reader_tid: name.recv().ok(), share })
+    }
+
+    /// Reserves time for them. If that fails they must be replaced.
+    fn reserve(&self, reservation: &Reservation) -> Result<(Granted, WakeUp), ReservationError> {
+        let wake_up = reservation.wake_up()?;
+        let threads = self.elements.tids().iter().copied().chain(self.reader_tid).collect();
+        let granted = reservation.grant(threads)?;
+        self.elements.set_reserved();
+        Ok((granted, wake_up))
     }
 }
 

@@ -15,6 +15,8 @@ pub mod pipe;
 #[cfg(not(loom))]
 pub mod profile;
 #[cfg(not(loom))]
+pub mod reservation;
+#[cfg(not(loom))]
 mod rings;
 mod sync;
 #[cfg(not(loom))]

@@ -4,11 +4,13 @@ mod stream;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
+use selvedge_place_cpu::class::{Tid, this_thread};
 use selvedge_units::{Duration, Instant};
 
 use crate::element::{ModuleChain, Pipeline, ProcessingElement};
@@ -70,11 +72,16 @@ impl<W: ModuleChain> ElementSlot<W> {
 
     /// Locks the element for its own thread, after the threads that wait for it. A thread that was
     /// not notified and only checks timeouts leaves the element to its current holder.
-    fn lock_for_thread(&self, idle: bool) -> Option<MutexGuard<'_, LockedElement<W>>> {
+    fn lock_for_thread(
+        &self,
+        idle: bool,
+        is_reserved: bool,
+    ) -> Option<MutexGuard<'_, LockedElement<W>>> {
         if !self.notified.swap(false, Ordering::AcqRel) && idle {
             return self.try_take();
         }
-        for _ in 0..YIELDS {
+        // A thread of SCHED_DEADLINE that yields gives up the rest of its period.
+        for _ in 0..if is_reserved { 0 } else { YIELDS } {
             if self.waiters.load(Ordering::Acquire) == 0 {
                 break;
             }
@@ -137,6 +144,9 @@ type After = Arc<dyn Fn() + Send + Sync>;
 pub struct ElementThreads<W: ModuleChain + 'static> {
     slots: Vec<Arc<ElementSlot<W>>>,
     threads: Vec<JoinHandle<()>>,
+    tids: Vec<Tid>,
+    /// Whether the threads have reserved processor time, so that they serve and no other thread does.
+    is_reserved: Arc<AtomicBool>,
     clock: Clock,
     stop: Arc<AtomicBool>,
     after: After,
@@ -172,13 +182,34 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
         let stop = Arc::new(AtomicBool::new(false));
         let slots: Vec<Arc<ElementSlot<W>>> =
             (0..count).map(|n| Arc::new(ElementSlot::new(n))).collect();
-        let mut threads = Vec::new();
+        let is_reserved = Arc::new(AtomicBool::new(false));
+        let (mut threads, mut tids) = (Vec::new(), Vec::new());
         for (n, slot) in slots.iter().enumerate() {
             let (slot, stop, after) = (Arc::clone(slot), Arc::clone(&stop), Arc::clone(&after));
-            let body = move || serve(&slot, clock, &stop, &*after);
+            let (reserved, (named, name)) = (Arc::clone(&is_reserved), channel());
+            let body = move || {
+                let _ = named.send(this_thread());
+                serve(&slot, clock, &stop, &reserved, &*after);
+            };
             threads.push(thread::Builder::new().name(format!("element {n}")).spawn(body)?);
+            tids.extend(name.recv());
         }
-        Ok(Self { slots, threads, clock, stop, after })
+        Ok(Self { slots, threads, tids, is_reserved, clock, stop, after })
+    }
+
+    /// The system's numbers of the threads.
+    pub(crate) fn tids(&self) -> &[Tid] {
+        &self.tids
+    }
+
+    /// Has the threads serve alone from now on, since they have reserved processor time.
+    pub(crate) fn set_reserved(&self) {
+        self.is_reserved.store(true, Ordering::Release);
+    }
+
+    /// Whether the threads serve alone.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.is_reserved.load(Ordering::Acquire)
     }
 
     /// Serves this pipeline from now on, as it is assigned.
@@ -213,8 +244,20 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
     /// Notifies the elements that a message was put into this pipeline. If one element serves all
     /// of it and is free, the caller runs its turn: a wake-up would cost more, and the caller's
     /// core has the message in its cache. If several elements serve it, their threads share the
-    /// work. With `idle` the caller has nothing more to enqueue.
+    /// work. With `idle` the caller has nothing more to enqueue. Threads with reserved time flush by
+    /// themselves, and an application's thread has no such time to run a turn in.
     pub fn notify_or_run(&self, pipeline: &Pipeline<W>, idle: bool) {
+        if self.is_reserved() {
+            if !pipeline.is_drained() {
+                pipeline.assigned_elements().iter().for_each(|id| self.notify(usize::from(id.0)));
+            }
+            return;
+        }
+        self.run(pipeline, idle);
+    }
+
+    /// [`ElementThreads::notify_or_run`], by a thread that has reserved time if the elements have.
+    pub(crate) fn run(&self, pipeline: &Pipeline<W>, idle: bool) {
         let assigned_elements = pipeline.assigned_elements();
         let mut ids = assigned_elements.iter().map(|id| usize::from(id.0));
         if assigned_elements.count() == 1
@@ -245,10 +288,20 @@ impl<W: ModuleChain + 'static> Drop for ElementThreads<W> {
     }
 }
 
-fn serve<W: ModuleChain>(slot: &ElementSlot<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
+fn serve<W: ModuleChain>(
+    slot: &ElementSlot<W>,
+    clock: Clock,
+    stop: &AtomicBool,
+    is_reserved: &AtomicBool,
+    after: &dyn Fn(),
+) {
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
-        let worked = slot.lock_for_thread(idle >= SPINS).is_some_and(|mut served| {
+        let is_reserved = is_reserved.load(Ordering::Relaxed);
+        // Spinning would use up reserved time.
+        let spins = if is_reserved { 1 } else { SPINS };
+        let locked = slot.lock_for_thread(idle >= spins, is_reserved);
+        let worked = locked.is_some_and(|mut served| {
             let wanted = || slot.waiters.load(Ordering::Acquire) > 0;
             let worked = slot.turn(&mut served, clock, wanted);
             served.element.flush(clock.now(), !worked);
@@ -257,7 +310,7 @@ fn serve<W: ModuleChain>(slot: &ElementSlot<W>, clock: Clock, stop: &AtomicBool,
         after();
         if worked {
             idle = 0;
-        } else if idle < SPINS {
+        } else if idle < spins {
             idle += 1;
             std::hint::spin_loop();
         } else {

@@ -16,7 +16,7 @@ mod tests;
 use selvedge_units::Duration;
 
 use crate::contract::Promise;
-use crate::elements::ElementId;
+use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
 use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 
@@ -30,6 +30,8 @@ selvedge_units::named! {
         PartlyParallel = "partly message-parallel",
         /// Phase 3: on all elements, and other streams spread as well.
         Rebalanced = "rebalanced",
+        /// No phase: assigned by hand.
+        Pinned = "by hand",
     }
 }
 
@@ -139,6 +141,29 @@ pub enum Refusal {
         /// The least `X_max` found.
         offered: Duration,
     },
+    /// The delay is firm, and no scheduler keeps the elements' time for them.
+    #[error(
+        "a firm delay needs reserved processor time, and this endpoint has none; give it a share \
+         (--share \"30 %\", or stack_share in the node file) and the right to reserve it, which root and \
+         CAP_SYS_NICE have, or ask for a delay that is wanted, which is an estimate"
+    )]
+    Unreserved,
+    /// A place by hand does not exist.
+    #[error(
+        "there is no module {module}, or none of {missing}; `selvedge stack show` shows the modules and elements"
+    )]
+    NoSuchPlace {
+        /// The number of the module in its direction.
+        module: usize,
+        /// The elements that do not exist.
+        missing: ElementSet,
+    },
+    /// A firm delay of another stream is measured as broken.
+    #[error(
+        "the firm delay of stream {} is measured as broken, and no assignment mends it; try again when it \
+         is kept, lower its rate, or give the endpoint a larger share", .0.0
+    )]
+    Broken(StreamId),
     /// The delay is firm and can't be kept.
     #[error(
         "a delay of {wanted} on this host can't be kept, at best it is {offered}; ask for that, or for a delay that is wanted and not firm"
@@ -168,6 +193,13 @@ pub fn assign(
     latencies: &[StreamLatency],
     goal: Goal,
 ) -> Result<Decision, Refusal> {
+    if streams[who.0].contract.quality.promise == Promise::Firm && !machine.is_reserved {
+        return Err(Refusal::Unreserved);
+    }
+    if streams[who.0].is_pinned {
+        let as_it_is = || decision(machine, streams, streams.to_vec(), who, Phase::Pinned);
+        return find_refusal(machine, streams, who).map_or_else(|| Ok(as_it_is()), Err);
+    }
     let mut search = phases::Search::new(machine, streams, who, latencies);
     let mut best: Option<Decision> = None;
     for phase in [Phase::Pipelined, Phase::PartlyParallel, Phase::Rebalanced] {
@@ -195,6 +227,9 @@ pub fn improve(
     latencies: &[StreamLatency],
     goal: Goal,
 ) -> Option<Decision> {
+    if streams[who.0].is_pinned {
+        return None;
+    }
     let merit = |guarantee: &Guarantee| match goal {
         Goal::Delay => guarantee.latency,
         Goal::Bandwidth => guarantee.departure_interval,

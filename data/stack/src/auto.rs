@@ -15,7 +15,7 @@ mod tests;
 
 pub use event::{Event, Granted, RenegotiateError, Violation};
 pub use manager::Manager;
-pub use monitor::{Detail, Monitor, TrafficSample};
+pub use monitor::{Detail, MeasuredDelay, Monitor, TrafficSample};
 pub use policer::{Policer, PolicingError};
 
 use selvedge_units::Duration;

@@ -39,9 +39,13 @@ pub enum Promise {
     #[default]
     Wanted,
     /// The contract is refused if the delay can't be kept in the worst case, and no later decision
-    /// breaks it.
+    /// breaks it. Of [`LATE_ONE_IN`] messages at most one is late: the worst case has the longest
+    /// wake-up that was measured, and a longer one may follow.
     Firm,
 }
+
+/// Of this number of messages with a firm delay at most one is late in the long run.
+pub const LATE_ONE_IN: u64 = 1000;
 
 /// One direction's traffic and quality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, Sub};
+use core::str::FromStr;
 
 use selvedge_units::Duration;
 
@@ -59,6 +60,22 @@ impl Load {
     #[must_use]
     pub fn stretch_load(self, used: Self) -> Self {
         Self(self.scale_time(Duration(used.0)).0)
+    }
+}
+
+/// A text that is no part of a processor's time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no share of a processor; write 1 % to 95 %, such as \"60 %\"")]
+pub struct ShareError(String);
+
+impl FromStr for Load {
+    type Err = ShareError;
+
+    /// A share that can be reserved: whole hundredths, 1 % to 95 %. The kernel keeps the rest for other threads.
+    fn from_str(text: &str) -> Result<Self, ShareError> {
+        let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        let share = number.filter(|percent| (1..=95).contains(percent)).map(Self::percent);
+        share.ok_or_else(|| ShareError(text.chars().take(40).collect()))
     }
 }
 

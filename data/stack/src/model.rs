@@ -26,6 +26,9 @@
 //!   may exist at once share them evenly, and their total load must not exceed what they give, as
 //!   condition (1) requires of elements.
 //!
+//! - The paper's elements poll, so its `Lambda` has no wake-up. Here threads sleep, and `Lambda` has one
+//!   [`WakeUp`] for each element in `Proc(C, i)`.
+//!
 //! [`Formulas::Printed`] uses `Wait` and `prob` literally, to compare both.
 
 mod cost;
@@ -33,7 +36,7 @@ mod evaluation;
 #[cfg(test)]
 mod tests;
 
-pub use cost::{Cost, Interface, Machine, Overheads, Slaves};
+pub use cost::{Cost, Interface, Machine, Overheads, Slaves, WakeUp};
 pub use evaluation::{Evaluation, Formulas, Latency};
 
 use selvedge_units::Duration;
@@ -56,6 +59,8 @@ pub struct Stream {
     pub modules: Vec<Cost>,
     /// The elements that serve each module, one set for each. An empty set: not yet assigned.
     pub assigned: Vec<ElementSet>,
+    /// Whether it was assigned by hand, so that no decision assigns it anew.
+    pub is_pinned: bool,
 }
 
 impl Stream {
@@ -63,7 +68,7 @@ impl Stream {
     #[must_use]
     pub fn new(contract: Contract, modules: Vec<Cost>) -> Self {
         let assigned = vec![ElementSet::EMPTY; modules.len()];
-        Self { contract, remote_delay: Duration::ZERO, modules, assigned }
+        Self { contract, remote_delay: Duration::ZERO, modules, assigned, is_pinned: false }
     }
 
     /// Assigns all modules to these elements.

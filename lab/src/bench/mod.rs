@@ -65,6 +65,7 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
         #[cfg(feature = "kernel")]
         (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),
         (BenchWhat::Stack, |args| stack::measure(args.seconds)),
+        (BenchWhat::Firm, |args| stack::measure_firm(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(*what) {

@@ -1,9 +1,14 @@
-//! `bench stack`: stacks on the loopback beside plain UDP and TCP, TLS and QUIC, in one run.
+//! `bench stack`: stacks on the loopback beside plain UDP and TCP, TLS and QUIC, in one run. `bench firm`: the
+//! delays of a firm contract beside busy threads.
 
 use std::time::Duration as StdDuration;
 
 use selvedge_cli_terminal::{Failure, Table};
+use selvedge_data_stack::contract::LATE_ONE_IN;
+use selvedge_data_stack::load::Load;
+use selvedge_lab_peers_stack::firm::{self, FirmError, FirmOutcome, FirmTrial};
 use selvedge_lab_peers_stack::{Row, SIZES, rows};
+use selvedge_units::Duration;
 use serde_json::json;
 
 use super::Measurement;
@@ -57,7 +62,50 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     Ok(Measurement { name: "stack", json, text })
 }
 
-fn micros(span: selvedge_units::Duration) -> f64 {
+/// The processor time of each element and each thread that reads.
+const SHARE: Load = Load::percent(25);
+
+pub(super) fn measure_firm(seconds: u64) -> Result<Measurement, Failure> {
+    let hogs = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2);
+    let (lasts, every) = (Duration::from_secs(seconds), Duration::from_micros(100));
+    let outcome = match firm::firm(FirmTrial { lasts, every, share: SHARE, hogs }) {
+        Err(why @ FirmError::Unreserved(_)) => {
+            let text = format!("Firm contracts are skipped: {why}.");
+            let json = json!({ "skipped": why.to_string() });
+            return Ok(Measurement { name: "firm", json, text });
+        }
+        outcome => outcome.map_err(Failure::failed)?,
+    };
+    let FirmOutcome { messages, every, delay, delays, late, late_here, refused, events } = outcome;
+    let share = late as f64 / messages.max(1) as f64;
+    let stated = 1.0 / LATE_ONE_IN as f64;
+    let quantiles = [0.5, 0.99, 0.999].map(|part| delays.quantile(part));
+    let [mean, worst] = [delays.mean(), delays.max()].map(Option::unwrap_or_default).map(micros);
+    let [median, p99, p999] = quantiles.map(Option::unwrap_or_default).map(micros);
+    let mut text = format!(
+        "{messages} messages of {}, one each {every}, on a firm contract beside {hogs} busy threads; {SHARE} of \
+         a processor for each of 4 threads.\nGranted from end to end: {:.1} us. Measured: {mean:.1} us on \
+         average, 50th percentile {median:.1}, 99th {p99:.1}, 99.9th {p999:.1}, worst {worst:.1}.\nLate or \
+         lost: {late}, {:.4} %; stated: at most {:.4} %. Late on the sender's host {}, on the receiver's \
+         {}.\nWith less than both hosts take: {refused}\n",
+        firm::SIZE,
+        micros(delay),
+        share * 100.0,
+        stated * 100.0,
+        late_here[0],
+        late_here[1],
+    );
+    events.iter().for_each(|event| text += &format!("Event: {event}\n"));
+    let json = json!({
+        "messages": messages, "every_us": micros(every), "hogs": hogs, "granted_us": micros(delay),
+        "measured_us": { "mean": mean, "median": median, "p99": p99, "p999": p999, "worst": worst },
+        "late": late, "late_share": share, "stated_share": stated, "late_on_hosts": late_here,
+        "refused": refused, "events": events,
+    });
+    Ok(Measurement { name: "firm", json, text })
+}
+
+fn micros(span: Duration) -> f64 {
     span.0 as f64 / 1e3
 }
 

@@ -164,6 +164,7 @@ impl Connection {
         }
         if let Some(bytes) = payload.contiguous()
             && bytes.len() >= DIRECT
+            && !self.shared.elements.is_reserved()
             && self.opened.pipeline.is_drained()
             && self.opened.pipeline.assigned_elements().count() == 1
             && work.send_direct(&[bytes, &[tag]], port.1, now)
@@ -176,7 +177,10 @@ impl Connection {
         }
         let message = payload.message(&work.line);
         let size = message.size();
-        let mut message = message.numbered(port.1, now);
+        // Its time on this host begins when it has been copied: before, the application's thread may have waited.
+        let is_reserved = self.shared.elements.is_reserved();
+        let begins = if is_reserved { self.shared.clock.now() } else { now };
+        let mut message = message.numbered(port.1, begins);
         message.append(&[tag]);
         // The pipe holds more than any window, so it is full or busy only for moments.
         if let Err((mut message, _)) = port.0.enqueue(message) {
@@ -235,6 +239,7 @@ impl Connection {
         let shared = &self.shared;
         shared.elements.notify_or_run(&self.opened.pipeline, true);
         match shared.socket_reader.try_lock() {
+            _ if shared.elements.is_reserved() => pause(waits),
             Ok(mut socket_reader) => {
                 shared.last_input.fetch_add(1, Ordering::Relaxed);
                 process_input_for(&mut socket_reader, shared, Duration::from_micros(50));
@@ -332,6 +337,10 @@ impl Connection {
         }
         // The peer may be waiting for messages that this end held back.
         shared.elements.notify_or_run(&self.opened.pipeline, true);
+        if shared.elements.is_reserved() {
+            // The endpoint's thread has reserved time, and this one may have none.
+            return work.pop(wait);
+        }
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
             // This thread counts twice, so that a count of 1 always means a thread that reads by itself.

@@ -9,6 +9,7 @@ use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stack::endpoint::RoomError;
 use selvedge_os::SocketError;
 
+use crate::reservation::ReservationError;
 use crate::rings::RingError;
 
 /// Why there is no connection.
@@ -85,6 +86,9 @@ pub enum BindError {
     /// A thread can't be started.
     #[error("cannot start a thread of the endpoint: {0}")]
     Thread(#[from] io::Error),
+    /// The processors of its reservation do not exist.
+    #[error(transparent)]
+    Reservation(#[from] ReservationError),
 }
 
 /// Why nothing was received.

@@ -6,6 +6,8 @@ use selvedge_data_net_secure::{Identity, PublicKey};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_units::Duration;
 
+use crate::reservation::Reservation;
+
 /// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -20,6 +22,9 @@ pub struct Options {
     pub peer: Option<PublicKey>,
     /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
     pub slaves: u8,
+    /// The processor time of the elements, which firm contracts need. What the kernel refuses of it is in
+    /// [`EndpointView::reservation`](super::EndpointView::reservation).
+    pub reservation: Option<Reservation>,
     /// How the manager decides.
     pub meta: ManagerSettings,
     /// A peer that was silent for this long is gone. Endpoints send keepalives four times as often,
@@ -28,7 +33,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Two elements, no secret or key, no worker threads; a peer may be silent for a minute.
+    /// Two elements without reserved time, no secret or key, no worker threads; a peer may be silent for a minute.
     fn default() -> Self {
         let silence = Duration::from_secs(60);
         Self {
@@ -37,6 +42,7 @@ impl Default for Options {
             peers: Vec::new(),
             peer: None,
             slaves: 0,
+            reservation: None,
             meta: ManagerSettings::default(),
             silence,
         }

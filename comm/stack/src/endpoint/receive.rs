@@ -33,7 +33,7 @@ fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool
     });
     if some {
         let fed_pipelines = socket_reader.fed_pipelines(shared.clock.now());
-        fed_pipelines.for_each(|pipeline| shared.elements.notify_or_run(&pipeline, true));
+        fed_pipelines.for_each(|pipeline| shared.elements.run(&pipeline, true));
     }
     some
 }
@@ -70,7 +70,8 @@ pub(super) fn process_input_for(
 /// The endpoint's thread. A sole thread that waits in `recv` reads the socket itself, which is cheaper than
 /// a wake-up for each message. Meanwhile this thread only checks the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
-    let mut last_input = 0;
+    // Reserved time is for messages; other work can wait.
+    let (mut last_input, mut rest_at) = (0, Instant::ZERO);
     while !(shared.stop.load(Ordering::Acquire) && shared.connections.is_idle()) {
         let now = shared.last_input.load(Ordering::Relaxed);
         let alone = shared.receiving.load(Ordering::Acquire) == 1;
@@ -92,6 +93,10 @@ pub(super) fn read(shared: &Arc<Shared>) {
             thread::park_timeout(LEAVE.into());
         }
         let now = shared.clock.now();
+        if shared.elements.is_reserved() && now < rest_at {
+            continue;
+        }
+        rest_at = now + LEAVE;
         shared.run_timers(now);
         shared.sample(now);
         shared.poll_rings(now);

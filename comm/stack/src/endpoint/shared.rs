@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex};
 use selvedge_comm_local::PeerId;
 use selvedge_data_net_secure::Session;
 use selvedge_data_stack::auto::{Event, Manager};
-use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::compose::{Composition, Step};
 use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::model::{Cost, Stream, StreamId};
 use selvedge_data_stack::module::{Direction, WorkerPool};
 use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
+use selvedge_place_cpu::class::Tid;
 use selvedge_units::{Duration, Instant};
 
 use super::error::RefusedHere;
@@ -23,8 +25,10 @@ use super::open::{ConnectionState, Opened};
 use super::options::{Counters, Options};
 use super::socket_reader::SocketReader;
 use super::state::Connections;
+use super::tune::{ModulePin, PinError};
 use crate::element::{EntryPort, External, Pipeline};
 use crate::profile::Profile;
+use crate::reservation::{Granted, ReservationError};
 use crate::rings::{RingStatus, Rings};
 use crate::sync::lock;
 use crate::threads::ElementThreads;
@@ -66,7 +70,11 @@ pub(super) struct Shared {
     pub(super) options: Options,
     /// The threads that share the encryption of large messages.
     pub(super) worker_pool: Option<Arc<dyn WorkerPool>>,
+    /// The processor time of the elements and of the thread that reads; given back before they end.
+    pub(super) reservation: Result<Option<Granted>, ReservationError>,
     pub(super) elements: ElementThreads<ConnectionChain>,
+    /// The system's number of the thread that reads the socket.
+    pub(super) reader_tid: Option<Tid>,
     /// The tasks that elements wake.
     pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
@@ -182,6 +190,37 @@ impl Shared {
         })
     }
 
+    /// Places a module of a connection by hand.
+    pub(super) fn pin(&self, pin: &ModulePin) -> Result<(), PinError> {
+        let mut state = self.connections.lock();
+        let open = state.endpoint.get_mut(pin.connection);
+        let open = open.ok_or(PinError::Connection(pin.connection))?;
+        let (streams, composition) = (open.streams, open.pipeline.work().line.composition());
+        let named = |step: &&Step| step.to_string() == pin.module || step.name() == pin.module;
+        let steps = composition.steps();
+        let place = steps.iter().position(|step| named(&step));
+        let place = place.filter(|_| steps.iter().filter(named).count() == 1);
+        let place = place.ok_or_else(|| PinError::Module {
+            stack: composition.to_string(),
+            module: pin.module.chars().take(40).collect(),
+        })?;
+        let places = [place, steps.len() - 1 - place];
+        drop(state);
+        let elements: ElementSet = pin.elements.iter().map(|&n| ElementId(n)).collect();
+        let mut events = Vec::new();
+        let mut manager = lock(&self.manager);
+        // Both directions, or neither.
+        let mut tried = manager.clone();
+        for (id, place) in streams.into_iter().zip(places) {
+            tried.pin(id, place, elements, &mut events)?;
+        }
+        *manager = tried;
+        drop(manager);
+        self.notify_applications(&events);
+        self.publish_assignments();
+        Ok(())
+    }
+
     /// Publishes the assignment to all pipelines. Elements follow at their next turn.
     pub(super) fn publish_assignments(&self) {
         let state = self.connections.lock();
@@ -207,7 +246,7 @@ impl Shared {
         }
         let state = self.connections.lock();
         for event in events {
-            tracing::info!(?event, "stack manager");
+            tracing::info!(%event, "stack manager");
             for (_, connection) in state.endpoint.connections() {
                 for (id, way) in connection.streams.iter().zip([Direction::Down, Direction::Up]) {
                     if event.concerns(*id) {
@@ -237,6 +276,8 @@ impl Shared {
                     connection.streams.iter().zip(&connection.pipeline.work().monitors)
                 {
                     monitor.watch(manager.meta().detail);
+                    let granted = manager.granted(*id).unwrap_or_default();
+                    monitor.grant(granted.guarantee.latency);
                     seen.insert(*id, monitor.take());
                 }
             }
@@ -266,7 +307,7 @@ impl Shared {
                 RingStatus::Ready | RingStatus::Calling => {
                     let pipeline = Arc::clone(&connection.pipeline);
                     drop(state);
-                    self.elements.notify_or_run(&pipeline, true);
+                    self.elements.run(&pipeline, true);
                 }
             }
         }

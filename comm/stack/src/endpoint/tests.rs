@@ -41,6 +41,18 @@ fn bound(options: Options) -> Endpoint {
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap()
 }
 
+/// An endpoint with reserved time; `None` where the kernel grants none, with the reason on the screen.
+fn reserved(options: Options) -> Option<Endpoint> {
+    let share = selvedge_data_stack::load::Load::percent(3);
+    let reservation = Some(crate::reservation::Reservation { share, processors: Vec::new() });
+    let endpoint = bound(Options { reservation, ..options });
+    if let Some(why) = endpoint.view().unreserved {
+        eprintln!("skipped: {why}");
+        return None;
+    }
+    Some(endpoint)
+}
+
 fn pair(line: &str) -> (Endpoint, Endpoint, Connection, Connection) {
     pair_of(line, endpoint(None), endpoint(None))
 }
@@ -112,7 +124,9 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 
 #[test]
 fn a_delay_is_kept_by_both_hosts_together() {
-    let (a, b) = (endpoint(None), endpoint(None));
+    let (Some(a), Some(b)) = (reserved(Options::default()), reserved(Options::default())) else {
+        return;
+    };
     let easy = contract(Duration::from_millis(100), 1000);
     let line = "ui | unreliable | net";
     let here = a.connect(b.address(), line, easy, easy).unwrap();
@@ -138,6 +152,53 @@ fn a_delay_is_kept_by_both_hosts_together() {
     assert!(refused.contains(host) && refused.contains("at best it is"), "{refused}");
     firm.quality.delay = Duration::from_secs(60);
     assert!(a.connect(b.address(), line, firm, easy).is_ok());
+    // Without reserved time on one of both hosts it is no promise.
+    let unreserved = endpoint(None);
+    for (from, to, host) in
+        [(&unreserved, &a, "this host refuses"), (&a, &unreserved, "refuses: a firm")]
+    {
+        let refused = from.connect(to.address(), line, firm, easy).unwrap_err().to_string();
+        assert!(refused.contains(host) && refused.contains("--share"), "{refused}");
+    }
+}
+
+#[test]
+fn reserved_time_is_what_was_granted_and_no_more() {
+    use crate::reservation::Reservation;
+    use selvedge_data_stack::load::Load;
+    let at = "127.0.0.1:0".parse().unwrap();
+    let with = |share, processors| {
+        let reservation = Some(Reservation { share: Load::percent(share), processors });
+        Endpoint::bind(at, Options { reservation, ..Options::default() })
+    };
+    let missing = with(5, vec![9999]).unwrap_err().to_string();
+    assert!(missing.starts_with("there is no processor 9999"), "{missing}");
+    // More threads than processors, each with nearly a whole one.
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let elements = u8::try_from(processors).unwrap_or(16).min(16);
+    let reservation = Some(Reservation { share: Load::percent(95), processors: Vec::new() });
+    let most = bound(Options { elements, reservation, ..Options::default() }).view();
+    assert_eq!(most.reservation, None);
+    assert!(most.unreserved.is_some_and(|why| why.contains("CAP_SYS_NICE")));
+    // Pinned to one processor, beside each other.
+    let Some(_) = reserved(Options::default()) else { return };
+    let first = selvedge_place_cpu::class::processors()[0];
+    let (a, b) = (with(5, vec![first]).unwrap(), with(5, vec![first]).unwrap());
+    for end in [&a, &b] {
+        let view = end.view();
+        let text = view.reservation.expect("granted");
+        assert!(
+            text.starts_with("5.0 % ") && text.ends_with(&format!("pinned to {first}")),
+            "{text}"
+        );
+    }
+    let (_a, _b, here, there) = pair_of("ui | reliable | net", a, b);
+    let mut got = Vec::new();
+    for n in 0..50_u32 {
+        here.send(&n.to_be_bytes(), LONG).unwrap();
+        there.recv(&mut got, LONG).unwrap();
+        assert_eq!(got, n.to_be_bytes());
+    }
 }
 
 #[test]
@@ -383,4 +444,33 @@ fn what_is_seen_of_an_endpoint_is_what_happened() {
     assert_eq!(serde_json::from_str::<super::EndpointView>(&text).unwrap(), ours);
     drop((here, there));
     assert!(a.view().connections.is_empty());
+}
+
+#[test]
+fn a_module_is_placed_by_hand_while_messages_flow() {
+    let (a, _b, here, there) = pair("ui | unreliable | net");
+    let connection = here.opened.id;
+    let pin = |module: &str, elements: &[u8]| {
+        let (module, elements) = (module.to_owned(), elements.to_vec());
+        a.pin(&super::ModulePin { connection, module, elements })
+    };
+    let served = || here.show().into_iter().map(|(_, down, up, _)| [down, up]).collect::<Vec<_>>();
+    let before = served();
+    pin("net", &[0, 1]).unwrap();
+    assert_eq!(served()[2], ["PE.0,1", "PE.0,1"]);
+    assert_eq!(served()[..2], before[..2]);
+    let mut got = Vec::new();
+    here.send(b"through both", LONG).unwrap();
+    there.recv(&mut got, LONG).unwrap();
+    for (module, elements, said) in
+        [("rtp", &[0][..], "has not one module \"rtp\""), ("net", &[7], "none of PE.7")]
+    {
+        let refused = pin(module, elements).unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    let other = super::ModulePin { connection: connection ^ 1, ..super::ModulePin::default() };
+    assert!(a.pin(&other).unwrap_err().to_string().starts_with("no connection"));
+    assert_eq!(served()[2], ["PE.0,1", "PE.0,1"]);
+    pin("net", &[]).unwrap();
+    assert_ne!(served()[2], ["PE.0,1", "PE.0,1"]);
 }

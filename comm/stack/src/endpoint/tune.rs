@@ -2,7 +2,7 @@
 //! and read them.
 
 use selvedge_data_stack::assign::Goal;
-use selvedge_data_stack::auto::{Detail, ManagerSettings};
+use selvedge_data_stack::auto::{Detail, ManagerSettings, RenegotiateError};
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,37 @@ pub struct Tuning {
     /// As in [`MetaView`].
     #[serde(default)]
     pub detail: Option<String>,
+}
+
+/// A module of a connection that is placed by hand, in both directions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModulePin {
+    /// The number of the connection.
+    pub connection: u32,
+    /// The module as the connection's line states it.
+    pub module: String,
+    /// The numbers of the elements that serve it; none: the manager decides again about the connection.
+    pub elements: Vec<u8>,
+}
+
+/// Why no module was placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    /// No connection of this number is open.
+    #[error("no connection {0:08x}; `selvedge stack show` shows all")]
+    Connection(u32),
+    /// The connection lacks the module, or has several.
+    #[error("the stack \"{stack}\" has not one module \"{module}\"; write it as it stands there")]
+    Module {
+        /// The connection's line.
+        stack: String,
+        /// The stated module.
+        module: String,
+    },
+    /// The manager refuses.
+    #[error(transparent)]
+    Refused(#[from] RenegotiateError),
 }
 
 /// Why no setting was changed.

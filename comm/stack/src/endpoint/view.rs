@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use selvedge_data_stack::auto::MeasuredDelay;
+use selvedge_data_stack::contract::Promise;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::open::ConnectionState;
 use super::shared::Shared;
 use super::tune::MetaView;
+use crate::reservation::Granted;
 use crate::sync::lock;
 
 /// An endpoint at one moment. Counters start with the endpoint.
@@ -35,6 +38,12 @@ pub struct EndpointView {
     /// How the manager decides.
     #[serde(default)]
     pub meta: MetaView,
+    /// The processor time that was granted to its threads, in words.
+    #[serde(default)]
+    pub reservation: Option<String>,
+    /// Why the requested processor time was not granted.
+    #[serde(default)]
+    pub unreserved: Option<String>,
 }
 
 /// A processing element.
@@ -96,11 +105,27 @@ pub struct FlowView {
     pub kept: bool,
     /// Whether the stream exceeds its contract and is policed.
     pub policed: bool,
+    /// Whether the guarantee is firm, and not an estimate.
+    #[serde(default)]
+    pub firm: bool,
+    /// The mean time that its messages took on this host, in nanoseconds.
+    #[serde(default)]
+    pub mean_ns: u64,
+    /// The 99th percentile of the same.
+    #[serde(default)]
+    pub p99_ns: u64,
+    /// The longest.
+    #[serde(default)]
+    pub worst_ns: u64,
+    /// Messages that took longer than is guaranteed.
+    #[serde(default)]
+    pub late: u64,
 }
 
 impl Shared {
     pub(super) fn view(&self) -> EndpointView {
         let named = |(why, count): (&str, u64)| (why.to_owned(), count);
+        let text = |granted: &Granted| granted.to_string();
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let mut state = self.connections.lock();
         let mut connections: Vec<_> =
@@ -129,6 +154,8 @@ impl Shared {
             dropped: dropped.by_reason().map(named).collect(),
             reassigned: count(&self.counters.reassigned),
             meta: lock(&self.manager).meta().into(),
+            reservation: self.reservation.as_ref().ok().and_then(Option::as_ref).map(text),
+            unreserved: self.reservation.as_ref().err().map(ToString::to_string),
         }
     }
 
@@ -150,7 +177,8 @@ impl Shared {
         let drops = |why: Reason| (why.name().to_owned(), work.line.connection().dropped(why));
         let [out, back] = [0, 1].map(|way| {
             let (messages, bytes) = work.flows[way].totals();
-            self.flow(open.streams[way], messages, bytes)
+            let flow = FlowView { messages, bytes, ..FlowView::default() };
+            self.flow(open.streams[way], flow, work.monitors[way].measured())
         });
         ConnectionView {
             id,
@@ -164,16 +192,21 @@ impl Shared {
         }
     }
 
-    fn flow(&self, stream: StreamId, messages: u64, bytes: u64) -> FlowView {
-        let Some(granted) = lock(&self.manager).granted(stream) else {
-            return FlowView { messages, bytes, ..FlowView::default() };
-        };
+    fn flow(&self, stream: StreamId, counted: FlowView, measured: MeasuredDelay) -> FlowView {
+        let manager = lock(&self.manager);
+        let (granted, contract) = (manager.granted(stream), manager.declared(stream));
+        drop(manager);
+        let granted = granted.unwrap_or_default();
         FlowView {
-            messages,
-            bytes,
             guaranteed_ns: granted.guarantee.latency.0,
             kept: granted.guarantee.delay_kept,
             policed: granted.policed,
+            firm: contract.is_some_and(|contract| contract.quality.promise == Promise::Firm),
+            mean_ns: measured.mean.0,
+            p99_ns: measured.p99.0,
+            worst_ns: measured.worst.0,
+            late: measured.late,
+            ..counted
         }
     }
 }

@@ -77,7 +77,7 @@ fn read(place: &Path) -> Option<CachedProfile> {
     }
     let kept: CachedProfile = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
     let sensible = |figure: f64| (0.0..LONGEST).contains(&figure.abs());
-    let Profile { modules, pipes, call, ring, slave } = &kept.profile;
+    let Profile { modules, pipes, call, ring, slave, wake_up } = &kept.profile;
     let of_module = |module: &ModuleProfile| [module.down, module.up, module.critical];
     let mut figures = modules
         .iter()
@@ -85,12 +85,13 @@ fn read(place: &Path) -> Option<CachedProfile> {
         .flatten()
         .chain(*call)
         .chain(ring.iter().copied().flatten())
-        .chain([*slave]);
+        .chain([*slave])
+        .chain(*wake_up);
     let pipes = [pipes.unlocked, pipes.locked, pipes.same, pipes.other];
-    // A file of an older build has no figures of rings.
-    let rings = *ring != [[0.0; 2]; 2];
+    // A file of an older build has no figures of rings or wake-ups.
+    let whole = *ring != [[0.0; 2]; 2] && *wake_up != [0.0; 2];
     let sound =
-        rings && !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
+        whole && !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
     sound.then_some(kept)
 }
 
@@ -129,7 +130,14 @@ mod tests {
         let module = ModuleProfile { module: "ui".into(), down: figures, up: figures, critical };
         let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
         let ring = [[70.0, 30.0]; 2];
-        Profile { modules: vec![module], pipes, call: [1000.0, 100.0], ring, slave: 700.0 }
+        Profile {
+            modules: vec![module],
+            pipes,
+            call: [1000.0, 100.0],
+            ring,
+            slave: 700.0,
+            wake_up: [6e4, 9e5],
+        }
     }
 
     #[test]

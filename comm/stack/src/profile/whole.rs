@@ -4,14 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use selvedge_data_stack::compose::{Medium, Step};
 use selvedge_data_stack::load::Load;
-use selvedge_data_stack::model::{Cost, Interface, Machine, Slaves};
+use selvedge_data_stack::model::{Cost, Interface, Machine, Slaves, WakeUp};
 use selvedge_data_stack::module::{CHUNK, Direction};
+use selvedge_os::probe;
 use selvedge_units::{Bytes, Duration};
 
 use super::call::call;
 use super::measured::{ModuleProfile, PipeProfile, modules, pipes};
 use super::ring::ring;
 use super::sharing::calling;
+use crate::reservation::wake_up_of;
+
+/// How long wake-ups are measured.
+const WATCHED: Duration = Duration::from_millis(200);
 
 /// The cost of modules, pipes and the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +33,9 @@ pub struct Profile {
     /// Nanoseconds of one worker thread's help with a message.
     #[serde(default)]
     pub slave: f64,
+    /// Nanoseconds by which a thread without reserved time wakes up late: on average, and at worst.
+    #[serde(default)]
+    pub wake_up: [f64; 2],
 }
 
 impl Profile {
@@ -42,6 +50,7 @@ impl Profile {
             other: a.other.min(b.other),
         };
         let pipes = (1..rounds.min(9)).fold(pipes(1), |found, _| least(found, pipes(1)));
+        let WakeUp { average, worst } = wake_up_of(probe::lateness(WATCHED).unwrap_or_default());
         // A host without a loopback has no figure, and so no limit.
         Self {
             modules: modules(rounds),
@@ -49,6 +58,7 @@ impl Profile {
             call: call(rounds).unwrap_or_default(),
             ring: ring(rounds),
             slave: calling(rounds),
+            wake_up: [average, worst].map(|late| late.0 as f64),
         }
     }
 
@@ -78,13 +88,16 @@ impl Profile {
         }
     }
 
-    /// A host of `count` elements that give all of their time, with these pipes and this kernel.
+    /// A host of `count` elements that give all of their time, with these pipes and this kernel. None of it is
+    /// reserved. Most messages wait for no wake-up there, since their sender serves them itself.
     #[must_use]
     pub fn machine(&self, count: usize) -> Machine {
         let [null, kilobyte] = self.call.map(span);
         let interface = Interface { null, kilobyte, available: Load::WHOLE };
         let interface = Some(interface).filter(|_| null > Duration::ZERO);
-        Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
+        let wake_up = WakeUp { average: Duration::ZERO, worst: span(self.wake_up[1]) };
+        let whole = Machine::whole(count, self.pipes.overheads());
+        Machine { interface, wake_up, is_reserved: false, ..whole }
     }
 
     /// The same with this number of worker threads. Those without a processor of their own are no help.
@@ -117,7 +130,8 @@ mod tests {
         let modules = vec![module("net"), module("fec(8,2)")];
         let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
         let ring = [[70.0, 30.0], [60.0, 20.0]];
-        let profile = Profile { modules, pipes, call: [1000.0, 100.0], ring, slave: 700.0 };
+        let call = [1000.0, 100.0];
+        let profile = Profile { modules, pipes, call, ring, slave: 700.0, wake_up: [6e4, 9e5] };
         let cost = |null, kilobyte, critical| Cost {
             critical: Duration(critical),
             ..Cost::plain(Duration(null), Duration(kilobyte))

@@ -33,6 +33,7 @@ impl<'a> Search<'a> {
             Phase::Pipelined => self.pipelined(),
             Phase::PartlyParallel => self.partly_parallel(),
             Phase::Rebalanced => self.rebalanced(),
+            Phase::Pinned => None,
         }
     }
 
@@ -140,6 +141,7 @@ impl<'a> Search<'a> {
         let mut others: Vec<StreamId> = found
             .streams()
             .filter(|&i| i != self.who && !streams[i.0].elements().is_empty())
+            .filter(|&i| !streams[i.0].is_pinned)
             .collect();
         others.sort_by_cached_key(|&i| (ratio(i), i));
         others
@@ -160,6 +162,6 @@ fn closeness(refusal: &Refusal) -> (u8, u64) {
         Refusal::Overload { needed, available, .. }
         | Refusal::Slaves { needed, available }
         | Refusal::Interface { needed, available } => (3, needed.0.saturating_sub(available.0)),
-        Refusal::NoElements => (4, 0),
+        _ => (4, 0),
     }
 }

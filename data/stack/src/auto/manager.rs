@@ -5,7 +5,7 @@ mod sample;
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::{Event, Granted, ManagerSettings, Policer, RenegotiateError};
-use crate::assign::{self, Decision, Guarantee, StreamLatency};
+use crate::assign::{self, Decision, Guarantee, Refusal, StreamLatency};
 use crate::contract::{Contract, Traffic};
 use crate::elements::ElementSet;
 use crate::model::{Evaluation, Formulas, Machine, Stream, StreamId};
@@ -24,6 +24,16 @@ struct StreamRecord {
     good_since: Option<Instant>,
     policer: Option<Policer>,
     experienced: Duration,
+    firm: FirmRecord,
+}
+
+/// How a firm delay is kept.
+#[derive(Clone, Copy, Debug, Default)]
+struct FirmRecord {
+    /// [`LATE_ONE_IN`] for each late message, less one for each message; never below zero.
+    excess: u64,
+    /// It is not kept, and no assignment is better.
+    is_broken: bool,
 }
 
 /// Decides for one host. It allocates when connections open, close or are moved, never per message.
@@ -46,10 +56,16 @@ impl Manager {
     /// Grants a stream: the connection-time configuration of section 4.2. Streams of one connection
     /// are granted one after the other; the caller closes the first if the second is refused.
     ///
+    /// While a firm delay is broken none is granted.
+    ///
     /// # Errors
     /// [`RenegotiateError::Contract`], [`RenegotiateError::Refused`]; then nothing is changed.
     pub fn open(&mut self, stream: Stream) -> Result<(StreamId, Decision), RenegotiateError> {
         let contract = stream.contract.check()?;
+        let is_broken = |book: &StreamRecord| book.open && book.firm.is_broken;
+        if let Some(broken) = self.records.iter().position(is_broken) {
+            return Err(Refusal::Broken(StreamId(broken)).into());
+        }
         let free = self.records.iter().position(|book| !book.open);
         let id = StreamId(free.unwrap_or(self.streams.len()));
         let mut streams = self.streams.clone();
@@ -70,6 +86,7 @@ impl Manager {
             good_since: None,
             policer: None,
             experienced: Duration::ZERO,
+            firm: FirmRecord::default(),
         };
         match free {
             Some(n) => self.records[n] = book,
@@ -138,8 +155,47 @@ impl Manager {
         let book = &mut self.records[id.0];
         (book.declared, book.accepted) = (contract, contract.traffic);
         (book.poor_since, book.reported, book.policer) = (None, false, None);
+        book.firm = FirmRecord::default();
         let guarantee = decision.guarantee;
         self.apply_decision(id, decision, events);
+        Ok(guarantee)
+    }
+
+    /// Assigns a module of a stream by hand, the first in its direction being 0. No decision moves the stream's
+    /// modules from then on, until a call with no element.
+    ///
+    /// # Errors
+    /// [`RenegotiateError::Closed`]; [`RenegotiateError::Refused`] if an element or the module does not exist, or
+    /// if a condition or a firm delay were broken. Then nothing is changed.
+    pub fn pin(
+        &mut self,
+        id: StreamId,
+        module: usize,
+        elements: ElementSet,
+        events: &mut Vec<Event>,
+    ) -> Result<Guarantee, RenegotiateError> {
+        if !self.records.get(id.0).is_some_and(|book| book.open) {
+            return Err(RenegotiateError::Closed(id));
+        }
+        let mut streams = self.streams.clone();
+        let stream = &mut streams[id.0];
+        let exist = ElementSet::first(self.machine.available.len());
+        let missing = elements.without(exist);
+        if module >= stream.modules.len() || !missing.is_empty() {
+            return Err(Refusal::NoSuchPlace { module, missing }.into());
+        }
+        stream.is_pinned = !elements.is_empty();
+        if stream.is_pinned {
+            stream.assigned[module] = elements;
+        }
+        let (latencies, goal) = (self.latencies(), self.meta.goal);
+        let mut decision = assign::assign(&self.machine, &streams, id, &latencies, goal)?;
+        if streams[id.0].assigned != self.streams[id.0].assigned && !decision.moved.contains(&id) {
+            decision.moved.push(id);
+        }
+        let guarantee = decision.guarantee;
+        self.apply_decision(id, decision, events);
+        self.records[id.0].firm = FirmRecord::default();
         Ok(guarantee)
     }
 

@@ -1,8 +1,9 @@
 //! The traffic of a stream: counted by the elements that serve it, read by the manager.
 
+use selvedge_data_stream::Histogram;
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::concurrency::{Concurrency, Counter, SingleThreaded};
+use crate::concurrency::{Concurrency, Counter, SingleThreaded, State};
 
 selvedge_units::named! {
     /// The amount of monitoring.
@@ -27,9 +28,43 @@ pub struct Monitor<C: Concurrency = SingleThreaded> {
     largest: C::Counter,
     last: C::Counter,
     closest: C::Counter,
-    left: C::Counter,
-    latency_sum: C::Counter,
-    latency_max: C::Counter,
+    delays: C::State<Delays>,
+}
+
+/// The delays of the messages that left.
+#[derive(Clone, Debug, Default)]
+struct Delays {
+    /// Since the last sample.
+    recent: RecentDelays,
+    /// Since the beginning.
+    all: Histogram,
+    /// Messages that took longer than was granted, since the beginning.
+    late: u64,
+    /// The granted delay; zero before the first grant.
+    granted: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentDelays {
+    left: u64,
+    sum: Duration,
+    longest: Duration,
+    late: u64,
+}
+
+/// The delays of a stream on this host since the connection was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeasuredDelay {
+    /// Messages that left.
+    pub messages: u64,
+    /// The mean.
+    pub mean: Duration,
+    /// The 99th percentile.
+    pub p99: Duration,
+    /// The longest.
+    pub worst: Duration,
+    /// Messages that took longer than was granted.
+    pub late: u64,
 }
 
 /// No message yet.
@@ -45,9 +80,7 @@ impl<C: Concurrency> Default for Monitor<C> {
             largest: zero(),
             last: C::Counter::new(NEVER),
             closest: C::Counter::new(NEVER),
-            left: zero(),
-            latency_sum: zero(),
-            latency_max: zero(),
+            delays: C::State::new(Delays::default()),
         }
     }
 }
@@ -69,6 +102,8 @@ pub struct TrafficSample {
     pub latency: Duration,
     /// Their longest.
     pub latency_max: Duration,
+    /// Those that took longer than was granted.
+    pub late: u64,
 }
 
 impl<C: Concurrency> Monitor<C> {
@@ -90,16 +125,43 @@ impl<C: Concurrency> Monitor<C> {
 
     /// Counts a message that left, with its latency.
     pub fn left(&self, latency: Duration) {
-        if self.latencies.load() != 0 {
-            self.latency_sum.add(latency.0);
-            self.latency_max.raise(latency.0);
-            self.left.add(1);
+        if self.latencies.load() == 0 {
+            return;
         }
+        self.delays.with(|delays| {
+            let late = u64::from(delays.granted > Duration::ZERO && latency > delays.granted);
+            let RecentDelays { left, sum, longest, .. } = delays.recent;
+            delays.recent = RecentDelays {
+                left: left + 1,
+                sum: sum + latency,
+                longest: longest.max(latency),
+                late: delays.recent.late + late,
+            };
+            delays.late += late;
+            delays.all.record(latency);
+        });
+    }
+
+    /// Sets the delay that is granted: longer ones are counted as late from now on.
+    pub fn grant(&self, delay: Duration) {
+        self.delays.with(|delays| delays.granted = delay);
+    }
+
+    /// The delays since the connection was made.
+    pub fn measured(&self) -> MeasuredDelay {
+        self.delays.with(|Delays { all, late, .. }| MeasuredDelay {
+            messages: all.count(),
+            mean: all.mean().unwrap_or_default(),
+            p99: all.quantile(0.99).unwrap_or_default(),
+            worst: all.max().unwrap_or_default(),
+            late: *late,
+        })
     }
 
     /// The traffic since the last call; resets the counters.
     pub fn take(&self) -> TrafficSample {
-        let left = self.left.swap(0);
+        let RecentDelays { left, sum, longest, late } =
+            self.delays.with(|delays| std::mem::take(&mut delays.recent));
         let closest = self.closest.swap(NEVER);
         TrafficSample {
             messages: self.messages.swap(0),
@@ -107,8 +169,9 @@ impl<C: Concurrency> Monitor<C> {
             largest: Bytes(self.largest.swap(0)),
             closest: (closest != NEVER).then_some(Duration(closest)),
             left,
-            latency: Duration(self.latency_sum.swap(0) / left.max(1)),
-            latency_max: Duration(self.latency_max.swap(0)),
+            latency: Duration(sum.0 / left.max(1)),
+            latency_max: longest,
+            late,
         }
     }
 }

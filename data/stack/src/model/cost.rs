@@ -103,6 +103,15 @@ pub struct Slaves {
     pub call: Duration,
 }
 
+/// The time from the moment when an element has a message to the moment when it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WakeUp {
+    /// On average.
+    pub average: Duration,
+    /// At worst, with the time for which a reservation that is used up may keep the element waiting.
+    pub worst: Duration,
+}
+
 /// The resources over which modules are spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -114,13 +123,19 @@ pub struct Machine {
     pub interface: Option<Interface>,
     /// The worker threads, if there are any.
     pub slaves: Slaves,
+    /// The wake-up of an element, which each message that it serves may have to wait for.
+    pub wake_up: WakeUp,
+    /// Whether a scheduler keeps `available`, which is the premise of each firm delay. Otherwise delays are
+    /// estimates.
+    pub is_reserved: bool,
 }
 
 impl Machine {
-    /// A host of `count` elements that give all of their time.
+    /// A host of `count` elements that give all of their time, which is reserved, and wake up at once.
     #[must_use]
     pub fn whole(count: usize, overheads: Overheads) -> Self {
         let available = vec![Load::WHOLE; count];
-        Self { available, overheads, interface: None, slaves: Slaves::default() }
+        let (slaves, wake_up) = (Slaves::default(), WakeUp::default());
+        Self { available, overheads, interface: None, slaves, wake_up, is_reserved: true }
     }
 }

@@ -191,11 +191,16 @@ impl<'a> Evaluation<'a> {
     }
 
     /// `Lambda_max(i)` or `Lambda_avg(i)`: the time to process a message of i when it is not
-    /// bursty.
+    /// bursty: the wake-ups of its elements, their work, and the work for others before it.
     #[must_use]
     pub fn lambda(&self, which: Latency, i: StreamId) -> Duration {
+        let wake_up = match which {
+            Latency::Worst => self.machine.wake_up.worst,
+            Latency::Average => self.machine.wake_up.average,
+        };
         let work = self.elements().iter().map(|p| self.exec_star(p, i));
-        work.fold(Duration::ZERO, |sum, one| sum + one) + self.waits(which, i)
+        let work = work.fold(wake_up * self.proc(i).count(), |sum, one| sum + one);
+        work + self.waits(which, i)
     }
 
     /// `beta(i)`: the largest burst of i, in messages.

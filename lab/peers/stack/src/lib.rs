@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod firm;
 mod load;
 mod plain;
 #[cfg(feature = "peers")]

@@ -262,6 +262,7 @@ impl ScenarioRun {
                 left: out.messages,
                 latency: out.latency,
                 latency_max: out.latency_max,
+                late: 0,
             };
         }
         self.manager.sample(until, |StreamId(n)| seen[n], &mut events);

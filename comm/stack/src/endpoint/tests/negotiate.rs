@@ -8,7 +8,7 @@ use selvedge_data_stack::module::Direction;
 use selvedge_units::Duration;
 
 use super::super::{Connection, NegotiationError, Options, block_on_for};
-use super::{LONG, bound, contract, pair_of};
+use super::{LONG, bound, contract, pair_of, reserved};
 use crate::sync::lock;
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
@@ -20,12 +20,16 @@ fn stated(connection: &Connection) -> [Contract; 2] {
 }
 
 fn one() -> super::Endpoint {
+    bound(calm())
+}
+
+fn calm() -> Options {
     // The manager must not decide anything by itself here.
     let meta = super::ManagerSettings {
         activation: Duration::from_secs(1 << 30),
         ..super::ManagerSettings::default()
     };
-    bound(Options { elements: 1, meta, ..Options::default() })
+    Options { elements: 1, meta, ..Options::default() }
 }
 
 #[test]
@@ -83,7 +87,8 @@ fn both_hosts_take_it_or_neither_does() {
 
 #[test]
 fn what_does_not_fit_here_is_not_asked_there() {
-    let (_a, _b, here, there) = pair_of(LINE, one(), one());
+    let (Some(a), Some(b)) = (reserved(calm()), reserved(calm())) else { return };
+    let (_a, _b, here, there) = pair_of(LINE, a, b);
     let mut firm = contract(Duration::from_millis(100), 1000);
     firm.quality.promise = Promise::Firm;
     // Less than the network path alone takes.

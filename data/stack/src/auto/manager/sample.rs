@@ -5,11 +5,13 @@ use selvedge_units::{Duration, Instant};
 use super::super::{Event, Policer, TrafficSample, Violation};
 use super::Manager;
 use crate::assign;
-use crate::contract::Traffic;
+use crate::contract::{LATE_ONE_IN, Promise, Traffic};
 use crate::model::StreamId;
 
 /// The slack before a rate counts as exceeded: a sixteenth.
 const SLACK: u64 = 16;
+/// Late messages of a firm stream that may come at once, before those of one in [`LATE_ONE_IN`] are used up.
+const LATE_BURST: u64 = 10;
 
 impl Manager {
     /// Samples all streams: `samples` returns the traffic of each since the last sample. Deviations
@@ -33,6 +35,7 @@ impl Manager {
             if !self.records[n].open {
                 continue;
             }
+            self.count_late(id, &seen, events);
             let violation = self.violation(id, &seen, elapsed);
             let activation = self.meta.activation;
             let book = &mut self.records[n];
@@ -49,7 +52,7 @@ impl Manager {
                 continue;
             };
             book.good_since = None;
-            exceeded |= book.policer.is_none() && !matches!(what, Violation::Latency { .. });
+            exceeded |= book.policer.is_none() && !what.is_suffered();
             // It began at some time in the period that ends now.
             let since = *book.poor_since.get_or_insert(before);
             if !std::mem::replace(&mut book.reported, true) {
@@ -72,22 +75,41 @@ impl Manager {
         due: &[(StreamId, Violation, TrafficSample)],
         events: &mut Vec<Event>,
     ) {
-        let suffers = |what: &Violation| matches!(what, Violation::Latency { .. });
-        for (id, _, seen) in due.iter().filter(|(_, what, _)| !suffers(what)) {
+        for (id, _, seen) in due.iter().filter(|(_, what, _)| !what.is_suffered()) {
             self.handle_excess(*id, seen, elapsed, events);
             self.records[id.0].poor_since = Some(now);
         }
         if exceeded {
             return;
         }
-        for (id, ..) in due.iter().filter(|(_, what, _)| suffers(what)) {
+        for (id, what, _) in due.iter().filter(|(_, what, _)| what.is_suffered()) {
             self.records[id.0].poor_since = Some(now);
             let latencies = self.latencies();
             let goal = self.meta.goal;
             let better = assign::improve(&self.machine, &self.streams, *id, &latencies, goal);
-            if let Some(found) = better {
-                self.apply_decision(*id, found, events);
+            let firm = &mut self.records[id.0].firm;
+            match better {
+                Some(found) => {
+                    // The new assignment is judged by the messages to come.
+                    firm.excess = 0;
+                    self.apply_decision(*id, found, events);
+                }
+                None if matches!(what, Violation::Late { .. }) && !firm.is_broken => {
+                    firm.is_broken = true;
+                    events.push(Event::Broken { stream: *id, what: *what });
+                }
+                None => {}
             }
+        }
+    }
+
+    /// Counts the late messages of a stream with a firm delay against those that it may have.
+    fn count_late(&mut self, id: StreamId, seen: &TrafficSample, events: &mut Vec<Event>) {
+        let firm = &mut self.records[id.0].firm;
+        let counted = firm.excess.saturating_add(seen.late.saturating_mul(LATE_ONE_IN));
+        firm.excess = counted.saturating_sub(seen.left).min(2 * LATE_BURST * LATE_ONE_IN);
+        if firm.excess == 0 && std::mem::take(&mut firm.is_broken) {
+            events.push(Event::Mended { stream: id });
         }
     }
 
@@ -135,6 +157,10 @@ impl Manager {
             return Some(Violation::Rate { samples, granted: granted.average });
         }
         let bound = book.granted.guarantee.latency;
+        let is_firm = self.streams[id.0].contract.quality.promise == Promise::Firm;
+        if is_firm && book.firm.excess > LATE_BURST * LATE_ONE_IN {
+            return Some(Violation::Late { longest: seen.latency_max, granted: bound });
+        }
         if seen.left > 0 && seen.latency > bound {
             return Some(Violation::Latency { samples: seen.latency, granted: bound });
         }
