@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
 };
+use selvedge_comm_stack::reservation::Reservation;
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stream::{ReceiverReport, rtp};
@@ -218,7 +219,9 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatc
         key: link.key.as_ref().map(place),
         peer: link.peer.clone(),
     };
-    let options = Options { elements: ELEMENTS, ..Options::default() };
+    let processors = link.stack_processors.clone();
+    let reservation = link.stack_share.map(|share| Reservation { share, processors });
+    let options = Options { elements: ELEMENTS, reservation, ..Options::default() };
     let options = credentials.read(options).map_err(|why| StackError::Credentials {
         link: link.name.clone(),
         key: match (&why, &link.secret) {

@@ -27,7 +27,8 @@ const BUDGETS: RangeInclusive<Bytes> = Bytes(1_000_000)..=Bytes(1_000_000_000_00
 /// The rate of a link until it is measured.
 pub(super) const START: Bitrate = Bitrate::from_kbps(500);
 /// Keys of a link that its rate could not be measured with.
-const NOT_MEASURED: [&str; 6] = ["stack", "placement", "socket", "core", "send", "device"];
+const NOT_MEASURED: [&str; 8] =
+    ["stack", "stack_share", "stack_processors", "placement", "socket", "core", "send", "device"];
 
 /// The paths by which a link reaches the far end of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use selvedge_data_link::LinkParams;
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::load::Load;
 use selvedge_data_stream::Spec;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
@@ -132,6 +133,10 @@ pub struct LinkConfig {
     /// `stack`: the protocol stack that carries the packets of its streams, where they name none
     /// themselves. `None`: plain RTP.
     pub stack: Option<Composition>,
+    /// `stack_share`: the part of a processor that is reserved for each thread of its stacks. `None`: nothing.
+    pub stack_share: Option<Load>,
+    /// `stack_processors`: the processors to which these threads are pinned in turn; empty: any.
+    pub stack_processors: Vec<usize>,
     /// `secret`: a file with the secret that nodes and receivers of its stacks must share, 64
     /// hexadecimal digits. `None`: any peer's key is accepted.
     pub secret: Option<String>,
@@ -223,6 +228,8 @@ impl LinkConfig {
             sending: Sending::Auto,
             device: None,
             stack: None,
+            stack_share: None,
+            stack_processors: Vec::new(),
             secret: None,
             key: None,
             peer: None,

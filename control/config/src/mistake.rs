@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use selvedge_data_net_line::TraceError;
 use selvedge_data_sched::aggregate::SetError;
 use selvedge_data_stack::compose::ComposeError;
+use selvedge_data_stack::load::ShareError;
 use selvedge_data_stream::{FrameListError, WindowError};
 use selvedge_units::{Bitrate, Bytes, Duration, ParseUnitError};
 
@@ -305,6 +306,12 @@ pub enum ConfigFault {
     /// Not a stack.
     #[error("{0}")]
     Stack(ComposeError),
+    /// No share of a processor.
+    #[error(transparent)]
+    Share(ShareError),
+    /// Processors for threads that reserve nothing.
+    #[error("processors are for reserved time; write stack_share = \"30 %\" as well")]
+    NeedsShare,
     /// A stack that this other placement would have to serve.
     #[error(
         "stacks carry links that the node sends itself, and this link's placement is {0}; \

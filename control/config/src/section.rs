@@ -319,14 +319,23 @@ impl<'t> Reader<'t> {
         range: RangeInclusive<T>,
     ) -> Option<T> {
         let entry = self.entry(section, key)?;
+        self.integer_of(&entry, range)
+    }
+
+    /// The whole number of an entry, in a range; anything else is reported.
+    pub(super) fn integer_of<T: TryFrom<i64> + Display + PartialOrd>(
+        &mut self,
+        entry: &Entry<'t>,
+        range: RangeInclusive<T>,
+    ) -> Option<T> {
         let DeValue::Integer(integer) = entry.value else {
-            self.wrong_type(&entry, "a whole number", "it without quotes, such as 1");
+            self.wrong_type(entry, "a whole number", "it without quotes, such as 1");
             return None;
         };
         let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
         let number = number.and_then(|n| T::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
-            self.report_value(&entry, out_of(&range, &shortened(&integer.to_string())));
+            self.report_value(entry, out_of(&range, &shortened(&integer.to_string())));
         }
         number
     }

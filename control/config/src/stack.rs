@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use selvedge_data_net_secure::OVERHEAD;
 use selvedge_data_stack::compose::{Composition, Fit};
+use selvedge_data_stack::load::Load;
 use selvedge_units::Bytes;
 
 use super::section::{Entry, Reader, Section};
@@ -36,6 +37,26 @@ pub(super) fn read<'t>(
         return Some(None);
     }
     composition(reader, &entry).map(Some)
+}
+
+/// The processor time of a link's stacks: `stack_share` and `stack_processors`. Invalid ones are reported.
+pub(super) fn reservation<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+) -> (Option<Load>, Vec<usize>) {
+    let share = reader.entry(section, "stack_share").and_then(|entry| {
+        let read = reader.text(&entry, "stack_share = \"30 %\"")?.parse();
+        read.map_err(|error| reader.report_value(&entry, ConfigFault::Share(error))).ok()
+    });
+    let processors = reader.entry(section, "stack_processors").and_then(|entry| {
+        let wanted = ("an array of 1 to 64 processors", "stack_processors = [2, 3]");
+        let elements = reader.elements(&entry, 1..=64, wanted)?;
+        elements.iter().map(|one| reader.integer_of(one, 0..=1023)).collect()
+    });
+    if !section.has("stack_share") {
+        reader.refuse(section, "stack_processors", ConfigFault::NeedsShare);
+    }
+    (share, processors.unwrap_or_default())
 }
 
 /// The stack of an entry. An invalid one is reported.

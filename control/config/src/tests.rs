@@ -225,6 +225,8 @@ fn every_key_is_read() {
         core = 1
         send = "sendmmsg"
         stack = "ui | unreliable | net"
+        stack_share = "30 %"
+        stack_processors = [2, 3]
         secret = "a.secret"
         [stream.s]
         source = "file:x.ts?loop"
@@ -267,6 +269,8 @@ fn every_key_is_read() {
             sending: Sending::Sendmmsg,
             device: None,
             stack: "ui | unreliable | net".parse().ok(),
+            stack_share: Some(Load::percent(30)),
+            stack_processors: vec![2, 3],
             secret: Some("a.secret".into()),
             key: None,
             peer: None,
