@@ -172,7 +172,7 @@ impl Bench {
             StreamParams { spec: spec.with_contract((told.contract)(share)), ssrc: 1 }
         });
         let (sender, producers) =
-            web_load::sender(placement, clock, &link, &streams.collect::<Vec<_>>())?;
+            web_load::sender(placement, clock, &link, &streams.collect::<Vec<_>>(), &[])?;
         let source = |(n, producer)| FrameSource::new(producer, params.seed ^ n);
         Ok(Self { receiver, seen, sender, sources: (1..).zip(producers).map(source).collect() })
     }

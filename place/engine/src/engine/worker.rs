@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use selvedge_data_link::Link;
-use selvedge_data_stream::Counts;
+use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Duration, Instant};
 
 use super::attached::{AttachedStream, LocatedPacket};
