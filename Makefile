@@ -5,7 +5,7 @@ ARGS ?=
 PREFIX ?= /usr/local
 PROGRAMS = -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
 
-.PHONY: help demo build lab plugin manual install uninstall deb test fuzz soak sbom clean
+.PHONY: help demo build lab experiments plugin manual install uninstall deb test fuzz soak sbom clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
@@ -23,6 +23,10 @@ lab: ## target/release/selvedge-lab: benchmarks and the papers' experiments
 	cargo build --profile dist --locked -p selvedge-lab -p selvedge-place-coprocessor
 	@mkdir -p target/release
 	ln -sf ../dist/selvedge-lab target/release/selvedge-lab
+
+experiments: lab ## docs/experiments.md: the first three papers' rows, two hours of an idle machine (ARGS="--quick": minutes)
+	target/release/selvedge-lab repro --report docs/experiments.md $(ARGS) \
+	  $$(target/release/selvedge-lab repro --list | grep -oE '^(ni|ss|ca)-[a-z0-9]+')
 
 plugin: ## target/release/libgstselvedge.so, the GStreamer element
 	@tools/setup.sh build

@@ -51,8 +51,6 @@ pub(super) fn pin(args: &PinArgs) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_place_is_a_module_with_its_elements() {
         let place = |text: &str| super::place(text).map_err(|error| error.to_string());

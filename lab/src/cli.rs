@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::immunity::ImmunityArgs;
 use crate::channels::ChannelsArgs;
 use crate::channels::sinks::SinksArgs;
 
@@ -63,6 +64,13 @@ pub(crate) enum BenchPart {
                             selvedge-lab bench channels --sinks 100 --json"
     )]
     Channels(ChannelsArgs),
+    /// Two clips through nodes beside endless loops, by where their links are scheduled
+    #[command(
+        after_help = "Ratios are within one round; a percentile is told from 100,000 packets on, otherwise the \
+                      longest wait.\n\nExample:\n  selvedge-lab bench immunity --quick\n  \
+                            selvedge-lab bench immunity --loops 0,4 --placement ordinary,coprocessor --json"
+    )]
+    Immunity(ImmunityArgs),
     /// The other process of `channels`
     #[command(hide = true)]
     ChannelSinks(SinksArgs),

@@ -100,7 +100,7 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
         let progress = Progress { place, experiment, stop: &stop, reported_at: last_report };
         let run = run(experiment, &params, args.counter_tests || args.report.is_some(), &progress)?;
         if let Some(file) = &args.report {
-            report::add(file, &run, place.0 == 1)?;
+            report::add(file, &run, &params, place.0 == 1)?;
         }
         if !run.passed() {
             failed.push(experiment.id);
@@ -347,8 +347,7 @@ fn print(run: &Run, params: &Params, outcome: &Outcome) -> io::Result<()> {
         writeln!(out, "{}\n{shown}", table.title)?;
     }
     for claim in &outcome.claims {
-        let mark = if claim.passed { "holds " } else { "FAILS " };
-        writeln!(out, "{mark} {}: {}", claim.text, claim.found)?;
+        writeln!(out, "{:6} {}: {}", claim.verdict(), claim.text, claim.found)?;
     }
     if let Some(edit) = edits.iter().find(|edit| params.is_edited(edit.name)) {
         writeln!(out, "edited {}", edit.what)?;

@@ -13,11 +13,16 @@ const BENCH: &str = "measures for minutes; lab/measure's tests run each measurem
 const REPRO: &str = "computes for minutes; tools/repro.sh and lab/tests/repro.rs run experiments";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 7] = [
+const EXPECTED: [(&str, Expected); 9] = [
     ("selvedge-lab bench decide --json", Parsed(BENCH)),
     ("taskset -c 1 selvedge-lab bench dataplane", Parsed(BENCH)),
     ("selvedge-lab bench channels --sinks 20", Parsed(BENCH)),
     ("selvedge-lab bench channels --sinks 100 --json", Parsed(BENCH)),
+    ("selvedge-lab bench immunity --quick", Parsed(BENCH)),
+    (
+        "selvedge-lab bench immunity --loops 0,4 --placement ordinary,coprocessor --json",
+        Parsed(BENCH),
+    ),
     ("selvedge-lab repro ss-t3 ni-t3 --out plots", Parsed(REPRO)),
     ("selvedge-lab repro --all --kind V --quick", Parsed(REPRO)),
     (

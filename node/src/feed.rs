@@ -177,7 +177,7 @@ impl SourceThreads {
             // Without an inlet the placement reads it; no recording feeds two inlets.
             Medium::Recording(recording) => {
                 if let Some(frame_producer) = frame_producers.pop() {
-                    let reader = Reader::Local(recording.start(frame_producer)?);
+                    let reader = Reader::Local(recording.start(frame_producer, None)?);
                     status.set(StreamState::Running, "");
                     self.recordings.push(Recording { status, reader });
                 }

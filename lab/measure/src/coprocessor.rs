@@ -2,14 +2,14 @@
 //! wake-up from idle, packets a second beside the inline engine's, and the paper's three paths from
 //! the disk to the network (NI coprocessors, section 3.3, Table 4).
 
-mod one_read;
 mod path;
 
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{io, thread};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{PoolWriter, RegionError};
 use selvedge_data_sched::Discipline;
@@ -17,13 +17,17 @@ use selvedge_data_stream::{
     Contract, Descriptor, Fate, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window, rtp,
 };
 use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_os::eventfd::EventFd;
 use selvedge_place_engine::engine::{
     Action, Engine, EngineError, Extension, FrameConsumer, Stage, StepContext, StreamParams,
 };
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-pub use path::{Path, PathBench, paths};
+use crate::ordinary::make_ordinary;
+use crate::pacing::beside_loops;
+
+pub use path::{Path, PathBench, PathOptions, paths};
 
 use selvedge_place_coprocessor::client::{Attachment, ClientError, producer_params};
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
@@ -110,7 +114,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Percentiles, BenchEr
     let file = segment.file().try_clone()?;
     let clock = Clock::shared();
     let taken = AtomicU64::new(0);
-    let payload = payload.clamp(8, 9000);
+    let payload = payload.clamp(8, 60_000);
     let stuck = || clock.now() + TIMEOUT;
     thread::scope(|scope| {
         let producer = scope.spawn(|| -> Result<Vec<u64>, BenchError> {
@@ -131,7 +135,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Percentiles, BenchEr
                 let start = clock.now();
                 let room = pool.reserve(PACKET_HEADER_LEN + payload);
                 let mut room = room.map_err(|_| BenchError::Stuck)?;
-                // One packet of at most 9000 bytes, into room for just that.
+                // One packet of at most 60,000 bytes, into room for just that.
                 let _ = PacketWriter::new(room.bytes_mut()).push(&packet);
                 let span = room.commit();
                 let descriptor = Descriptor {
@@ -215,15 +219,78 @@ const OFFER: FrameMetadata = FrameMetadata::alone(Kind::Still);
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
 /// which slept, takes it out of its ring.
-pub fn wake(samples: usize) -> Result<Percentiles, BenchError> {
-    apart(|| wake_here(samples))
+pub fn wake(samples: usize, how: Wake) -> Result<Percentiles, BenchError> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    match how {
+        Wake::Realtime => apart(|| wake_here(samples, SchedClass::Fifo)),
+        Wake::OrdinaryBesideLoops => {
+            beside_loops(4 * cores, || apart(|| wake_here(samples, SchedClass::Fair)))
+        }
+    }
 }
 
-fn wake_here(samples: usize) -> Result<Percentiles, BenchError> {
+/// The wake-up of a real-time thread on the same core that waits for an event and does nothing else: from before the
+/// event is rung to when the thread runs.
+pub fn bare_wake(samples: usize) -> Result<Percentiles, BenchError> {
+    apart(|| bare_wake_here(samples))
+}
+
+fn bare_wake_here(samples: usize) -> Result<Percentiles, BenchError> {
+    let event = EventFd::new()?;
+    let woken = AtomicU64::new(0);
+    let clock = Clock::shared();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = (pin_to_core(1), realtime::ask(FIRM));
+            while !is_over.load(Ordering::Acquire) {
+                let mut fds = [PollFd::new(&event, PollFlags::IN)];
+                if poll(&mut fds, None).is_ok() {
+                    woken.store(clock.now().0, Ordering::Release);
+                    event.clear();
+                }
+            }
+        });
+        let _ = pin_to_core(0);
+        let mut spans = Vec::with_capacity(samples);
+        for _ in 0..samples {
+            clock.sleep_until(clock.now() + Duration::from_millis(2));
+            woken.store(0, Ordering::Release);
+            let start = clock.now();
+            event.ring();
+            let at = loop {
+                match woken.load(Ordering::Acquire) {
+                    0 => std::hint::spin_loop(),
+                    at => break at,
+                }
+            };
+            spans.push(Instant(at).since(start));
+        }
+        is_over.store(true, Ordering::Release);
+        event.ring();
+        Ok(Percentiles::of(spans))
+    })
+}
+
+/// How the coprocessor runs that is to wake up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// As a real-time process.
+    Realtime,
+    /// As an ordinary one without any request, beside four endless loops on each core.
+    OrdinaryBesideLoops,
+}
+
+fn wake_here(samples: usize, class: SchedClass) -> Result<Percentiles, BenchError> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let link = LinkConfig::new("bench", Bitrate::from_mbps(10), Discipline::Dwcs);
     let taken = Arc::new(AtomicU64::new(0));
-    let coprocessor = Coprocessor::start(options(link, Duration::ZERO, Some(1)))?;
+    let mut options = options(link, Duration::ZERO, Some(1));
+    options.realtime_request.class = class;
+    let coprocessor = Coprocessor::start(options)?;
+    if class == SchedClass::Fair {
+        make_ordinary(std::process::id(), Some("link bench"))?;
+    }
     let socket = coprocessor.socket().to_owned();
     let noted = Arc::clone(&taken);
     coprocessor.load("note", Stage::Arrival, Box::new(ArrivalNote(noted)));

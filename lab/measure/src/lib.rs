@@ -8,6 +8,8 @@
 pub mod dataplane;
 pub mod decide;
 mod load;
+#[cfg(feature = "coprocessor")]
+mod ordinary;
 
 #[cfg(feature = "call")]
 pub mod call;
@@ -17,6 +19,8 @@ pub mod code;
 pub mod coprocessor;
 #[cfg(feature = "event")]
 pub mod event;
+#[cfg(feature = "immunity")]
+pub mod immunity;
 #[cfg(feature = "local")]
 pub mod local;
 #[cfg(feature = "pacing")]

@@ -1,6 +1,8 @@
 //! The measurements measure something: frames cross, and time passes. How much is not asserted.
 
-use selvedge_lab_measure::coprocessor::{Path, measure_hand_over, paths, throughput, wake};
+use selvedge_lab_measure::coprocessor::{
+    Path, PathOptions, Wake, measure_hand_over, paths, throughput, wake,
+};
 use selvedge_units::Duration;
 
 #[test]
@@ -11,7 +13,7 @@ fn a_frame_is_handed_over_and_wakes_the_coprocessor() {
         measure_hand_over.median > Duration::ZERO
             && measure_hand_over.median <= measure_hand_over.longest
     );
-    let wake = wake(20).unwrap();
+    let wake = wake(20, Wake::Realtime).unwrap();
     assert_eq!(wake.samples, 20);
     assert!(wake.median > Duration::ZERO && wake.p99 <= wake.longest);
 }
@@ -25,7 +27,7 @@ fn packets_go_out_on_both_sides() {
 
 #[test]
 fn all_paths_lead_to_the_network() {
-    let paths = paths(10, None).unwrap();
+    let paths = paths(&PathOptions { frames: 10, ..PathOptions::default() }).unwrap();
     let found: Vec<Path> = paths.iter().map(|one| one.path).collect();
     assert_eq!(found, Path::ALL);
     assert!(paths.iter().all(|one| one.time.samples == 10 && one.time.median > Duration::ZERO));

@@ -181,6 +181,9 @@ pub enum RunError {
     /// It needs a coprocessor.
     #[error("it needs a coprocessor: {0}")]
     Coprocessor(#[from] selvedge_lab_measure::coprocessor::BenchError),
+    /// It needs nodes, a coprocessor and clips.
+    #[error("it needs nodes that play clips: {0}")]
+    Immunity(#[from] selvedge_lab_measure::immunity::ImmunityError),
     /// It needs a program.
     #[error("it needs {program} (Debian package {package}): {why}")]
     Program {

@@ -19,15 +19,28 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every claim held.
+    /// Whether every claim held that could be judged.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.claims.iter().all(|claim| claim.passed)
+        self.claims.iter().all(|claim| claim.passed || !claim.is_judged)
+    }
+
+    /// How many claims held, of those that could be judged.
+    #[must_use]
+    pub fn held(&self) -> (usize, usize) {
+        let judged = || self.claims.iter().filter(|claim| claim.is_judged);
+        (judged().filter(|claim| claim.passed).count(), judged().count())
+    }
+
+    /// Judges no claim: the machine was kept from its work, so that figures say nothing of what is claimed.
+    pub(crate) fn judge_nothing(&mut self) {
+        self.claims.iter_mut().for_each(|claim| claim.is_judged = false);
     }
 
     /// Adds a claim, whether it held, and the figures that decided it.
     pub fn claim(&mut self, text: impl Into<String>, passed: bool, found: impl Into<String>) {
-        self.claims.push(Claim { text: text.into(), passed, found: found.into() });
+        let (text, found) = (text.into(), found.into());
+        self.claims.push(Claim { text, passed, found, is_judged: true });
     }
 
     /// Adds what another outcome has; its claims as remarks, if they are not to be judged.
@@ -58,6 +71,8 @@ pub struct Claim {
     pub text: String,
     /// Whether it did.
     pub passed: bool,
+    /// Whether the machine was calm enough for that to count.
+    pub is_judged: bool,
     /// The figures that decided it.
     pub found: String,
 }
@@ -132,6 +147,18 @@ impl Cell {
     }
 }
 
+impl Claim {
+    /// What a line begins with.
+    #[must_use]
+    pub const fn verdict(&self) -> &'static str {
+        match (self.is_judged, self.passed) {
+            (false, _) => "not judged: noisy",
+            (_, true) => "holds",
+            (_, false) => "FAILS",
+        }
+    }
+}
+
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
@@ -167,6 +194,10 @@ mod tests {
         assert!(outcome.passed());
         outcome.claim("b", false, "2");
         assert!(!outcome.passed());
+        assert_eq!(outcome.held(), (1, 2));
+        outcome.judge_nothing();
+        assert!(outcome.passed());
+        assert_eq!(outcome.held(), (0, 0));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Record {
     pub quick: bool,
     /// Whether every claim held.
     pub passed: bool,
-    /// Claims that held, of how many.
+    /// Claims that held, of how many that could be judged.
     pub held: (usize, usize),
 }
 
@@ -30,14 +30,13 @@ impl Record {
     /// The record of an outcome that ended at this many seconds since 1970.
     #[must_use]
     pub fn new(experiment: &Experiment, params: &Params, outcome: &Outcome, ended: u64) -> Self {
-        let held = outcome.claims.iter().filter(|claim| claim.passed).count();
         Self {
             id: experiment.id.to_owned(),
             ended,
             seed: params.seed,
             quick: params.quick,
             passed: outcome.passed(),
-            held: (held, outcome.claims.len()),
+            held: outcome.held(),
         }
     }
 }

@@ -126,23 +126,21 @@ fn every_experiment_can_be_stopped() {
     }
 }
 
-/// Whose claims have no counter-test yet.
-const WITHOUT: [&str; 3] = ["ni-t4", "ni-f5", "ni-f6"];
-
 #[test]
 fn each_claim_of_the_first_three_papers_fails_under_an_edit() {
     let papers = ["ni-", "ss-", "ca-"];
     let params = Params { quick: true, ..Params::default() };
-    let of_papers = EXPERIMENTS.iter().filter(|experiment| {
-        papers.iter().any(|paper| experiment.id.starts_with(paper))
-            && !WITHOUT.contains(&experiment.id)
-    });
+    let of_papers = EXPERIMENTS
+        .iter()
+        .filter(|experiment| papers.iter().any(|paper| experiment.id.starts_with(paper)));
     for experiment in of_papers {
         let plain = quick(experiment, params.seed);
         let tests = counter_tests(experiment, &params, &plain, &NoWatch).unwrap();
         assert_eq!(tests.len(), plain.claims.len());
         for test in tests {
-            assert!(!test.fails_under.is_empty(), "{}: {}", experiment.id, test.claim);
+            // A noisy machine leaves claims in real time unjudged.
+            let is_left = experiment.kind == Kind::Real && !test.is_tried;
+            assert!(is_left || !test.fails_under.is_empty(), "{}: {}", experiment.id, test.claim);
         }
     }
 }

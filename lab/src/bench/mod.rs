@@ -5,6 +5,7 @@ mod coprocessor;
 mod dataplane;
 mod decide;
 mod events;
+pub(crate) mod immunity;
 mod instructions;
 mod peer;
 #[cfg(feature = "kernel")]
@@ -36,6 +37,7 @@ pub(crate) fn command(command: &BenchCommand) -> Result<(), Failure> {
     match &command.command {
         None => all(&command.args),
         Some(BenchPart::Channels(args)) => channels::command(args),
+        Some(BenchPart::Immunity(args)) => immunity::command(args),
         Some(BenchPart::ChannelSinks(args)) => channels::sinks::sinks(args),
     }
 }

@@ -6,25 +6,33 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use selvedge_cli_terminal::Failure;
-use selvedge_lab_repro::record;
+use selvedge_lab_repro::{Params, record};
 
 use super::Run;
 use super::list::date;
 
 /// Adds what a run found to the page, which the first one begins.
-pub(super) fn add(page: &Path, run: &Run, is_first: bool) -> Result<(), Failure> {
+pub(super) fn add(page: &Path, run: &Run, params: &Params, is_first: bool) -> Result<(), Failure> {
     let fault = |error: std::io::Error| Failure::failed(format!("{}: {error}", page.display()));
-    let before = if is_first { begin() } else { std::fs::read_to_string(page).map_err(fault)? };
+    let before =
+        if is_first { begin(params) } else { std::fs::read_to_string(page).map_err(fault)? };
     record::replace(page, (before + &section(run)).as_bytes()).map_err(fault)
 }
 
-fn begin() -> String {
+fn begin(params: &Params) -> String {
     let now = selvedge_os::clock::wall_time().duration_since(UNIX_EPOCH);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let quick = if params.quick {
+        "\n**These are quick runs**: fewer cases and shorter measurements than the experiments are made for.\n"
+    } else {
+        ""
+    };
     format!(
-        "# Experiments\n\n`selvedge-lab repro --all --report FILE` writes this page. It began on {}, on {processors} \
-         processors.\nV: virtual time; R: real time on this machine; M: a model. A counter-test is a quick run \
-         with an edited input,\nunder which a claim must fail; `selvedge-lab repro ID --edit NAME` shows one.\n",
+        "# Experiments\n\n`selvedge-lab repro ID... --report FILE` writes this page, and `make experiments` that of the \
+         first three papers.\nIt began on {}, on {processors} processors. V: virtual time; R: real time on this \
+         machine; M: a model.\nA counter-test is a quick run with an edited input, under which a claim must fail; \
+         `selvedge-lab repro ID\n--edit NAME` shows one. A claim in real time is not judged where the machine itself was \
+         kept from its work.\n{quick}",
         date(now.map_or(0, |now| now.as_secs()))
     )
 }
@@ -44,16 +52,19 @@ fn section(run: &Run) -> String {
             return text;
         }
     };
-    let held = outcome.claims.iter().filter(|claim| claim.passed).count();
+    let (held, judged) = outcome.held();
     let _ = writeln!(
         text,
         "{} of {} claims hold; {:.0} s.\n\n| claim | | found | fails under |\n|---|---|---|---|",
         held,
-        outcome.claims.len(),
+        judged,
         run.took.as_secs_f64()
     );
     for (n, claim) in outcome.claims.iter().enumerate() {
-        let holds = if claim.passed { "holds" } else { "**fails**" };
+        let holds = match claim.verdict() {
+            "FAILS" => "**fails**",
+            verdict => verdict,
+        };
         let under = match run.counter_tests.get(n).filter(|test| test.is_tried) {
             Some(test) if test.cannot_fail() => "no edit".to_owned(),
             Some(test) => test.fails_under.join(", "),

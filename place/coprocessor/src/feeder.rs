@@ -17,6 +17,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Duration, Instant};
 
+use crate::realtime::{self, RealtimeRequest};
 use crate::recording::{Assembler, Recorded, RecordingError};
 
 /// Bytes of a read, and the number of reads ahead.
@@ -143,15 +144,23 @@ impl OpenRecording {
         Arc::clone(&self.stop)
     }
 
-    /// Starts reading into a frame producer.
+    /// Starts reading into a frame producer, on a thread that requests these settings of the kernel.
     ///
     /// # Errors
     /// [`FeederError::Thread`].
-    pub fn start(self, mut frame_producer: FrameProducer) -> Result<Feeder, FeederError> {
+    pub fn start(
+        self,
+        mut frame_producer: FrameProducer,
+        realtime_request: Option<RealtimeRequest>,
+    ) -> Result<Feeder, FeederError> {
         frame_producer.set_stop_flag(Arc::clone(&self.stop));
         let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
         let shared_state = Arc::clone(&state);
         let thread = thread::Builder::new().name("reader".into()).spawn(move || {
+            if let Some(request) = realtime_request {
+                let granted = realtime::ask(request);
+                tracing::debug!(%granted, "the reader runs");
+            }
             if let Err(why) = self.run(frame_producer) {
                 tracing::warn!("{why}");
                 *shared_state.trouble.lock() = Some(why.to_string());

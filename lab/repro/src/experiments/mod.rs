@@ -19,6 +19,7 @@ mod gcc;
 mod httperf;
 mod ladder;
 mod led;
+mod load_immunity;
 pub(crate) mod ni_elim;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
@@ -26,7 +27,8 @@ pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
 pub(crate) mod ni_t3;
 pub(crate) mod ni_t4;
-pub(crate) mod players;
+pub(crate) mod placed;
+mod players;
 pub(crate) mod qf_f10;
 pub(crate) mod qf_f10_real;
 pub(crate) mod qf_f14;
@@ -57,7 +59,7 @@ pub(crate) mod up_media_real;
 pub(crate) mod up_rate;
 mod up_rate_8867;
 pub(crate) mod up_repair;
-mod web_load;
+#[cfg(feature = "kernel")]
 mod web_server;
 
 /// The papers' titles.

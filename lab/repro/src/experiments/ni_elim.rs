@@ -21,7 +21,7 @@ use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
-use super::web_load::{Placement, Sender, sender};
+use super::placed::{Placement, Sender, sender};
 use super::web_server::pause;
 use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;

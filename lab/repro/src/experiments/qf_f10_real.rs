@@ -23,8 +23,8 @@ use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use super::placed::{self, Placement};
 use super::players::need_rights;
-use super::web_load::{self, Placement};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -104,7 +104,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     };
     let params: Vec<_> = receiver.addresses().iter().enumerate().map(stream).collect();
     let (sender, frame_producers) =
-        web_load::sender(Placement::Coprocessor, clock, &link, &params, &["--core", "1"])?;
+        placed::sender(Placement::Coprocessor, clock, &link, &params, &["--core", "1"])?;
     let made = make(clock, frame_producers, seconds);
     drop(sender);
     let _ = receiver.stop();

@@ -19,7 +19,7 @@ use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Stream
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::four_queues::{BY_PERIODS, BY_WINDOWS, EIGHTHS, EQUAL, SHARES, promised, sent};
-use super::web_load::{self, Placement};
+use super::placed::{self, Placement};
 use super::web_server::pause;
 use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;
@@ -150,7 +150,7 @@ impl FrameSource {
 struct Bench {
     receiver: Receiver,
     seen: Seen,
-    sender: web_load::Sender,
+    sender: placed::Sender,
     sources: Vec<FrameSource>,
 }
 
@@ -172,7 +172,7 @@ impl Bench {
             StreamParams { spec: spec.with_contract((told.contract)(share)), ssrc: 1 }
         });
         let (sender, producers) =
-            web_load::sender(placement, clock, &link, &streams.collect::<Vec<_>>(), &[])?;
+            placed::sender(placement, clock, &link, &streams.collect::<Vec<_>>(), &[])?;
         let source = |(n, producer)| FrameSource::new(producer, params.seed ^ n);
         Ok(Self { receiver, seen, sender, sources: (1..).zip(producers).map(source).collect() })
     }

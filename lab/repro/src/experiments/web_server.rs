@@ -119,13 +119,6 @@ impl WebServer {
             .stderr(Stdio::null());
         command
     }
-
-    /// Where a script for `wrk` is kept as long as the server is there.
-    pub(super) fn script(&self, text: &str) -> Result<PathBuf, RunError> {
-        let file = self.folder.join("load.lua");
-        fs::write(&file, text).map_err(missing("wrk", "wrk"))?;
-        Ok(file)
-    }
 }
 
 impl Drop for WebServer {

@@ -16,6 +16,7 @@ use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
 use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
 use crate::message::{NAME_MAX, Reply, Request, Statistics, StreamStatistics};
+use crate::realtime::RealtimeRequest;
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
 /// A stream of a producer.
@@ -224,11 +225,14 @@ impl Producer {
             ..FrameProducerParams::new(coprocessor.clock, &spec, mtu, ssrc)
         };
         let place = (Arc::clone(&bell), bit);
+        // As the engine's thread runs, so that load does not delay the reader either. The memory is locked already.
+        let realtime_request =
+            Some(RealtimeRequest { lock: false, ..coprocessor.options.realtime_request });
         let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
         let feeder =
             crate::frame_producer::frame_producer(&params, &segment, bell, bit, recording.stop())
                 .map_err(Refusal::from)
-                .and_then(|frame_producer| Ok(recording.start(frame_producer)?));
+                .and_then(|frame_producer| Ok(recording.start(frame_producer, realtime_request)?));
         match feeder {
             Ok(feeder) => {
                 if let Some(known) = coprocessor.streams.get_mut(&stream.number) {
