@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Command::Kernel(command) => kernel::command(&command),
         Command::Code(command) => code::command(&command),
         #[cfg(feature = "manual")]
-        Command::Manual(args) => manual::command(&args),
+        Command::Manual(args) => manual::command(&args, <Cli as clap::CommandFactory>::command()),
         #[cfg(feature = "gstreamer")]
         Command::SourceProcess => selvedge_media::isolated::serve().map_err(Failure::failed),
         Command::Old(command) => old::command(&command, verbose),

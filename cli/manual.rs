@@ -4,11 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 use selvedge_cli_terminal::Failure;
-
-use crate::cli::Cli;
 
 #[derive(Debug, Args)]
 pub(crate) struct ManualArgs {
@@ -16,17 +14,18 @@ pub(crate) struct ManualArgs {
     folder: PathBuf,
 }
 
-pub(crate) fn command(args: &ManualArgs) -> Result<(), Failure> {
-    write(&args.folder).map_err(|why| Failure::failed(format!("{}: {why}", args.folder.display())))
+/// Writes the manual of the program whose command line this is.
+pub(crate) fn command(args: &ManualArgs, program: clap::Command) -> Result<(), Failure> {
+    write(&args.folder, program)
+        .map_err(|why| Failure::failed(format!("{}: {why}", args.folder.display())))
 }
 
-fn write(folder: &Path) -> std::io::Result<()> {
+fn write(folder: &Path, mut program: clap::Command) -> std::io::Result<()> {
     let pages = folder.join("man1");
     fs::create_dir_all(&pages)?;
-    let mut command = Cli::command();
-    clap_mangen::generate_to(command.clone(), pages)?;
+    clap_mangen::generate_to(program.clone(), pages)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut command, "selvedge", folder)?;
+        clap_complete::generate_to(shell, &mut program, "selvedge", folder)?;
     }
     Ok(())
 }

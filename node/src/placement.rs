@@ -99,6 +99,7 @@ pub(crate) struct Member<'a> {
 }
 
 /// The end of a stream that takes its frames.
+#[expect(clippy::large_enum_variant, reason = "there is one for each stream, at its start")]
 pub(crate) enum StreamEnd {
     /// In this process.
     FrameProducer(FrameProducer),
