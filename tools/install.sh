@@ -9,6 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local} root=${DESTDIR:-}
+pages=
 list=$prefix/share/selvedge/files built=${BUILT:-target/release}
 
 say() { printf 'install: %s\n' "$*"; }
@@ -21,7 +22,7 @@ put() {
 }
 
 install_all() {
-  local file page pages installed=()
+  local file page installed=()
   for file in selvedge selvedge-coproc libgstselvedge.so selvedge-manual; do
     [ -f "$built/$file" ] || { say "$built/$file is not there; first run: make manual build" >&2; exit 1; }
   done

@@ -49,9 +49,9 @@ const AHEAD: u32 = 256;
 const BURST: u64 = 20;
 const EVERY: Duration = Duration::from_millis(15);
 
-/// How a link is told the shares.
+/// How a link is given the shares.
 #[derive(Clone, Copy)]
-struct Told {
+struct SharingRule {
     name: &'static str,
     discipline: Discipline,
     contract: fn(u64) -> Contract,
@@ -66,7 +66,7 @@ fn in_real_time(contract: Contract) -> Contract {
     Contract { period, late: Late::Send, ..contract }
 }
 
-const PERIODS: Told = Told {
+const PERIODS: SharingRule = SharingRule {
     name: BY_PERIODS.name,
     discipline: BY_PERIODS.discipline,
     contract: |share| in_real_time(BY_PERIODS.contract(share)),
@@ -74,9 +74,9 @@ const PERIODS: Told = Told {
 };
 
 /// Not by windows, which decide between equal deadlines: in real time hardly any two are.
-const WAYS: [Told; 2] = [
+const WAYS: [SharingRule; 2] = [
     PERIODS,
-    Told {
+    SharingRule {
         name: "wfq, weights 1, 1, 2, 4",
         discipline: Discipline::Wfq,
         contract: |share| Contract {
@@ -155,7 +155,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(placement: Placement, told: Told, params: &Params) -> Result<Self, RunError> {
+    fn start(placement: Placement, rule: SharingRule, params: &Params) -> Result<Self, RunError> {
         let clock = Clock::shared();
         let seen = Seen::default();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -163,13 +163,13 @@ impl Bench {
         let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Tap(Arc::clone(&seen))));
         let options = ReceiveOptions { tap, ..ReceiveOptions::default() };
         let receiver = Receiver::start(clock, SHARES.map(reception).into(), options)?;
-        let discipline = params.edited(FIFO.name, told.discipline, Discipline::Fifo);
+        let discipline = params.edited(FIFO.name, rule.discipline, Discipline::Fifo);
         let queue = Some(Bytes(4 << 20));
         let link =
             LinkConfig { selection: false, queue, ..LinkConfig::new("uplink", LINK, discipline) };
         let streams = receiver.addresses().iter().zip(promised(params)).map(|(&to, share)| {
             let spec = Spec { ring: AHEAD, pool: Bytes(1 << 20), ..Spec::new("s", to) };
-            StreamParams { spec: spec.with_contract((told.contract)(share)), ssrc: 1 }
+            StreamParams { spec: spec.with_contract((rule.contract)(share)), ssrc: 1 }
         });
         let (sender, producers) =
             placed::sender(placement, clock, &link, &streams.collect::<Vec<_>>(), &[])?;
@@ -181,11 +181,11 @@ impl Bench {
 /// Each stream's part of what left in each second, while all producers are ahead.
 fn shares(
     placement: Placement,
-    told: Told,
+    rule: SharingRule,
     seconds: u64,
     params: &Params,
 ) -> Result<Vec<[f64; 4]>, RunError> {
-    let Bench { receiver, sender, sources, .. } = Bench::start(placement, told, params)?;
+    let Bench { receiver, sender, sources, .. } = Bench::start(placement, rule, params)?;
     let stop = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = sources
         .into_iter()
@@ -205,7 +205,7 @@ fn shares(
         let report = sender.report();
         [0, 1, 2, 3].map(|n| {
             let counts = report.of_stream(n).map(|stream| &stream.counts);
-            counts.map_or(0, |all| if told.by_bytes { all.sent_bytes.0 } else { all.totals.sent })
+            counts.map_or(0, |all| if rule.by_bytes { all.sent_bytes.0 } else { all.totals.sent })
         })
     };
     pause(Duration::from_millis(700));
@@ -306,18 +306,18 @@ fn show_shares(
     let due = SHARES.map(|share| share as f64 / EIGHTHS as f64);
     let promised = [Cell::from("promised"), Cell::None].into_iter();
     table.row(promised.chain(due.map(Cell::from)).chain([Cell::None]));
-    for told in WAYS {
+    for rule in WAYS {
         for (name, placement) in PLACEMENTS {
-            watch.go_on(&format!("{seconds} s, {}, {name}", told.name))?;
-            let all = shares(placement, told, seconds, params)?;
+            watch.go_on(&format!("{seconds} s, {}, {name}", rule.name))?;
+            let all = shares(placement, rule, seconds, params)?;
             let middle = [0, 1, 2, 3].map(|n| median(all.iter().map(|second| second[n])));
             let off = middle.iter().zip(due).map(|(is, due)| (is / due - 1.0).abs());
             let off = off.fold(0.0, f64::max) * 100.0;
             let cells = middle.map(|part| Cell::rounded(part, 4));
-            let names = [Cell::from(told.name), Cell::from(name)];
+            let names = [Cell::from(rule.name), Cell::from(name)];
             table.row(names.into_iter().chain(cells).chain([Cell::rounded(off, 2)]));
             outcome.claim(
-                format!("{}, {name}: shares within 2 % in the middle second", told.name),
+                format!("{}, {name}: shares within 2 % in the middle second", rule.name),
                 off <= 2.0,
                 format!("off by {off:.2} %"),
             );
