@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use selvedge_data_sched::aggregate::{Aggregate, SetError, SetIndex, StreamletIndex};
 use selvedge_units::Bytes;
 
-use crate::call::{Breakable, answer, hand_over, shared, take_back, write};
+use crate::call::{Breakable, answer, free_handle, hand_over, shared, write};
 use crate::types::{Error, StreamletCounts};
 
 /// An aggregate.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn selvedge_aggregate_new(aggregate: *mut *mut AggregateHa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_aggregate_free(aggregate: *mut AggregateHandle) {
     // SAFETY: passed on from the caller.
-    unsafe { take_back(aggregate) }
+    unsafe { free_handle(aggregate) }
 }
 
 /// Adds a set.

@@ -81,7 +81,7 @@ pub(crate) unsafe fn hand_over<T>(
 ///
 /// # Safety
 /// `handle` must be null or come from [`hand_over`], and not be used again.
-pub(crate) unsafe fn take_back<T>(handle: *mut T) {
+pub(crate) unsafe fn free_handle<T>(handle: *mut T) {
     if !handle.is_null() {
         // SAFETY: the handle was made by Box::into_raw, and the caller gives it up.
         let handle = unsafe { Box::from_raw(handle) };

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int};
 use selvedge_data_sched::{Discipline, Scheduler, Tree};
 
 use crate::Handle;
-use crate::call::{hand_over, take_back};
+use crate::call::{free_handle, hand_over};
 use crate::types::{Error, Node, tree};
 
 /// A scheduler without streams, of the discipline with this name.
@@ -67,5 +67,5 @@ pub unsafe extern "C" fn selvedge_sched_new_tree(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selvedge_sched_free(sched: *mut Handle) {
     // SAFETY: passed on from the caller.
-    unsafe { take_back(sched) }
+    unsafe { free_handle(sched) }
 }
