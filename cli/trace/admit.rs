@@ -99,6 +99,7 @@ pub(crate) struct Media {
 
 impl Media {
     /// The same media, each frame of which is sent so many times.
+    #[cfg(feature = "gstreamer")]
     pub(crate) fn for_each_of(self, all: u64) -> Self {
         let each = |time: Duration| Duration((time.0 / all).max(1));
         let rate = Bitrate(self.rate.0.saturating_mul(all));

@@ -20,6 +20,12 @@ pub(crate) fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
+/// Waits, by the clock of the experiments.
+pub(crate) fn pause(span: selvedge_units::Duration) {
+    let clock = selvedge_os::clock::Clock::shared();
+    clock.sleep_until(clock.now() + span);
+}
+
 /// The processor's name as the kernel tells it.
 pub(crate) fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -22,9 +22,8 @@ use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::placed::{Placement, Sender, sender};
-use super::web_server::pause;
 use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
-use crate::measure::median;
+use crate::measure::{median, pause};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

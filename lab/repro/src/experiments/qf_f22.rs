@@ -8,9 +8,9 @@ use selvedge_control_overload::Config;
 use selvedge_units::Duration;
 
 use super::httperf::{self, Replies};
-use super::web_server::{ServerProgram, WebServer, pause, rate_of};
+use super::web_server::{ServerProgram, WebServer, rate_of};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
-use crate::measure::median;
+use crate::measure::{median, pause};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::Series;
 

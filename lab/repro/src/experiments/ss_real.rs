@@ -20,9 +20,8 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::four_queues::{BY_PERIODS, BY_WINDOWS, EIGHTHS, EQUAL, SHARES, promised, sent};
 use super::placed::{self, Placement};
-use super::web_server::pause;
 use crate::experiment::{Edit, Experiment, Kind, Params, ProgressWatch, RunError};
-use crate::measure::median;
+use crate::measure::{median, pause};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
 
 use crate::experiment::RunError;
+use crate::measure::pause;
 
 /// A process, ended when dropped.
 pub(super) struct ChildGuard(pub(super) Child);
@@ -49,11 +49,6 @@ pub(super) fn missing(
     package: &'static str,
 ) -> impl Fn(std::io::Error) -> RunError {
     move |why| RunError::Program { program, package, why }
-}
-
-pub(super) fn pause(span: Duration) {
-    let clock = Clock::shared();
-    clock.sleep_until(clock.now() + span);
 }
 
 /// How a server is started: so that the one child is all there is to end.
