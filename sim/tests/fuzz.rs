@@ -49,9 +49,10 @@ fn a_case_is_a_file_and_a_seed_gives_the_same_one() {
 fn the_promises_of_the_fuzz_are_rows_of_the_table_and_none_else_is_marked() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../PROMISES.md");
     let text = std::fs::read_to_string(path).expect("the promises");
-    let (_, table) = text.split_once("| promise | shown by | `sim` |\n").expect("the table");
-    let table = table.split("\n\n").next().unwrap_or_default();
-    let marks = table.lines().skip(1).filter_map(|row| {
+    // A table for each group of promises; then others follow.
+    let tables = text.split("| promise | shown by | `sim` |\n").skip(1);
+    let tables = tables.map(|table| table.split("\n\n").next().unwrap_or_default());
+    let marks = tables.flat_map(|table| table.lines().skip(1)).filter_map(|row| {
         let cell = row.trim_end_matches('|').rsplit('|').next()?.trim();
         (!cell.is_empty()).then(|| cell.trim_matches('`').to_owned())
     });
