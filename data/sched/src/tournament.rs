@@ -199,7 +199,7 @@ impl Tournament {
 
     /// Does the deferred removal.
     #[inline(never)]
-    pub(crate) fn settle(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
+    fn settle(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.vacant != NOBODY {
             let leaf = core::mem::replace(&mut self.vacant, NOBODY);
             self.replay(leaf, NO_KEYS[leaf as usize % 4], before);

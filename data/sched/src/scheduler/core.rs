@@ -158,15 +158,6 @@ impl Core {
         })
     }
 
-    /// Does the deferred removals of heads that have left.
-    #[inline(always)]
-    pub(super) fn settle<R: Rule>(&mut self, rule: &R) {
-        self.selection.settle(before(&self.slots, rule));
-        if !R::DEADLINE_FIRST {
-            self.deadlines.settle(due_before(&self.slots));
-        }
-    }
-
     /// Whether a deadline has come.
     #[inline(always)]
     pub(super) fn is_due(&self, deadline: Instant) -> bool {

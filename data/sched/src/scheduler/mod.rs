@@ -170,14 +170,6 @@ impl Scheduler {
 
     #[inline(never)]
     fn decide_slow(&mut self, now: Instant) -> Decision {
-        if !self.observes {
-            // A head that has left without a next one hides the winner: with it out of the trees, one look
-            // mostly decides. A batch over many streams, of one frame each, comes here for every frame.
-            with_rule!(&self.rule, rule => self.core.settle(rule));
-            if let Some(Look::Send(first)) = self.core.quick_decision(self.deadline_first, now) {
-                return Decision::Send(first);
-            }
-        }
         if let Some(expiry) = self.poll_expired_slow(now) {
             return Decision::Expired(expiry);
         }
@@ -223,8 +215,7 @@ impl Scheduler {
     /// eligible since the last poll; returns their number. One decision orders them all: a ShareStreams block
     /// (section 4.3), sent from its front (max-first) or its back (min-first). It is the order in which
     /// single decisions would send them if no other frame arrived. Changes no visible state. O(K (log N + K))
-    /// for a block of K; under `hwfq` O(K depth log N), and a block larger than any before allocates. In software
-    /// single decisions, each with its update, cost less: the engine fills its batches by them.
+    /// for a block of K; under `hwfq` O(K depth log N), and a block larger than any before allocates.
     pub fn choose_block(&mut self, block: &mut [StreamIndex]) -> usize {
         with_rule!(&mut self.rule, rule => self.core.choose_block(rule, block))
     }
