@@ -8,7 +8,7 @@ use selvedge_units::Duration;
 use super::{Clip, ImmunityError, Place, StreamFigures, Trial, TrialFigures, measure};
 use crate::median;
 
-/// Packets from which on a 99.9th percentile is told.
+/// A 99.9th percentile of fewer packets is not shown: the longest is shown in its place.
 pub const PERCENTILE_FROM: u64 = 100_000;
 /// Where a bare real-time thread is as late as this, the machine itself was kept from its work, as a virtual one is
 /// by its host: the round says nothing of a placement.

@@ -211,7 +211,7 @@ impl Bench {
     }
 
     fn measure(&mut self, share: u32, long: Duration) -> Measured {
-        let before = (self.report(), self.cpu());
+        let before = (self.sender.report(), self.cpu());
         let (start, moved) = (self.clock.now(), self.triad.moved());
         let (mut turn, mut packet) = (start, vec![0; PACKET]);
         packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
@@ -228,7 +228,7 @@ impl Bench {
         let moved = self.triad.moved() - moved;
         let triad = moved as f64 / 1e9 / self.clock.now().since(start).as_secs_f64();
         pause(REPORTED);
-        let after = (self.report(), self.cpu());
+        let after = (self.sender.report(), self.cpu());
         let bytes = |report: &LinkReport| {
             let counts = report.streams.first().map(|stream| stream.counts.clone());
             let counts = counts.unwrap_or_default();
@@ -245,10 +245,6 @@ impl Bench {
             estimate_us: estimate.as_secs_f64() * 1e6 / frames,
             triad,
         }
-    }
-
-    fn report(&self) -> LinkReport {
-        self.sender.report()
     }
 
     /// Processor time of the threads that send, as an instant of theirs.
