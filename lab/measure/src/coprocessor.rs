@@ -218,13 +218,13 @@ fn rtp(payload: usize) -> Vec<u8> {
 const OFFER: FrameMetadata = FrameMetadata::alone(Kind::Still);
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
-/// which slept, takes it out of its ring.
-pub fn wake(samples: usize, how: Wake) -> Result<Percentiles, BenchError> {
+/// which slept, takes it out of its ring. The producer hesitates for `lag` meanwhile.
+pub fn wake(samples: usize, how: Wake, lag: Duration) -> Result<Percentiles, BenchError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     match how {
-        Wake::Realtime => apart(|| wake_here(samples, SchedClass::Fifo)),
+        Wake::Realtime => apart(|| wake_here(samples, SchedClass::Fifo, lag)),
         Wake::OrdinaryBesideLoops => {
-            beside_loops(4 * cores, || apart(|| wake_here(samples, SchedClass::Fair)))
+            beside_loops(4 * cores, || apart(|| wake_here(samples, SchedClass::Fair, lag)))
         }
     }
 }
@@ -281,7 +281,7 @@ pub enum Wake {
     OrdinaryBesideLoops,
 }
 
-fn wake_here(samples: usize, class: SchedClass) -> Result<Percentiles, BenchError> {
+fn wake_here(samples: usize, class: SchedClass, lag: Duration) -> Result<Percentiles, BenchError> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let link = LinkConfig::new("bench", Bitrate::from_mbps(10), Discipline::Dwcs);
     let taken = Arc::new(AtomicU64::new(0));
@@ -305,6 +305,7 @@ fn wake_here(samples: usize, class: SchedClass) -> Result<Percentiles, BenchErro
         clock.sleep_until(clock.now() + Duration::from_millis(2));
         taken.store(0, Ordering::Release);
         let start = clock.now();
+        clock.sleep_until_exact(start + lag, lag);
         frame_producer.enqueue(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
         let end = start + TIMEOUT;
         let at = loop {

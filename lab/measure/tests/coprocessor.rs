@@ -13,7 +13,7 @@ fn a_frame_is_handed_over_and_wakes_the_coprocessor() {
         measure_hand_over.median > Duration::ZERO
             && measure_hand_over.median <= measure_hand_over.longest
     );
-    let wake = wake(20, Wake::Realtime).unwrap();
+    let wake = wake(20, Wake::Realtime, Duration::ZERO).unwrap();
     assert_eq!(wake.samples, 20);
     assert!(wake.median > Duration::ZERO && wake.p99 <= wake.longest);
 }

@@ -10,7 +10,7 @@ use super::Measurement;
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let scale = usize::try_from(seconds).unwrap_or(60).min(60);
     let handed_over = measure_hand_over(3000 * scale, 1000).map_err(Failure::failed)?;
-    let woken = wake(100 * scale, Wake::Realtime).map_err(Failure::failed)?;
+    let woken = wake(100 * scale, Wake::Realtime, Duration::ZERO).map_err(Failure::failed)?;
     let rates = throughput(5 + scale).map_err(Failure::failed)?;
     let us = |span: Duration| span.0 as f64 / 1000.0;
     let mut table = Table::default().left([""]).right(["median", "p99", "longest"]);

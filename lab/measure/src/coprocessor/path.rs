@@ -85,6 +85,8 @@ pub struct PathOptions {
     pub loops: usize,
     /// How much later than it could B's reader hands frames over.
     pub lag: Duration,
+    /// Whether C's recording says of all frames but its first that they come a millisecond later.
+    pub is_recorded_late: bool,
     /// Whether the coprocessor's threads are put into the ordinary class.
     pub is_ordinary: bool,
 }
@@ -128,7 +130,7 @@ pub fn paths(options: &PathOptions) -> Result<Vec<PathBench>, BenchError> {
     let tap = Tap(Arc::clone(&arrivals));
     let receiver = super::apart(|| receiver(tap))?;
     let frames = options.frames + WARM;
-    let files = Files::write(frames)?;
+    let files = Files::write(frames, u32::from(options.is_recorded_late))?;
     let found = beside_loops(options.loops, || run(options, frames, &files, &receiver))?;
     let _ = receiver.stop();
     let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,7 +194,7 @@ struct Files {
 }
 
 impl Files {
-    fn write(frames: usize) -> Result<Self, BenchError> {
+    fn write(frames: usize, late_ms: u32) -> Result<Self, BenchError> {
         let name = |what: &str| {
             std::env::temp_dir().join(format!("selvedge-bench-{}.{what}", std::process::id()))
         };
@@ -201,7 +203,7 @@ impl Files {
         let bytes = File::open(&plain);
         std::fs::remove_file(&plain)?;
         let files = Self { bytes: bytes?, recording };
-        std::fs::write(&files.recording, self::recording(frames))?;
+        std::fs::write(&files.recording, self::recording(frames, late_ms))?;
         Ok(files)
     }
 }
@@ -213,14 +215,15 @@ impl Drop for Files {
 }
 
 /// A recording of frames of one packet each, as `selvedge play --record` writes it.
-fn recording(frames: usize) -> Vec<u8> {
+fn recording(frames: usize, late_ms: u32) -> Vec<u8> {
     let mut file = b"#!rtpplay1.0 127.0.0.1/5004\n".to_vec();
     file.extend([0; 16]);
     for n in 0..frames as u32 {
         let packet = packet(n);
         file.extend((packet.len() as u16 + 8).to_be_bytes());
         file.extend((packet.len() as u16).to_be_bytes());
-        file.extend((n * (EVERY.0 / 1_000_000) as u32).to_be_bytes());
+        let late = if n == 0 { 0 } else { late_ms };
+        file.extend((n * (EVERY.0 / 1_000_000) as u32 + late).to_be_bytes());
         file.extend(packet);
     }
     file
