@@ -16,6 +16,8 @@ use crate::key::KeyCommand;
 use crate::line::LineArgs;
 use crate::node::NodeCommand;
 use crate::old::OldCommand;
+#[cfg(feature = "gstreamer")]
+use crate::pack::PackArgs;
 use crate::play::PlayArgs;
 #[cfg(feature = "gstreamer")]
 use crate::receive::ReceiveArgs;
@@ -69,6 +71,14 @@ pub(crate) enum Command {
                             Example:\n  selvedge receive lecture=rtp://127.0.0.1:5004 --secret van.secret"
     )]
     Receive(ReceiveArgs),
+    /// Prepare a media file so that a coprocessor reads it itself: where the bytes of each packet lie in it
+    #[cfg(feature = "gstreamer")]
+    #[command(
+        after_help = "The file stays as it is, and must stay where it is. A pack is for packets of 1500 bytes.\n\n\
+                            Example:\n  selvedge pack film.mp4\n  \
+                            selvedge pack film.mp4 --name copy.pack --json"
+    )]
+    Pack(PackArgs),
     /// Check a node file: everything that can be known before starting
     #[command(
         after_help = "Exit status: 1 if the streams do not fit their links; the change that helps is named.\n\n\

@@ -22,6 +22,8 @@ mod network_file;
 mod node;
 mod node_file;
 mod old;
+#[cfg(feature = "gstreamer")]
+mod pack;
 mod play;
 #[cfg(feature = "gstreamer")]
 mod receive;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::command(&args),
         #[cfg(feature = "gstreamer")]
         Command::Receive(args) => receive::command(&args),
+        #[cfg(feature = "gstreamer")]
+        Command::Pack(args) => pack::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Play(args) => play::command(&args),
         Command::Top(options) => top::command(options),

@@ -3,6 +3,7 @@
 
 mod support;
 
+use selvedge_data_stream::rtp::Packet;
 use serde_json::Value;
 use support::{
     CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, coprocessor_is_built, file_source, http,
@@ -91,4 +92,63 @@ fn one_word_of_the_node_file_chooses_the_path() {
         assert_eq!(stream["decodable"].as_u64(), Some(recorded), "{placement}: {stream}");
         assert_eq!(stream["dropped"], serde_json::json!({}), "{placement}: {stream}");
     }
+}
+
+/// The payloads of a node's only stream, in the order in which they come.
+fn payloads(folder: &Folder, link: &str, source: &str) -> Vec<Vec<u8>> {
+    let to = support::free_port();
+    let recording = folder.join("received.rtpdump");
+    let url = format!("rtp://{to}");
+    let play = support::play(&[&url, "--record", recording.to_str().expect("UTF-8")], to);
+    let stream = Stream { name: "film", source: source.to_owned(), to, more: PATIENT };
+    let path = folder.write("node.toml", node_file(link, &[stream]));
+    let node = Running::selvedge(["run".as_ref(), path.as_os_str(), "--json".as_ref()]);
+    let last = node.end(TIMEOUT).json();
+    assert_eq!(last["streams"][0]["dropped"], serde_json::json!({}), "{last}");
+    support::played(play);
+    let bytes = std::fs::read(&recording).expect("a recording");
+    let packets = support::rtpdump(&bytes, to).into_iter();
+    let payload =
+        |(_, packet): (u32, Vec<u8>)| Packet::parse(&packet).map(|it| it.payload.to_vec());
+    packets.map(|packet| payload(packet).expect("RTP")).collect()
+}
+
+#[test]
+fn a_packed_file_is_sent_as_the_file_is() {
+    if !coprocessor_is_built("a_packed_file_is_sent_as_the_file_is") {
+        return;
+    }
+    let folder = Folder::new();
+    let all = std::fs::read(clip("one-by-one-mpeg2.ts")).expect("the clip is there");
+    let ts = folder.write("film.ts", &all[..188 * 900]);
+    let mp4 = folder.join("film.mp4");
+    let copied = support::ffmpeg([
+        "-i".as_ref(),
+        ts.as_os_str(),
+        "-c".as_ref(),
+        "copy".as_ref(),
+        mp4.as_os_str(),
+    ]);
+    assert!(copied, "ffmpeg writes {}", mp4.display());
+    for film in [&ts, &mp4] {
+        let packed =
+            support::selvedge(["pack".as_ref(), film.as_os_str(), "--json".as_ref()]).json();
+        let [all, inline] = ["payload_bytes", "inline_bytes"].map(|key| packed[key].as_u64());
+        assert!(inline.expect("a count") * 20 < all.expect("a count"), "{packed}");
+        let source = format!("record:{}?encoding=MPV", packed["pack"].as_str().expect("a path"));
+        let link = "rate = \"20 Mbit/s\"";
+        let sent = payloads(&folder, link, &file_source(film, false));
+        assert!(sent.len() > 100, "{} packets", sent.len());
+        for placement in ["inline", "coprocessor-reads"] {
+            let link = format!("{link}\nplacement = \"{placement}\"");
+            assert!(payloads(&folder, &link, &source) == sent, "{placement}, {}", film.display());
+        }
+    }
+    // A file that was changed is not what was packed.
+    std::fs::write(&ts, [0; 188]).expect("the file is writable");
+    let source = format!("record:{}.pack?encoding=MPV", ts.display());
+    let stream = Stream { name: "film", source, to: support::free_port(), more: PATIENT };
+    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
+    support::selvedge(["check".as_ref(), path.as_os_str()])
+        .refused(&["film.ts.pack", "was changed since it was packed; pack it again"]);
 }

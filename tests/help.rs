@@ -124,6 +124,7 @@ fn files(folder: &Folder) {
     }
     copy("scenarios/studio.toml", "scenarios/studio.toml");
     copy("clips/car-detection.mp4", "home/Videos/car-detection.mp4");
+    copy("clips/car-detection.mp4", "film.mp4");
     let trace = r#"{"ticks": 20, "backlogged": true, "streams": [{"id": "a", "period": 4}]}"#;
     folder.write("trace.json", trace);
     let sdp = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=lecture\nc=IN IP4 127.0.0.1\nt=0 0\n\

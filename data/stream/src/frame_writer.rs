@@ -10,6 +10,17 @@ use selvedge_units::Bytes;
 use crate::rtp::{self, FrameTag, Header, Packet};
 use crate::{DropReason, Frame, PACKET_HEADER_LEN, PacketWriter};
 
+/// A packet whose payload is put into its place by others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketShape {
+    /// The marker bit.
+    pub marker: bool,
+    /// Payload type, 0 ..= 127.
+    pub payload_type: u8,
+    /// Bytes of the payload.
+    pub payload: Bytes,
+}
+
 /// Writes the packets of one stream's frames.
 #[derive(Clone, Debug)]
 pub struct FrameWriter {
@@ -81,6 +92,51 @@ impl FrameWriter {
         self.sequence = sequence;
         frame.size = size;
         Ok(writer.written())
+    }
+}
+
+impl FrameWriter {
+    /// Bytes that suffice for packets of these shapes in a payload.
+    #[must_use]
+    pub fn room_for(packets: &[PacketShape]) -> usize {
+        let len = |packet: &PacketShape| rtp::packet_len(packet.payload.0 as usize);
+        packets.iter().map(|packet| PACKET_HEADER_LEN + len(packet)).sum()
+    }
+
+    /// Writes a frame's packets without their payloads, sets the frame's size on the wire, and calls `place`
+    /// with the place of each packet's payload, in order. Returns how many bytes were written.
+    ///
+    /// # Errors
+    /// [`DropReason::Unusable`] if a packet is too large, or the payload shorter than [`Self::room_for`].
+    pub fn write_headers<'p>(
+        &mut self,
+        payload: &'p mut [u8],
+        frame: &mut Frame,
+        timestamp: u32,
+        packets: &[PacketShape],
+        mut place: impl FnMut(&'p mut [u8]),
+    ) -> Result<usize, DropReason> {
+        let (room, mut rest) = (payload.len(), payload);
+        let mut size = Bytes(0);
+        for (n, shape) in packets.iter().enumerate() {
+            let payload = shape.payload.0 as usize;
+            let len = rtp::packet_len(payload);
+            let is_small = payload <= self.payload_max && rest.len() >= PACKET_HEADER_LEN + len;
+            let short = u16::try_from(len).ok().filter(|_| is_small);
+            let short = short.ok_or(DropReason::Unusable)?;
+            let (length, behind) = rest.split_at_mut(PACKET_HEADER_LEN);
+            length.copy_from_slice(&short.to_le_bytes());
+            let (out, behind) = behind.split_at_mut(len);
+            rest = behind;
+            let sequence = self.sequence.wrapping_add(n as u16);
+            let PacketShape { marker, payload_type, .. } = *shape;
+            let header = Header { marker, payload_type, sequence, timestamp, ssrc: self.ssrc };
+            place(rtp::write_headers(out, header, FrameTag::of(frame, n as u16)));
+            size += Bytes(len as u64) + self.overhead;
+        }
+        self.sequence = self.sequence.wrapping_add(packets.len() as u16);
+        frame.size = size;
+        Ok(room - rest.len())
     }
 }
 

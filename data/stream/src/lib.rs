@@ -28,7 +28,7 @@ pub use counts::{Counters, Counts};
 pub use descriptor::{Descriptor, Refusal, Refusals};
 pub use frame::{DropReason, Frame, Kind};
 pub use frame_list::{FrameList, FrameListError, LISTED_FRAME_MAX, LISTED_FRAMES_MAX, ListedFrame};
-pub use frame_writer::{FrameWriter, Numbering};
+pub use frame_writer::{FrameWriter, Numbering, PacketShape};
 pub use group::GroupTracker;
 pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};

@@ -251,7 +251,14 @@ pub const fn packet_len(payload: usize) -> usize {
 /// # Panics
 /// If `out` is of any other length: the caller has reserved it by [`packet_len`].
 pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8]) {
-    assert_eq!(out.len(), packet_len(payload.len()), "the caller reserves exactly one packet");
+    write_headers(out, header, tag).copy_from_slice(payload);
+}
+
+/// Writes the same without the payload, and returns the place of that.
+///
+/// # Panics
+/// If `out` is shorter than [`packet_len`] of nothing.
+pub fn write_headers(out: &mut [u8], header: Header, tag: FrameTag) -> &mut [u8] {
     out[0] = 0x80 | 0x10;
     out[1] = u8::from(header.marker) << 7 | header.payload_type & 0x7f;
     out[2..4].copy_from_slice(&header.sequence.to_be_bytes());
@@ -269,7 +276,7 @@ pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8
     e[16] = DEADLINE_ID << 4 | 1;
     e[17..19].copy_from_slice(&tag.deadline_ms.to_be_bytes());
     e[19] = 0;
-    out[HEADER_LEN + EXTENSION_LEN..].copy_from_slice(payload);
+    &mut out[HEADER_LEN + EXTENSION_LEN..]
 }
 
 /// Sets the sequence number of a packet, just before it is sent: only then is it known which frames

@@ -1,10 +1,13 @@
 //! A recording that the coprocessor reads by io_uring, and feeds to a stream at the pace at which it was
 //! recorded. This is path C of the paper (NI coprocessors, section 2.2.1), where the scheduler is the source
 //! as well. The reads run ahead, so that disk time does not delay frames.
+//!
+//! A recording is what `selvedge play --record` wrote, or the [pack](crate::pack) of a media file. Payloads of a
+//! packed file go from the kernel's cache to the stream's pool by one copy, which the kernel makes.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +20,18 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Duration, Instant};
 
+use crate::pack::{PackError, PackHeader, PackReader, PackedFrame, Piece};
 use crate::realtime::{self, RealtimeRequest};
 use crate::recording::{Assembler, Recorded, RecordingError};
 
 /// Bytes of a read, and the number of reads ahead.
 const CHUNK: usize = 64 * 1024;
 const AHEAD: usize = 4;
+/// Bytes of a media file between two pieces that are read with them, into a place that nobody reads.
+const GAP_MAX: u64 = 4096;
+const UNUSED: usize = 64 * 1024;
+/// Places that one system call fills; Linux takes 1024.
+const PLACES_MAX: usize = 1000;
 /// The longest sleep of the reader before it checks whether it must stop.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
@@ -44,6 +53,14 @@ pub enum FeederError {
         file: String,
         /// The fault.
         why: RecordingError,
+    },
+    /// Not a pack, or not of this media file.
+    #[error("\"{file}\": {why}")]
+    Pack {
+        /// The pack.
+        file: String,
+        /// The fault.
+        why: PackError,
     },
     /// The kernel returns no more of it.
     #[error("\"{file}\": {why}")]
@@ -85,9 +102,18 @@ pub struct OpenRecording {
     /// The RTP payload type of its packets.
     pub payload_type: u8,
     file: File,
+    packed: Option<PackedMedia>,
     name: String,
     repeat: bool,
     stop: Arc<AtomicBool>,
+}
+
+/// The media file of a pack.
+#[derive(Debug)]
+struct PackedMedia {
+    file: File,
+    /// Bytes of the pack's header.
+    header: usize,
 }
 
 /// A running reader; dropping it stops it.
@@ -112,6 +138,14 @@ impl Feeder {
         }
         let mut first = vec![0; CHUNK];
         let read = std::os::unix::fs::FileExt::read_at(&file, &mut first, 0).map_err(failed)?;
+        let stop = Arc::default();
+        if PackHeader::is_pack(&first[..read]) {
+            let why = |why| FeederError::Pack { file: name.clone(), why };
+            let (header, len) = PackHeader::read(&first[..read]).map_err(why)?;
+            let packed = Some(open_media(path, &name, &header, len)?);
+            let PackHeader { period, payload_type, .. } = header;
+            return Ok(OpenRecording { period, payload_type, file, packed, name, repeat, stop });
+        }
         let mut probe = Assembler::default();
         let (mut times, mut payload_type) = (Vec::new(), 96);
         let sound = probe.push(&first[..read], &mut |frame| {
@@ -127,7 +161,7 @@ impl Feeder {
             if mean < Duration::from_micros(100) { Duration::from_millis(40) } else { mean };
         let sound = if read == 0 { Err(RecordingError::Header) } else { sound };
         sound.map_err(|why| FeederError::Recording { file: name.clone(), why })?;
-        Ok(OpenRecording { period, payload_type, file, name, repeat, stop: Arc::default() })
+        Ok(OpenRecording { period, payload_type, file, packed: None, name, repeat, stop })
     }
 
     /// Its visible state.
@@ -135,6 +169,33 @@ impl Feeder {
     pub fn state(&self) -> Arc<FeederState> {
         Arc::clone(&self.state)
     }
+}
+
+/// Opens the media file of a pack, which must be as it was when it was packed.
+fn open_media(
+    pack: &Path,
+    name: &str,
+    header: &PackHeader,
+    len: usize,
+) -> Result<PackedMedia, FeederError> {
+    let path = pack.with_file_name(&header.media);
+    let failed = |why| FeederError::Open { file: path.display().to_string(), why };
+    let file = File::open(&path).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(|why| failed(why.into()))?;
+    if (stat.st_size as u64, modified(&stat)) != (header.length.0, header.modified) {
+        let why = PackError::Changed(header.media.clone());
+        return Err(FeederError::Pack { file: name.to_owned(), why });
+    }
+    // Only advice: without it the kernel reads less ahead.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+    Ok(PackedMedia { file, header: len })
+}
+
+/// When a file was modified, since 1970.
+#[must_use]
+pub fn modified(stat: &rustix::fs::Stat) -> Duration {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    Duration(seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec))
 }
 
 impl OpenRecording {
@@ -171,34 +232,84 @@ impl OpenRecording {
     }
 
     fn run(self, frame_producer: FrameProducer) -> Result<(), FeederError> {
-        let file = self.name;
-        let failed = |why| FeederError::Read { file: file.clone(), why };
-        let mut pace =
-            PacedProducer { clock: Clock::shared(), frame_producer, began: None, stop: self.stop };
+        let failed = |why| FeederError::Read { file: self.name.clone(), why };
+        let stop = Arc::clone(&self.stop);
+        let unused = vec![0; if self.packed.is_some() { UNUSED } else { 0 }].into();
+        let clock = Clock::shared();
+        let mut pace = PacedProducer { clock, frame_producer, began: None, stop, unused };
         loop {
             let mut reads = ReadAhead::new(&self.file).map_err(failed)?;
-            let mut assembler = Assembler::default();
-            let mut frames = 0_u64;
-            while let Some(chunk) = reads.next().map_err(failed)? {
-                let mut ready = |frame: &Recorded| {
-                    frames += 1;
-                    pace.deliver(frame);
-                };
-                let pushed = assembler.push(chunk, &mut ready);
-                pushed.map_err(|why| FeederError::Recording { file: file.clone(), why })?;
-                if pace.is_stopped() {
-                    return Ok(());
-                }
+            let frames = match &self.packed {
+                Some(media) => self.deliver_packed(media, &mut reads, &mut pace)?,
+                None => self.deliver_recorded(&mut reads, &mut pace)?,
+            };
+            if pace.is_stopped() {
+                return Ok(());
             }
-            assembler.end(&mut |frame| pace.deliver(frame));
             if frames == 0 {
-                return Err(FeederError::Empty(file));
+                return Err(FeederError::Empty(self.name));
             }
             if !self.repeat {
                 return Ok(());
             }
             pace.began = None;
         }
+    }
+
+    /// Delivers the frames of a recording, or those until the stop; how many there were.
+    fn deliver_recorded(
+        &self,
+        reads: &mut ReadAhead<'_>,
+        pace: &mut PacedProducer,
+    ) -> Result<u64, FeederError> {
+        let mut assembler = Assembler::default();
+        let mut frames = 0;
+        while let Some(chunk) = self.next(reads)? {
+            let mut ready = |frame: &Recorded| {
+                frames += 1;
+                pace.deliver(frame);
+            };
+            let pushed = assembler.push(chunk, &mut ready);
+            pushed.map_err(|why| FeederError::Recording { file: self.name.clone(), why })?;
+            if pace.is_stopped() {
+                return Ok(frames);
+            }
+        }
+        assembler.end(&mut |frame| pace.deliver(frame));
+        Ok(frames)
+    }
+
+    /// The same for the frames of a pack.
+    fn deliver_packed(
+        &self,
+        media: &PackedMedia,
+        reads: &mut ReadAhead<'_>,
+        pace: &mut PacedProducer,
+    ) -> Result<u64, FeederError> {
+        let damaged = |why| FeederError::Pack { file: self.name.clone(), why };
+        let mut reader = PackReader::new(media.header);
+        let (mut frames, mut failure) = (0, None);
+        while let Some(chunk) = self.next(reads)? {
+            let mut ready = |frame: &PackedFrame| {
+                frames += 1;
+                if failure.is_none() {
+                    failure = pace.deliver_packed(frame, &media.file).err();
+                }
+            };
+            reader.push(chunk, &mut ready).map_err(damaged)?;
+            if let Some(why) = failure {
+                return Err(FeederError::Read { file: self.name.clone(), why });
+            }
+            if pace.is_stopped() {
+                return Ok(frames);
+            }
+        }
+        reader.end().map_err(damaged)?;
+        Ok(frames)
+    }
+
+    fn next<'r>(&self, reads: &'r mut ReadAhead<'_>) -> Result<Option<&'r [u8]>, FeederError> {
+        reads.next().map_err(|why| FeederError::Read { file: self.name.clone(), why })
     }
 }
 
@@ -219,6 +330,8 @@ struct PacedProducer {
     /// When the recording's beginning was.
     began: Option<Instant>,
     stop: Arc<AtomicBool>,
+    /// Where bytes between pieces of a media file are read to.
+    unused: Box<[u8]>,
 }
 
 impl PacedProducer {
@@ -228,18 +341,98 @@ impl PacedProducer {
 
     fn deliver(&mut self, frame: &Recorded) {
         let Some(offer) = frame.enqueue() else { return };
-        let now = self.clock.now();
-        let due = *self.began.get_or_insert(now - frame.at) + frame.at;
-        while self.clock.now() < due && !self.is_stopped() {
-            self.clock.sleep_until(due.min(self.clock.now() + POLL_EVERY));
-        }
-        if self.is_stopped() {
+        if !self.wait_until(frame.at) {
             return;
         }
         let packets: Vec<&[u8]> = frame.packets().collect();
         // A refused frame is counted by the frame producer, and by the link as a gap.
         let _ = self.frame_producer.enqueue(offer, &packets);
     }
+}
+
+impl PacedProducer {
+    /// Sleeps until an instant since the recording's beginning; false if the reader must stop.
+    fn wait_until(&mut self, at: Duration) -> bool {
+        let now = self.clock.now();
+        let due = *self.began.get_or_insert(now - at) + at;
+        while self.clock.now() < due && !self.is_stopped() {
+            self.clock.sleep_until(due.min(self.clock.now() + POLL_EVERY));
+        }
+        !self.is_stopped()
+    }
+
+    /// Reads a frame's payloads from the media file to where they are sent from.
+    fn deliver_packed(&mut self, frame: &PackedFrame, media: &File) -> io::Result<()> {
+        if !self.wait_until(frame.at) {
+            return Ok(());
+        }
+        let mut failure = None;
+        // A refused frame is counted by the frame producer, and by the link as a gap.
+        let _ = self.frame_producer.enqueue_filled(frame.metadata, &frame.packets, |places| {
+            failure = fill(media, frame, places, &mut self.unused).err();
+            failure.is_none()
+        });
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Puts the bytes of a packed frame into its packets' places.
+fn fill(
+    media: &File,
+    frame: &PackedFrame,
+    places: Vec<&mut [u8]>,
+    unused: &mut [u8],
+) -> io::Result<()> {
+    let mut places = places.into_iter();
+    let mut place: &mut [u8] = &mut [];
+    let mut spans = Vec::with_capacity(frame.pieces.len());
+    for piece in &frame.pieces {
+        while place.is_empty() {
+            place = places.next().ok_or(io::ErrorKind::InvalidData)?;
+        }
+        let taken = std::mem::take(&mut place).split_at_mut_checked(piece.len());
+        let (bytes, rest) = taken.ok_or(io::ErrorKind::InvalidData)?;
+        place = rest;
+        match piece {
+            Piece::Inline(range) => bytes.copy_from_slice(&frame.inline[range.clone()]),
+            Piece::Media { at, .. } => spans.push((*at, bytes)),
+        }
+    }
+    let mut spans = &mut spans[..];
+    while !spans.is_empty() {
+        let (near, rest) = spans.split_at_mut(near(spans, unused.len() as u64));
+        read_near(media, near, unused)?;
+        spans = rest;
+    }
+    Ok(())
+}
+
+/// How many of these spans of a file are so near to one another that one system call reads them.
+fn near(spans: &[(u64, &mut [u8])], unused: u64) -> usize {
+    let mut gaps = 0;
+    let is_far = |two: &[(u64, &mut [u8])]| {
+        let gap = two[1].0.checked_sub(two[0].0 + two[0].1.len() as u64);
+        gaps += gap.unwrap_or(0);
+        gap.is_none_or(|gap| gap > GAP_MAX) || gaps > unused
+    };
+    let most = spans.len().min(PLACES_MAX / 2);
+    spans[..most].windows(2).position(is_far).map_or(most, |at| at + 1)
+}
+
+/// Reads such spans, and what lies between them into `unused`.
+fn read_near(media: &File, spans: &mut [(u64, &mut [u8])], unused: &mut [u8]) -> io::Result<()> {
+    let (Some(first), mut unused) = (spans.first().map(|span| span.0), unused) else {
+        return Ok(());
+    };
+    let (mut into, mut end) = (Vec::with_capacity(2 * spans.len()), first);
+    for (at, bytes) in spans {
+        let (gap, rest) = std::mem::take(&mut unused).split_at_mut((*at - end) as usize);
+        unused = rest;
+        end = *at + bytes.len() as u64;
+        into.extend([IoSliceMut::new(gap), IoSliceMut::new(bytes)]);
+    }
+    let read = rustix::io::preadv(media, &mut into, first)?;
+    if read as u64 == end - first { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// The bytes of a file in order, read by io_uring a few chunks ahead.

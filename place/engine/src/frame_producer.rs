@@ -13,7 +13,8 @@ use selvedge_control_config::STREAMLETS_MAX;
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
 use selvedge_data_stream::rtp;
 use selvedge_data_stream::{
-    Contract, DropReason, Frame, FrameWriter, GroupTracker, Kind, References, Spec, WhenFull,
+    Contract, DropReason, Frame, FrameWriter, GroupTracker, Kind, PacketShape, References, Spec,
+    WhenFull,
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -104,7 +105,7 @@ impl Ready {
 }
 
 /// The description of a frame that a source gives beside its packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameMetadata {
     /// Its meaning for other frames.
     pub kind: Kind,
@@ -287,6 +288,41 @@ impl FrameProducer {
         offer: FrameMetadata,
         packets: &[&[u8]],
     ) -> Result<u32, DropReason> {
+        let frame = self.frame(arrival, &offer, packets.len());
+        self.place(frame, offer.timestamp, packets).map(|()| frame.seq).inspect_err(|_| {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Takes a frame that arrives now, whose packets' payloads `fill` puts into their places: it gets the places, in
+    /// order. So what lies in a file is read to where it is sent from. Steps at arrival don't see the frame.
+    ///
+    /// # Errors
+    /// As [`FrameProducer::enqueue`]; [`DropReason::Unusable`] as well if `fill` returns false.
+    pub fn enqueue_filled(
+        &mut self,
+        offer: FrameMetadata,
+        packets: &[PacketShape],
+        mut fill: impl FnMut(Vec<&mut [u8]>) -> bool,
+    ) -> Result<u32, DropReason> {
+        let frame = self.frame(self.clock.now(), &offer, packets.len());
+        loop {
+            match self.try_fill(frame, offer.timestamp, packets, &mut fill) {
+                Err(DropReason::Full) if self.full == WhenFull::Block => {
+                    if let Err(why) = self.wait_for_room() {
+                        break Err(why);
+                    }
+                }
+                done => break done.map(|()| frame.seq),
+            }
+        }
+        .inspect_err(|_| {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// The next frame, before its packets are written.
+    fn frame(&mut self, arrival: Instant, offer: &FrameMetadata, packets: usize) -> Frame {
         let seq = self.seq;
         self.seq = seq.wrapping_add(1);
         let inferred = self.group.push(offer.kind, offer.referenced, offer.closes);
@@ -296,20 +332,17 @@ impl FrameProducer {
         if let Some(arrivals) = &self.arrivals {
             arrivals.record(seq, arrival);
         }
-        let frame = Frame {
+        Frame {
             seq,
             kind: offer.kind,
             referenced: offer.referenced,
             refs,
-            packets: u16::try_from(packets.len()).unwrap_or(u16::MAX),
+            packets: u16::try_from(packets).unwrap_or(u16::MAX),
             size: Bytes(0),
             arrival,
             deadline: None,
             payload: PayloadSpan::default(),
-        };
-        self.place(frame, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        })
+        }
     }
 
     /// Takes a frame of one streamlet of a slot, at a stated instant; nothing refers to it. Memory: 4 bytes
@@ -367,10 +400,7 @@ impl FrameProducer {
         packets: &[&[u8]],
     ) -> Result<(), DropReason> {
         let room = FrameWriter::room(packets);
-        let mut reservation = self.pool.reserve(room).map_err(|error| match error {
-            PoolError::Full { .. } => DropReason::Full,
-            PoolError::TooLarge { .. } => DropReason::Unusable,
-        })?;
+        let mut reservation = self.pool.reserve(room).map_err(no_room)?;
         if self.ring.free() == 0 {
             return Err(DropReason::Full);
         }
@@ -378,6 +408,32 @@ impl FrameProducer {
         reservation.truncate(written);
         frame.payload = reservation.commit();
         // There was room before, and only this thread uses it up.
+        if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
+    }
+
+    fn try_fill(
+        &mut self,
+        mut frame: Frame,
+        timestamp: u32,
+        packets: &[PacketShape],
+        fill: &mut impl FnMut(Vec<&mut [u8]>) -> bool,
+    ) -> Result<(), DropReason> {
+        if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
+            return Err(DropReason::Unusable);
+        }
+        let room = FrameWriter::room_for(packets);
+        let mut reservation = self.pool.reserve(room).map_err(no_room)?;
+        if self.ring.free() == 0 {
+            return Err(DropReason::Full);
+        }
+        let mut places = Vec::with_capacity(packets.len());
+        let payload = reservation.bytes_mut();
+        let mut place = |at| places.push(at);
+        self.writer.write_headers(payload, &mut frame, timestamp, packets, &mut place)?;
+        if !fill(places) {
+            return Err(DropReason::Unusable);
+        }
+        frame.payload = reservation.commit();
         if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
@@ -393,5 +449,13 @@ impl FrameProducer {
         self.ring.notify();
         self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         Ok(())
+    }
+}
+
+/// The reason of a drop for a pool that has no room.
+const fn no_room(error: PoolError) -> DropReason {
+    match error {
+        PoolError::Full { .. } => DropReason::Full,
+        PoolError::TooLarge { .. } => DropReason::Unusable,
     }
 }
