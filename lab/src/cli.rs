@@ -123,6 +123,8 @@ pub(crate) enum BenchWhat {
     Code,
     /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
     Coprocessor,
+    /// Streams of a media file a core: a coprocessor that reads it, nginx, and FFmpeg
+    Files,
     /// Events from process to process over rings, beside bare futex, eventfd and signal
     Events,
     /// Learning which of 1,000 and 10,000 sockets are ready: shared memory, epoll, io_uring, poll

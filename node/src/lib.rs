@@ -43,6 +43,8 @@ mod keeper;
 mod media_source;
 mod node;
 mod output;
+#[cfg(feature = "gstreamer")]
+pub mod pack;
 mod path_events;
 mod placement;
 mod rates;

@@ -20,6 +20,8 @@ pub mod coprocessor;
 #[cfg(feature = "event")]
 pub mod event;
 #[cfg(feature = "immunity")]
+pub mod files;
+#[cfg(feature = "immunity")]
 pub mod immunity;
 #[cfg(feature = "local")]
 pub mod local;

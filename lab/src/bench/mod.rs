@@ -5,6 +5,7 @@ mod coprocessor;
 mod dataplane;
 mod decide;
 mod events;
+mod files;
 pub(crate) mod immunity;
 mod instructions;
 mod peer;
@@ -63,6 +64,7 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
         (BenchWhat::Code, |args| code::measure(args.seconds)),
         (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
+        (BenchWhat::Files, |args| files::measure(args.seconds)),
         (BenchWhat::Events, |args| events::measure(args.seconds)),
         #[cfg(feature = "kernel")]
         (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),

@@ -6,9 +6,10 @@
 //! packed file go from the kernel's cache to the stream's pool by one copy, which the kernel makes.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,8 +182,8 @@ fn open_media(
     let path = pack.with_file_name(&header.media);
     let failed = |why| FeederError::Open { file: path.display().to_string(), why };
     let file = File::open(&path).map_err(failed)?;
-    let stat = rustix::fs::fstat(&file).map_err(|why| failed(why.into()))?;
-    if (stat.st_size as u64, modified(&stat)) != (header.length.0, header.modified) {
+    let stat = file.metadata().map_err(failed)?;
+    if (stat.len(), modified(&stat)) != (header.length.0, header.modified) {
         let why = PackError::Changed(header.media.clone());
         return Err(FeederError::Pack { file: name.to_owned(), why });
     }
@@ -193,9 +194,10 @@ fn open_media(
 
 /// When a file was modified, since 1970.
 #[must_use]
-pub fn modified(stat: &rustix::fs::Stat) -> Duration {
-    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
-    Duration(seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec))
+pub fn modified(metadata: &Metadata) -> Duration {
+    let seconds = u64::try_from(metadata.mtime()).unwrap_or(0);
+    let rest = u64::try_from(metadata.mtime_nsec()).unwrap_or(0);
+    Duration(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
 impl OpenRecording {
