@@ -27,8 +27,8 @@ Architecture: $architecture
 Section: video
 Priority: optional
 Maintainer: The authors of Selvedge <selvedge@invalid>
-Depends: $shared, gstreamer1.0-plugins-base, gstreamer1.0-plugins-good
-Recommends: gstreamer1.0-plugins-bad, gstreamer1.0-plugins-ugly, gstreamer1.0-libav
+Depends: $shared, gstreamer1.0-plugins-base, gstreamer1.0-plugins-good, gstreamer1.0-plugins-bad
+Recommends: gstreamer1.0-plugins-ugly, gstreamer1.0-libav
 Suggests: ffmpeg
 Installed-Size: $(du -sk "$root/usr" | cut -f 1)
 Description: Keeps live media on time
