@@ -228,3 +228,26 @@ fn the_answer_to_a_wrong_login_comes_late_and_the_third_is_the_last() {
     }
     assert_eq!(client.handle_timeout(&mut server, now), Err(Dropped::Ended));
 }
+
+#[test]
+fn the_link_is_charged_for_what_players_cost_beyond_one_packet() {
+    let mut server = server(None);
+    let mut players = [player(&mut server), client(), client()];
+    let set_up = "SETUP rtsp://h/cam/track0 RTSP/1.0\r\nTransport: RTP/AVP;client_port=7000-7001";
+    for client in &mut players[1..] {
+        ask(client, &mut server, set_up, START);
+        ask(client, &mut server, "PLAY rtsp://h/cam RTSP/1.0", START);
+    }
+    let mut wire = Bytes(0);
+    for client in &mut players {
+        deliver(client, &server, Codec::H264, Kind::Intra, true);
+        // Without the report of the clock that goes with the first.
+        wire += deliver(client, &server, Codec::H264, Kind::Predicted, true);
+    }
+    let packet = packet_len(1000) as u64;
+    assert_eq!(wire, Bytes(3 * packet + 4 + TCP.0 + 2 * 28));
+    let mount = &server.mounts["cam"];
+    mount.charge(packet as usize, ([0; 4], 0).into(), wire);
+    let owed = Bytes(mount.owed.load(Ordering::Relaxed));
+    assert_eq!(owed, Bytes(2 * packet + 4 + TCP.0 + 28));
+}
