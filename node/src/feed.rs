@@ -24,6 +24,7 @@ use self::media::SourceThread;
 #[cfg(feature = "gstreamer")]
 use crate::encoders::Following;
 use crate::follow::Followed;
+use crate::output::Described;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
 use crate::source_spec::SourceSpec;
@@ -100,6 +101,12 @@ impl FeedStatus {
     /// Whether no more frames will come.
     fn is_over(&self) -> bool {
         matches!(self.get().0, StreamState::Ended | StreamState::Failed)
+    }
+}
+
+impl Described for FeedStatus {
+    fn described(&self) -> Option<StreamInfo> {
+        self.info()
     }
 }
 

@@ -671,8 +671,11 @@ impl Stream {
         added: Instant,
     ) -> Self {
         let terms = contract_of(&config, opened.info.as_ref());
-        let status = FeedStatus::default();
+        let status = Arc::new(FeedStatus::default());
         status.set_info(opened.info);
+        if let Some(output) = &opened.output {
+            output.follow(&status);
+        }
         Self {
             terms,
             stack: None,
@@ -681,7 +684,7 @@ impl Stream {
             number,
             added,
             counters: end.counters(),
-            status: Arc::new(status),
+            status,
             waiting: Some((opened.source, vec![end])),
         }
     }

@@ -5,15 +5,17 @@
 //! reports beyond that. While an output is not open its stream's frames are dropped as `send-failed`;
 //! other streams continue.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use parking_lot::Mutex;
 use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
+use selvedge_media::StreamInfo;
 use selvedge_media::output::{Output, OutputError, OutputKind, Program, kind};
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_units::{Bytes, Duration};
@@ -35,6 +37,12 @@ pub(crate) struct StreamOutput {
     carrier: StreamCarrier,
 }
 
+/// A stream whose source says what it delivers.
+pub(crate) trait Described: fmt::Debug + Send + Sync {
+    /// The description of its medium, once that is known.
+    fn described(&self) -> Option<StreamInfo>;
+}
+
 /// The state that the engine's thread and the output's share.
 #[derive(Debug)]
 struct Line {
@@ -50,6 +58,8 @@ struct Line {
     problem: Mutex<Option<String>>,
     /// Bytes that the link has yet to be charged for.
     extra: AtomicU64,
+    /// Where the descriptions of its streams are, as soon as they are known.
+    described: Mutex<Vec<Weak<dyn Described>>>,
 }
 
 impl StreamOutput {
@@ -76,6 +86,7 @@ impl StreamOutput {
             open: Mutex::default(),
             problem: Mutex::new(Some(NOT_YET.to_owned())),
             extra: AtomicU64::new(0),
+            described: Mutex::default(),
         });
         let kept = Arc::clone(&line);
         let name = format!("output {}", line.stream);
@@ -83,6 +94,12 @@ impl StreamOutput {
         let by = Arc::clone(&line) as Arc<dyn Carrier>;
         let carrier = StreamCarrier { by, overhead, packet_max };
         Ok(Some(Self { line, _keeper: keeper, carrier }))
+    }
+
+    /// Passes on the description of this stream, too, once that is known.
+    pub(crate) fn follow(&self, stream: &Arc<impl Described + 'static>) {
+        let stream: Weak<_> = Arc::downgrade(stream);
+        self.line.described.lock().push(stream);
     }
 
     /// The carrier to which the engine passes packets.
@@ -153,6 +170,13 @@ impl Line {
         None
     }
 
+    /// The descriptions of the streams that share it, as far as they are known.
+    fn infos(&self) -> Vec<StreamInfo> {
+        let mut streams = self.described.lock();
+        streams.retain(|status| status.strong_count() > 0);
+        streams.iter().filter_map(|status| status.upgrade()?.described()).collect()
+    }
+
     /// Lends the output to the engine until it breaks off, or until requested to stop.
     fn watch(
         &self,
@@ -164,10 +188,11 @@ impl Line {
         let mut ended = Ok(());
         let mut ready = false;
         while ended.is_ok() && !stop.is_requested() {
+            open.describe(&self.infos());
             let waits = open.waits();
             let mut problem = self.problem.lock();
             // The reason of the last failure is more useful than the fact that the output waits again.
-            if waits.is_none() || problem.as_deref() == Some(NOT_YET) {
+            if waits.is_none() || problem.as_deref().is_none_or(|why| why == NOT_YET) {
                 *problem = waits.map(str::to_owned);
             }
             drop(problem);

@@ -135,6 +135,28 @@ fn a_recording_has_both_in_step() {
     }
 }
 
+#[test]
+fn a_player_by_rtsp_gets_both_in_step() {
+    let made = Made::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("rtsp://127.0.0.1:{port}/talk");
+    let node = made.node("clip.mp4?loop", "clip.mp4?sound&loop", &url).unwrap();
+    // Both are described once they are known.
+    assert!(wait_until(SOON, || {
+        let options = ["-v", "fatal", "-show_entries", "stream=codec_type", "-of", "csv=p=0", &url];
+        let found = Command::new("ffprobe").args(options).output().unwrap().stdout;
+        found == b"video\naudio\n"
+    }));
+    for transport in ["tcp", "udp"] {
+        let file = made.path(&format!("{transport}.mkv"));
+        // RTP does not say when pictures are decoded, which a copy would need.
+        let encoded = ["-t", "6", "-c:v", "mjpeg", "-c:a", "pcm_s16le", &file];
+        ffmpeg(&[&["-rtsp_transport", transport, "-i", &url], &encoded[..]].concat());
+        assert_in_step(&made, &file);
+    }
+    drop(node);
+}
+
 /// The data that arrive over UDP, up to a datagram that is too short for a transport packet.
 struct Received {
     at: SocketAddr,

@@ -9,6 +9,9 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use selvedge_units::Bytes;
 
+/// Pairs of ports that are tried.
+const TRIES: usize = 16;
+
 /// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -62,6 +65,30 @@ pub fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> 
     let socket = open(at.is_ipv6())?;
     let bound = bind_at(&socket, at)?;
     Ok((socket, bound))
+}
+
+/// Sockets for RTP and RTCP: of two successive ports, of which the second is this, or the first is even (RFC 3550 section
+/// 11).
+///
+/// # Errors
+/// If no pair is free.
+pub fn open_pair(is_v6: bool, control: Option<u16>) -> io::Result<[UdpSocket; 2]> {
+    let any: IpAddr =
+        if is_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let open = |port| open_bound(SocketAddr::new(any, port)).map_err(io::Error::other);
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..TRIES {
+        let (first, at) = open(control.map_or(0, |control| control - 1))?;
+        match open(control.unwrap_or_else(|| at.port() ^ 1)) {
+            Ok((second, other)) => {
+                let mut sockets = [(at, first), (other, second)];
+                sockets.sort_by_key(|(at, _)| at.port());
+                return Ok(sockets.map(|(_, socket)| UdpSocket::from(socket)));
+            }
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
 }
 
 /// A non-blocking socket for packets to an address. Packets to a group are sent by `device`, if one is named,

@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -24,11 +24,9 @@ use selvedge_data_net_rtcp::{Sender, SenderParams, Transmit};
 use selvedge_data_stream::rtp::ip_udp;
 use selvedge_os::clock::Clock;
 use selvedge_os::poll_thread::PollThread;
-use selvedge_os::socket::{Buffer, open_bound, set_buffer};
+use selvedge_os::socket::{Buffer, open_pair, set_buffer};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-/// Pairs of ports that are tried.
-const TRIES: usize = 16;
 /// Datagrams that are read of each socket before others have their turn.
 const BATCH: usize = 64;
 const BUFFER: Bytes = Bytes(1 << 20);
@@ -71,7 +69,11 @@ impl RtpSender {
     /// No sockets, or no thread.
     pub fn start(options: RtpOptions, clock: Clock) -> io::Result<Self> {
         let RtpOptions { to, control_port, delay, name, rate } = options;
-        let [media, control] = pair(to.is_ipv6(), control_port)?.map(Arc::new);
+        let sockets = open_pair(to.is_ipv6(), control_port)?;
+        for socket in &sockets {
+            set_buffer(socket, Buffer::Receive, BUFFER);
+        }
+        let [media, control] = sockets.map(Arc::new);
         let below = ip_udp(to);
         let params = SenderParams { delay, retransmissions: random() as u32, name, below, rate };
         let sender = Mutex::new(Sender::new(clock.now(), params));
@@ -180,28 +182,4 @@ impl Shared {
         let port = self.to.port().saturating_add(1);
         let _ = self.control.send_to(bytes, SocketAddr::new(self.to.ip(), port));
     }
-}
-
-/// Sockets of two successive ports, of which the second is this, or the first is even (RFC 3550 section 11).
-fn pair(is_v6: bool, control: Option<u16>) -> io::Result<[UdpSocket; 2]> {
-    let any: IpAddr =
-        if is_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    let open = |port| open_bound(SocketAddr::new(any, port)).map_err(io::Error::other);
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for _ in 0..TRIES {
-        let (first, at) = open(control.map_or(0, |control| control - 1))?;
-        match open(control.unwrap_or_else(|| at.port() ^ 1)) {
-            Ok((second, other)) => {
-                let mut sockets = [(at, first), (other, second)];
-                sockets.sort_by_key(|(at, _)| at.port());
-                let sockets = sockets.map(|(_, socket)| UdpSocket::from(socket));
-                for socket in &sockets {
-                    set_buffer(socket, Buffer::Receive, BUFFER);
-                }
-                return Ok(sockets);
-            }
-            Err(why) => last = why,
-        }
-    }
-    Err(last)
 }

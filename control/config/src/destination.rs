@@ -3,7 +3,7 @@
 //! `media/src/output/`.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 use super::address::{AddressError, receiver, receiver_at};
@@ -21,14 +21,18 @@ struct Kind {
 }
 
 /// The kinds, one a line.
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind { scheme: "rtp", example: "rtp://studio.example:5004", options: &GROUP },
     Kind { scheme: "udp", example: "udp://192.0.2.7:1234", options: &GROUP },
     Kind { scheme: "srt", example: "srt://192.0.2.7:9000?mode=caller", options: &SRT },
+    Kind { scheme: "rtsp", example: SERVED, options: &[] },
     Kind { scheme: "rtmp", example: "rtmp://live.example/app/KEY", options: &[] },
     Kind { scheme: "rtmps", example: "rtmps://live.example/app/KEY", options: &[] },
     Kind { scheme: "file", example: "file:NAME.mkv", options: &[] },
 ];
+
+/// An address at which players ask for a stream.
+const SERVED: &str = "rtsp://0.0.0.0:8554/NAME";
 
 /// Options of the kinds that can send to a group.
 const GROUP: [Choice; 2] = [
@@ -57,6 +61,12 @@ pub enum DestinationError {
     /// No stream key.
     #[error("{0} names no application and stream key; write such as \"{1}\"")]
     Key(String, &'static str),
+    /// Players could not name the stream.
+    #[error(
+        "{0} is no address at which players can ask for the stream; write such as \"{SERVED}\", with a numeric \
+         host, a port, a name of letters, digits, -, _, . and /, and USER:PASSWORD@ in front of the host or no login"
+    )]
+    Served(String),
     /// A recording in an unknown container.
     #[error("{0} is not a recording; write \"file:NAME.mkv\", or \"file:NAME.mp4\"")]
     Container(String),
@@ -164,6 +174,24 @@ impl Destination {
         self.url().and_then(|url| url.host_port().1?.parse().ok()).unwrap_or(0)
     }
 
+    /// The name by which players ask a server for the stream.
+    #[must_use]
+    pub fn mount(&self) -> &str {
+        self.url().map_or("", |url| url.path().trim_matches('/'))
+    }
+
+    /// The user and password that players must know. Nothing of it may be printed.
+    #[must_use]
+    pub fn login(&self) -> Option<(String, String)> {
+        self.url()?.login()
+    }
+
+    /// Whether the packets that it takes are the RTP of the streams' own encodings.
+    #[must_use]
+    pub const fn takes_rtp(&self) -> bool {
+        matches!(self.scheme().as_bytes(), b"rtp" | b"rtsp")
+    }
+
     /// The value of an option. It may be a secret.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<String> {
@@ -208,6 +236,25 @@ fn keyed(text: &str, kind: &Kind) -> Result<Destination, DestinationError> {
     Ok(Destination(Place::Keyed(url, shown)))
 }
 
+/// Reads the address at which this host serves a stream.
+fn served(text: &str, kind: &Kind) -> Result<Destination, DestinationError> {
+    // A login with characters that an address can't hold is not shown in part either.
+    let shown =
+        text.rsplit_once('@').map(|(_, place)| format!("{}://{HIDDEN}@{place}", kind.scheme));
+    let wrong = || DestinationError::Served(quoted(shown.as_deref().unwrap_or(text)));
+    let url = Url::parse(text, (kind.scheme, kind.example)).map_err(|_secret| wrong())?;
+    let to = Destination(Place::Url(url));
+    let is_named = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let mount = to.mount();
+    let fits = to.host().parse::<IpAddr>().is_ok_and(|host| !host.is_multicast())
+        && to.port() > 0
+        && (1..=128).contains(&mount.len())
+        && text.ends_with(mount)
+        && mount.chars().all(is_named)
+        && to.login().is_none_or(|(user, password)| !user.is_empty() && !password.is_empty());
+    if fits { Ok(to) } else { Err(wrong()) }
+}
+
 /// Reads `to`: the receiver of RTP packets that the engine sends itself; and the destination, if an
 /// output carries the packets.
 pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), DestinationError> {
@@ -223,6 +270,9 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
     };
     if scheme.starts_with("rtmp") {
         return Ok((NONE, Some(keyed(text, kind)?)));
+    }
+    if scheme == "rtsp" {
+        return Ok((NONE, Some(served(text, kind)?)));
     }
     let place = text.split_once('?').map_or(text, |(place, _)| place);
     let waits = || options(text).is_ok_and(|all| all.iter().any(|o| o.2 == "mode=listener"));
@@ -289,6 +339,9 @@ pub(super) fn find_conflict(
         StreamConfig { stack: Some(_), .. } => {
             ("to", "is no end of a stack; write stack = \"none\", or a numeric RTP address")
         }
+        StreamConfig { sdp: Some(_), .. } if to.scheme() == "rtsp" => {
+            ("sdp", "describes itself to each player; leave sdp out")
+        }
         StreamConfig { sdp: Some(_), .. } if to.scheme() != "rtp" => {
             ("sdp", "does not get RTP; leave sdp out")
         }
@@ -296,7 +349,7 @@ pub(super) fn find_conflict(
             ("sdp", "is a name, which SDP files don't tell; write the address, or leave sdp out")
         }
         StreamConfig { source: SourceUri::Record { .. } | SourceUri::Bond { .. }, .. }
-            if to.scheme() != "rtp" =>
+            if !to.takes_rtp() =>
         {
             ("source", "does not get RTP, as recordings and bonds bring it; write another source")
         }
@@ -408,6 +461,16 @@ mod tests {
     }
 
     #[test]
+    fn a_served_stream_has_a_name_and_may_have_a_login() {
+        let to = output("rtsp://me:p%40ss@0.0.0.0:8554/studio/cam-1");
+        assert_eq!((to.host(), to.port(), to.mount()), ("0.0.0.0", 8554, "studio/cam-1"));
+        assert_eq!(to.login(), Some(("me".into(), "p@ss".into())));
+        assert_eq!(to.to_string(), "rtsp://***@0.0.0.0:8554/studio/cam-1");
+        let open = output("rtsp://[::]:8554/cam");
+        assert_eq!((open.mount(), open.login()), ("cam", None));
+    }
+
+    #[test]
     fn stream_keys_are_shown_nowhere() {
         for (text, shown) in [
             ("rtmp://a.example/live2/hush-1234", "rtmp://a.example/live2/***"),
@@ -452,6 +515,15 @@ mod tests {
             ("rtmp:///live/hush", "names no host"),
             ("rtmp://a:0/live/hush", "port of 1 to 65535"),
             ("rtmp://a/live/hush hush", "characters that an address can't"),
+            ("rtsp://0.0.0.0/cam", "with a numeric host, a port"),
+            ("rtsp://0.0.0.0:8554", "no address at which players"),
+            ("rtsp://0.0.0.0:8554/", "no address at which players"),
+            ("rtsp://0.0.0.0:8554/cam/", "no address at which players"),
+            ("rtsp://0.0.0.0:8554/cam?x=1", "no address at which players"),
+            ("rtsp://studio:8554/cam", "with a numeric host"),
+            ("rtsp://239.1.1.1:8554/cam", "with a numeric host"),
+            ("rtsp://hush:hu sh@0.0.0.0:8554/cam", "rtsp://***@0.0.0.0"),
+            ("rtsp://hush@0.0.0.0:8554/cam", "or no login"),
             ("file:day.avi", "write \"file:NAME.mkv\""),
             ("file:.mp4", "write \"file:NAME.mkv\""),
         ] {

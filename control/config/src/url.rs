@@ -133,6 +133,14 @@ impl Url {
         }
     }
 
+    /// The path, from its first `/`; empty if there is none.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        let rest = &self.text[self.scheme.len() + 3..];
+        let place = rest.split(['?', '#']).next().unwrap_or_default();
+        place.find('/').map_or("", |at| &place[at..])
+    }
+
     fn authority(&self) -> &str {
         let rest = &self.text[self.scheme.len() + 3..];
         &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())]

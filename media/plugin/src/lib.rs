@@ -1,4 +1,4 @@
-//! `selvedgesink` and `selvedge`: the scheduler as GStreamer elements.
+//! `selvedgesink` and `selvedge`: the scheduler as GStreamer elements; `selvedgesrc` receives what they send.
 //!
 //! Many encoded streams enter on request pads, and leave as RTP over UDP on one paced link that may be
 //! too small for all of them. The losses that each pad allows decide which frames are sent (NI
@@ -10,6 +10,7 @@
 
 mod chain;
 mod filter;
+mod frames;
 mod input;
 mod output;
 mod pad;
@@ -17,6 +18,7 @@ mod properties;
 mod session;
 mod settings;
 mod sink;
+mod source;
 mod src_pad;
 mod stats;
 
@@ -24,8 +26,10 @@ use gstreamer as gst;
 use gstreamer::glib;
 
 pub use filter::Selvedge;
+pub use frames::FRAME_META;
 pub use pad::SelvedgeSinkPad;
 pub use sink::SelvedgeSink;
+pub use source::SelvedgeSrc;
 
 /// Registers the elements in this process without loading the plugin from a file.
 ///
@@ -36,13 +40,19 @@ pub fn register_static() -> Result<(), glib::BoolError> {
 }
 
 mod plugin {
+    use std::sync::Once;
+
     use gstreamer::prelude::*;
 
-    use super::{Selvedge, SelvedgeSink, glib, gst};
+    use super::{FRAME_META, Selvedge, SelvedgeSink, SelvedgeSrc, glib, gst};
 
     fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
         let sink = ("selvedgesink", SelvedgeSink::static_type());
-        for (name, element) in [sink, ("selvedge", Selvedge::static_type())] {
+        let source = ("selvedgesrc", SelvedgeSrc::static_type());
+        // A second time would be an error of GStreamer's.
+        static META: Once = Once::new();
+        META.call_once(|| gst::meta::CustomMeta::register_simple(FRAME_META));
+        for (name, element) in [sink, ("selvedge", Selvedge::static_type()), source] {
             gst::Element::register(Some(plugin), name, gst::Rank::NONE, element)?;
         }
         Ok(())

@@ -7,6 +7,48 @@ use selvedge_units::Duration;
 
 use crate::settings::{CATCH_UP_MAX, PadSettings, SinkSettings, disciplines};
 
+/// The properties of `selvedgesrc`.
+pub(crate) fn of_source() -> Vec<glib::ParamSpec> {
+    vec![
+        glib::ParamSpecString::builder("sdp")
+            .nick("SDP file")
+            .blurb("The file that describes the stream, with its address and format")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecUInt::builder("stream")
+            .nick("Stream")
+            .blurb("Which stream of the SDP file, from 0")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecString::builder("address")
+            .nick("Address")
+            .blurb("HOST:PORT with a numeric host to receive at, where there is no SDP file")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoxed::builder::<gst::Caps>("caps")
+            .nick("Caps")
+            .blurb("What comes at the address, such as application/x-rtp,media=video,encoding-name=H264,clock-rate=90000")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoolean::builder("undecodable")
+            .nick("Undecodable frames")
+            .blurb("Deliver frames that can't be decoded on time, too, as corrupted buffers")
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecUInt::builder("latency")
+            .nick("Latency")
+            .blurb("How much later than the first frame others may come, in ms")
+            .default_value(200)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoxed::builder::<gst::Structure>("stats")
+            .nick("Statistics")
+            .blurb("What was received since the start, as `selvedge play` counts it")
+            .read_only()
+            .build(),
+    ]
+}
+
 /// The properties of the element.
 pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
     let default = SinkSettings::default();

@@ -71,6 +71,16 @@ fn inspect_shows_the_filter_and_both_its_pads() {
 }
 
 #[test]
+fn inspect_shows_the_source() {
+    let output = Installed::new().run("gst-inspect-1.0", &["selvedgesrc"]);
+    let text = text(&output);
+    assert!(output.status.success() && !text.contains("CRITICAL"), "{text}");
+    for part in ["Source/Network/RTP", "Always", "sdp ", "address ", "undecodable ", "stats "] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}
+
+#[test]
 fn launch_sends_what_a_receiver_gets() {
     let installed = Installed::new();
     let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clips");

@@ -12,6 +12,8 @@ mod muxed;
 #[cfg(feature = "gstreamer")]
 mod pipeline;
 #[cfg(feature = "gstreamer")]
+mod rtsp;
+#[cfg(feature = "gstreamer")]
 mod srt;
 mod transport_stream;
 #[cfg(feature = "gstreamer")]
@@ -43,6 +45,10 @@ pub trait Output: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`OutputError`] if it is broken: it is then closed, and opened again.
     fn poll(&self) -> Result<Bytes, OutputError>;
+
+    /// Takes the descriptions of its streams, as far as they are known, for kinds that pass them on. May be called
+    /// again with the same.
+    fn describe(&self, _infos: &[StreamInfo]) {}
 
     /// Why nothing is sent though nothing is broken, for example because no peer has connected yet.
     fn waits(&self) -> Option<&'static str> {
@@ -87,6 +93,19 @@ pub enum OutputError {
     /// A socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Nobody can connect here.
+    #[error("can't listen at {address}: {why}; choose another address or port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's error.
+        why: io::Error,
+    },
+    /// Two streams of one name.
+    #[error(
+        "{0} is served already, with another login or by another node of this process; choose another name"
+    )]
+    Mount(String),
     /// No peer answers, or it refuses.
     #[error("{0} does not answer, or refuses: see its address, passphrase and streamid")]
     Silent(SocketAddr),
@@ -126,6 +145,8 @@ const KINDS: &[OutputKind] = &[
     UDP,
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "srt", headers: Bytes(44), open: srt::open, ..UDP },
+    #[cfg(feature = "gstreamer")]
+    OutputKind { scheme: "rtsp", codecs: &Codec::ALL, is_rtp: true, open: rtsp::open, ..UDP },
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "rtmp", codecs: &FLV, headers: TCP, open: muxed::rtmp, ..UDP },
     #[cfg(feature = "gstreamer")]

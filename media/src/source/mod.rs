@@ -37,6 +37,7 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::thumbnail::{Imager, Thumbnailer};
 
+pub use self::rtp::packet_caps;
 pub use encoder::{Encoder, RemoteEncoder, key_unit_request};
 use feed::{Feed, Timing};
 pub use framer::Framer;

@@ -139,23 +139,16 @@ impl Expected {
 
     /// What GStreamer has to know of the packets: all that an SDP file says.
     fn caps(&self) -> gst::Caps {
-        let media = if self.codec.is_audio() { "audio" } else { "video" };
-        let sealed = if self.key.is_some() { "application/x-srtp" } else { "application/x-rtp" };
-        let mut caps = gst::Structure::builder(sealed)
-            .field("media", media)
-            .field("clock-rate", self.clock_rate as i32)
-            .field("encoding-name", self.codec.encoding().to_ascii_uppercase());
-        if self.codec.is_audio() {
-            let channels = i32::from(self.channels);
-            caps = caps.field("channels", channels).field("encoding-params", channels.to_string());
-        }
-        for (name, value) in parameters(self.fmtp.as_deref().unwrap_or_default()) {
-            caps = caps.field(name.to_ascii_lowercase(), value);
+        let channels = self.codec.is_audio().then_some(self.channels);
+        let name = self.codec.encoding();
+        let mut caps = structure((name, self.clock_rate, channels), self.fmtp.as_deref());
+        if self.key.is_some() {
+            caps.set_name("application/x-srtp");
         }
         if let Some(id) = self.dependency {
-            caps = caps.field(format!("extmap-{id}"), DEPENDENCY_URI);
+            caps.set(format!("extmap-{id}"), DEPENDENCY_URI);
         }
-        gst::Caps::builder_full().structure(caps.build()).build()
+        gst::Caps::builder_full().structure(caps).build()
     }
 
     /// The synchronization source of a packet that is expected.
@@ -172,6 +165,36 @@ impl Expected {
             address.and_then(|address| address.downcast::<gst_net::gio::InetSocketAddress>().ok());
         host.is_some_and(|host| IpAddr::from(host.address()).to_canonical() == from.to_canonical())
     }
+}
+
+/// What GStreamer has to know of a stream's packets: all that a description says.
+#[must_use]
+pub fn packet_caps(stream: &Described) -> gst::Caps {
+    let channels = stream.channels.filter(|_| stream.audio);
+    let of = (&*stream.encoding, stream.clock_rate, channels);
+    let mut caps = structure(of, stream.fmtp.as_deref());
+    caps.set("payload", i32::from(stream.payload_type));
+    gst::Caps::builder_full().structure(caps).build()
+}
+
+/// The caps of packets of this encoding, clock rate and, for sound, number of channels.
+fn structure(
+    (encoding, clock_rate, channels): (&str, u32, Option<u8>),
+    fmtp: Option<&str>,
+) -> gst::Structure {
+    let media = if channels.is_some() { "audio" } else { "video" };
+    let mut caps = gst::Structure::builder("application/x-rtp")
+        .field("media", media)
+        .field("clock-rate", clock_rate as i32)
+        .field("encoding-name", encoding.to_ascii_uppercase());
+    if let Some(channels) = channels {
+        let channels = i32::from(channels);
+        caps = caps.field("channels", channels).field("encoding-params", channels.to_string());
+    }
+    for (name, value) in parameters(fmtp.unwrap_or_default()) {
+        caps = caps.field(name.to_ascii_lowercase(), value);
+    }
+    caps.build()
 }
 
 /// The parameters of an `a=fmtp` that may be fields of caps.

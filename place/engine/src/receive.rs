@@ -4,6 +4,7 @@
 //! taken at any time. A sender that numbers its packets is reported when they arrive. Packets are timed by the kernel's stamps, so that waiting for this thread does not
 //! count as delay of the network.
 
+mod gathering;
 mod reports;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_data_receive::{MeterSnapshot, StreamMeter};
 use selvedge_units::{Bytes, Duration, Instant};
 
+pub use self::gathering::{GatheredFrame, OpenFrames};
 use self::reports::Reports;
 use selvedge_os::batch::{BATCH, Batch, Datagram};
 use selvedge_os::clock::{Clock, timespec};

@@ -27,3 +27,4 @@ pub use sender::{
     REPAIR_OVERHEAD, Sender, SenderParams, SenderStatus, Transmit, retransmission_type,
 };
 pub use transport::{TRANSPORT_ID, TRANSPORT_OVERHEAD, TRANSPORT_URI};
+pub use write::SenderInfo;

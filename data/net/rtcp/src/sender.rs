@@ -346,12 +346,9 @@ impl Sender {
     }
 
     fn sender_report(&self, now: Instant, ssrc: u32, timestamp: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
         let ntp = ((u128::from(now.0) << 32) / 1_000_000_000) as u64;
         let (packets, octets) = (self.packets, self.octets);
-        write::sender_report(&mut bytes, &SenderInfo { ssrc, ntp, timestamp, packets, octets });
-        write::name(&mut bytes, ssrc, &self.params.name);
-        bytes
+        SenderInfo { ssrc, ntp, timestamp, packets, octets }.report(&self.params.name)
     }
 
     /// The last datagram: the stream ends.

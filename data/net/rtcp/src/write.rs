@@ -4,15 +4,28 @@ use crate::feedback::Reception;
 
 /// What a sender reports of itself (RFC 3550 section 6.4.1).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SenderInfo {
-    pub(crate) ssrc: u32,
+pub struct SenderInfo {
+    /// The source.
+    pub ssrc: u32,
     /// The time as NTP writes it, seconds in the upper half.
-    pub(crate) ntp: u64,
+    pub ntp: u64,
     /// The same in the stream's clock.
-    pub(crate) timestamp: u32,
-    pub(crate) packets: u32,
-    /// Bytes of payload.
-    pub(crate) octets: u32,
+    pub timestamp: u32,
+    /// Packets that were sent.
+    pub packets: u32,
+    /// Bytes of their payload.
+    pub octets: u32,
+}
+
+impl SenderInfo {
+    /// A datagram with this, and the source's name (RFC 7022): the same for streams that are played in step.
+    #[must_use]
+    pub fn report(&self, of: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        sender_report(&mut bytes, self);
+        name(&mut bytes, self.ssrc, of);
+        bytes
+    }
 }
 
 /// Appends the head of a part, whose length [`finish`] states.
@@ -28,7 +41,7 @@ pub(crate) fn finish(bytes: &mut [u8], at: usize) {
     bytes[at + 2..at + 4].copy_from_slice(&(words as u16).to_be_bytes());
 }
 
-pub(crate) fn sender_report(bytes: &mut Vec<u8>, info: &SenderInfo) {
+fn sender_report(bytes: &mut Vec<u8>, info: &SenderInfo) {
     let at = begin(bytes, 0, 200);
     bytes.extend(info.ssrc.to_be_bytes());
     bytes.extend(info.ntp.to_be_bytes());
