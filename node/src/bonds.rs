@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::Mutex;
-use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
+use selvedge_comm_bond::{BondSender, Deliver, PathOptions, PathView, SenderOptions};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
 use selvedge_data_link::PathEstimate;
@@ -29,6 +29,7 @@ use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};
+use crate::tunnels::{self, NodeTunnels};
 
 /// How often the links' rates and the encoders follow the bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -37,7 +38,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often what metered paths carried is written down.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// A bond whose paths carry nothing has this rate.
-const LEAST: Bitrate = Bitrate::from_kbps(50);
+pub(crate) const LEAST: Bitrate = Bitrate::from_kbps(50);
 
 /// The links whose rates are measured, by name.
 pub(crate) trait MeasuredLinks: Send {
@@ -75,7 +76,7 @@ pub(crate) struct NodeBonds {
 /// The near end of one bond.
 #[derive(Debug)]
 struct NearEnd {
-    sender: BondSender,
+    sender: Arc<BondSender>,
     clock: Clock,
     next: AtomicU16,
     /// The streams, by name.
@@ -115,6 +116,7 @@ impl NodeBonds {
         base: &Path,
         keeps_rates: bool,
         clock: Clock,
+        tunnels: &NodeTunnels,
     ) -> Result<Self, BondStartError> {
         let mut bonds = Self::default();
         for link in &config.links {
@@ -142,10 +144,12 @@ impl NodeBonds {
             };
             let paths = paths.iter().map(options).collect();
             let options = SenderOptions { credentials, paths };
-            let sender = BondSender::start(options, clock)
+            let back =
+                tunnels.of_link(&link.name).map(|tunnel| Box::new(tunnel) as Box<dyn Deliver>);
+            let sender = BondSender::with_back(options, back, clock)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
             let near = NearEnd {
-                sender,
+                sender: Arc::new(sender),
                 clock,
                 next: AtomicU16::new(0),
                 streams: Mutex::default(),
@@ -180,6 +184,14 @@ impl NodeBonds {
         stream: &StreamConfig,
     ) -> Option<StreamCarrier> {
         let near = Arc::clone(self.near.get(&link.name)?);
+        if stream.is_tunnel() {
+            return Some(tunnels::carrier(
+                Arc::clone(&near.sender),
+                near.clock,
+                link,
+                stream.spec.to,
+            ));
+        }
         let name = stream.spec.name.clone();
         let number = StreamId(near.next.fetch_add(1, Ordering::Relaxed));
         let number = *near.streams.lock().entry(name).or_insert(number);

@@ -41,6 +41,7 @@ use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
 use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
 use crate::steps::{self, ReadStep};
+use crate::tunnels::{NodeTunnels, TUNNEL_DELAY};
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
@@ -72,6 +73,7 @@ pub struct Node {
     pub(crate) bonds: NodeBonds,
     pub(crate) receivers: NodeReceivers,
     pub(crate) far_ends: FarEnds,
+    tunnels: NodeTunnels,
     pub(crate) channels: Option<Arc<dyn Channels>>,
     _steps_keeper: Keeper,
     /// Ends with the node.
@@ -168,9 +170,10 @@ impl MeasuredLinks for Follows {
             Some((name, stream.status.info()?, stream.terms.period))
         };
         let own = || streams.iter().filter(|stream| stream.config.link == n);
+        let tunnel = || own().any(|stream| stream.config.is_tunnel()).then_some(TUNNEL_DELAY);
         Offered {
             rate: links[n].placed.report().offered,
-            shortest: own().filter_map(|stream| stream.terms.delay).min(),
+            shortest: own().filter_map(|stream| stream.terms.delay).min().or_else(tunnel),
             streams: own().filter_map(known).collect(),
         }
     }
@@ -186,7 +189,8 @@ impl MeasuredLinks for Follows {
         let rate = shortest.map_or(path.expected, |delay| {
             selvedge_data_link::beside_waiting(path.expected, report.backlog, delay)
         });
-        let followers = own().map(|stream| {
+        // A tunnel takes what the encoders leave.
+        let followers = own().filter(|stream| !stream.config.is_tunnel()).map(|stream| {
             let report = report.of_stream(stream.number);
             let lost = selvedge_data_stream::DropReason::ReferenceLost as usize;
             Follower {
@@ -333,9 +337,10 @@ impl Node {
             })
             .collect();
         let stacks = NodeStacks::start(config, &base, clock)?;
-        let far_ends = FarEnds::start(config, &base, clock)?;
+        let mut tunnels = NodeTunnels::start(config)?;
+        let far_ends = FarEnds::start(config, &base, clock, &tunnels)?;
         // Without a node file there is no place for files of the node's own.
-        let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock)?;
+        let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock, &tunnels)?;
         let mut receivers = NodeReceivers::new(&config.name, clock);
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
@@ -343,18 +348,22 @@ impl Node {
         for (n, link) in config.links.iter().enumerate() {
             let of_link = |&s: &usize| config.streams[s].link == n;
             let streams: Vec<usize> = (0..config.streams.len()).filter(of_link).collect();
-            let member = |&s: &usize| Member {
+            let mut member = |&s: &usize| Member {
                 config: &config.streams[s],
                 params: params(&config.streams[s], opened[s].info.as_ref(), clock),
                 carried: stacks
                     .carried(s)
                     .or_else(|| bonds.carrier(link, &config.streams[s]))
+                    .or_else(|| {
+                        let name = &config.streams[s].spec.name;
+                        tunnels.carrier(name, link, clock, |bond| far_ends.receiver(bond))
+                    })
                     .or_else(|| receivers.carrier(link, &config.streams[s]))
                     .or_else(|| opened[s].carrier())
                     .or_else(|| carriers.get(s).cloned()),
                 base: &base,
             };
-            let members = streams.iter().map(member).collect();
+            let members = streams.iter().map(&mut member).collect();
             let of_link = streams.iter().map(|&s| Arc::clone(&followed[s])).collect();
             let of_link = FollowedStreams::new(of_link);
             let tap = NodeTap { streams: of_link.clone(), next: taps(&streams) };
@@ -388,6 +397,7 @@ impl Node {
             || channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
         let no_thread = |error: std::io::Error| StartError::Feed(error.into());
         bonds.follow(follows.clone(), path_events()).map_err(no_thread)?;
+        tunnels.follow(follows.clone(), clock).map_err(no_thread)?;
         receivers.follow(follows, path_events()).map_err(no_thread)?;
         let (seen, heard) = (Arc::downgrade(&state), stacks.heard_by(clock));
         let refresh = move || seen.upgrade().map(|state| state.lock().refresh_steps(&heard));
@@ -406,6 +416,7 @@ impl Node {
             bonds,
             receivers,
             far_ends,
+            tunnels,
             #[cfg(feature = "gstreamer")]
             _pictures: pictures,
             stacks,
@@ -471,6 +482,16 @@ impl Node {
                     continue;
                 }
                 let clock = self.clock;
+                if stream.config.is_tunnel() {
+                    let Some(StreamEnd::FrameProducer(end)) = ends.into_iter().next() else {
+                        continue;
+                    };
+                    let name = &stream.config.spec.name;
+                    if let Some(place) = self.tunnels.feed(name, clock, end, &status) {
+                        source_threads.keep(status, place?);
+                    }
+                    continue;
+                }
                 source_threads.start(Plan { source, reopen, clock, status, ends, on_info })?;
             }
         }

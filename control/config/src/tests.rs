@@ -188,6 +188,7 @@ fn what_is_left_out_has_its_default() {
             },
             links: vec![link.clone()],
             bonds: Vec::new(),
+            tunnels: Vec::new(),
             streams: vec![stream],
         }
     );
