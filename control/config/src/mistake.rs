@@ -379,12 +379,12 @@ pub enum ConfigFault {
         other: String,
     },
     /// Not the address of a device, or not a network.
-    #[error(
-        "{value} is no address with the length of its prefix, or no network; write such as {example}"
-    )]
+    #[error("{value} is no {what}; write such as {example}")]
     TunnelNetwork {
         /// The text, quoted.
         value: String,
+        /// What it should be.
+        what: &'static str,
         /// What to write.
         example: &'static str,
     },

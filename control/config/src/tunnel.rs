@@ -29,6 +29,8 @@ const TUNNELS: NamedTables = NamedTables {
     of: "node",
 };
 const ADDRESS: &str = "address = \"10.77.0.1/30\"";
+const HOST: &str = "address with the length of its network's prefix";
+const NETWORK: &str = "network, whose bits behind the prefix are 0";
 const ROUTES: &str = "routes = [\"0.0.0.0/0\"]";
 const NAT: &str = "true, or \"eth0\" for one device only";
 /// How long a packet may wait for its turn: TCP slows down when packets that waited longer are lost.
@@ -127,12 +129,12 @@ fn tunnel<'t>(
 ) -> Option<(TunnelConfig, Option<LinkConfig>, StreamConfig)> {
     reader.refuse_unknown(section, KNOWN);
     let end = end(reader, section, bonds, links);
-    let addresses = networks(reader, section, "address", ADDRESS, |_, _| true);
+    let addresses = networks(reader, section, ("address", HOST, ADDRESS), |_, _| true);
     if !section.has("address") {
         reader.report(section.at, &section.path_of("address"), ConfigFault::Missing(ADDRESS));
     }
     let is_network = |address: IpAddr, prefix: u8| masked(address, prefix) == address;
-    let routes = networks(reader, section, "routes", ROUTES, is_network);
+    let routes = networks(reader, section, ("routes", NETWORK, ROUTES), is_network);
     let is_plain = |device: &str| is_device(device);
     let device =
         reader.fit(section, ("device", "device = \"selvedge0\""), is_plain, ConfigFault::Device);
@@ -209,8 +211,7 @@ fn end<'t, 'a>(
 fn networks<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
-    key: &'static str,
-    example: &'static str,
+    (key, what, example): (&'static str, &'static str, &'static str),
     will_do: impl Fn(IpAddr, u8) -> bool,
 ) -> Vec<(IpAddr, u8)> {
     let Some(entry) = reader.entry(section, key) else { return Vec::new() };
@@ -228,7 +229,7 @@ fn networks<'t>(
             will_do(address, prefix).then_some((address, prefix))
         });
         if network.is_none() {
-            let mistake = ConfigFault::TunnelNetwork { value: quoted(text), example };
+            let mistake = ConfigFault::TunnelNetwork { value: quoted(text), what, example };
             reader.report_value(&entry, mistake);
         }
         network
