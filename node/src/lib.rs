@@ -36,6 +36,7 @@ pub mod credentials;
 #[cfg(feature = "gstreamer")]
 mod encoders;
 mod error;
+mod events;
 mod feed;
 mod follow;
 mod keeper;

@@ -2,13 +2,12 @@
 //! Streams may be added while it runs. Frames go from the sources' threads to the links; their fates
 //! are read from the links' reports.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
+use selvedge_control_config::view::{NodeSnapshot, StreamState};
 use selvedge_control_config::{
     LinkConfig, NodeConfig, Parsed, Placement, SourceUri, StreamConfig, parse,
 };
@@ -28,6 +27,7 @@ use crate::bond_feed::{FarEnds, Feed, Gathered};
 use crate::bonds::{MeasuredLinks, NodeBonds, Offered};
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
+use crate::events::Events;
 use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
@@ -46,8 +46,6 @@ use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
-/// Events that a node remembers.
-const EVENTS_MAX: usize = 64;
 
 /// A node whose links run. Dropped, it stops, and none of its threads is left.
 pub struct Node {
@@ -79,38 +77,6 @@ pub struct Node {
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
     _pictures: Pictures,
-}
-
-/// The latest events of a node.
-pub(crate) struct Events {
-    clock: Clock,
-    started: Instant,
-    events: Mutex<VecDeque<NodeEvent>>,
-}
-
-impl Events {
-    fn new(clock: Clock) -> Self {
-        Self { clock, started: clock.now(), events: Mutex::default() }
-    }
-
-    /// Records an event, and logs it.
-    pub(crate) fn note(&self, kind: &str, text: String) {
-        let level = |line: &str| match kind {
-            "refused" => tracing::warn!("{line}"),
-            _ => tracing::info!("{kind}: {line}"),
-        };
-        text.lines().for_each(level);
-        let at_ms = self.clock.now().since(self.started).0 / 1_000_000;
-        let mut events = self.events.lock();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(NodeEvent { at_ms, kind: kind.to_owned(), text });
-    }
-
-    pub(crate) fn all(&self) -> Vec<NodeEvent> {
-        self.events.lock().iter().cloned().collect()
-    }
 }
 
 /// The links and streams of a node.

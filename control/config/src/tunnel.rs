@@ -34,7 +34,7 @@ const NETWORK: &str = "network, whose bits behind the prefix are 0";
 const ROUTES: &str = "routes = [\"0.0.0.0/0\"]";
 const NAT: &str = "true, or \"eth0\" for one device only";
 /// How long a packet may wait for its turn: TCP slows down when packets that waited longer are lost.
-const WAIT_MOST: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_millis(100);
 /// A tunnel's deadlines lie so far behind one another that streams with deadlines go before it.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Packets of one flow that may wait, and of all that have come and are not sorted yet.
@@ -315,7 +315,7 @@ fn is_device(name: &str) -> bool {
 /// What a tunnel asks of its link: what the streams with deadlines leave, and of that a part by weight.
 fn spec(name: &str, to: SocketAddr, weight: u32) -> Spec {
     let contract = Contract::new(PERIOD, Window { lose: 1, of: 1 });
-    let contract = Contract { delay: Some(WAIT_MOST), weight, late: Late::Drop, ..contract };
+    let contract = Contract { delay: Some(WAIT_MAX), weight, late: Late::Drop, ..contract };
     Spec { ring: QUEUE, ..Spec::new(name, to).with_contract(contract) }
 }
 
