@@ -2,19 +2,24 @@
 //!
 //! The same pure ends as forward, the other way round: [`BackSender`] is part of the far end, [`BackReceiver`] of the near
 //! end. Both directions share the connection of each path, so that the far end sends where the path's packets come from.
-//! The far end describes its run, a random number, to the near end, which forgets the numbers of packets before another.
+//! The far end describes its run, a random number, to the near end, which forgets the numbers of packets before another. The
+//! near end describes what its paths are for, a line for each, and the far end sends by no other path:
+//!
+//! ```text
+//! number free|metered use|spare
+//! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use selvedge_comm_stack::wire::random;
 use selvedge_data_link::PathEstimate;
-use selvedge_data_net_bond::{PathId, PathParams, Receiver, Sender, StreamId, Transmit};
+use selvedge_data_net_bond::{Cost, PathId, PathParams, Receiver, Sender, StreamId, Transmit};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::Deliver;
+use crate::{Deliver, PATHS_MAX};
 
-/// The stream whose description is the run of the far end.
-const RUN: StreamId = StreamId(u16::MAX);
+/// The stream whose description is the run of the far end, or the paths of the near end.
+pub(crate) const BACK: StreamId = StreamId(u16::MAX);
 
 /// The far end's side: it sends.
 #[derive(Debug)]
@@ -22,6 +27,9 @@ pub(crate) struct BackSender {
     /// What the layers below put before each datagram.
     below: Bytes,
     bond: Sender,
+    /// What the near end says of its paths.
+    params: BTreeMap<PathId, PathParams>,
+    /// Those that are connected.
     paths: BTreeSet<PathId>,
     /// What is set by the link in front of it.
     demand: (Bitrate, Duration),
@@ -30,8 +38,14 @@ pub(crate) struct BackSender {
 impl BackSender {
     pub(crate) fn new(now: Instant, below: Bytes) -> Self {
         let mut bond = Sender::new(below);
-        bond.describe(now, RUN, &format!("{:032x}", random()));
-        Self { below, bond, paths: BTreeSet::new(), demand: (Bitrate(0), Duration(u64::MAX)) }
+        bond.describe(now, BACK, &format!("{:032x}", random()));
+        Self {
+            below,
+            bond,
+            params: BTreeMap::new(),
+            paths: BTreeSet::new(),
+            demand: (Bitrate(0), Duration(u64::MAX)),
+        }
     }
 
     /// The near end began anew: it knows nothing of what was before.
@@ -41,10 +55,19 @@ impl BackSender {
         self.set_demand(demand, delay);
     }
 
+    /// Takes what the near end says of its paths; the first of it counts.
+    pub(crate) fn handle_description(&mut self, text: &str) {
+        for (path, params) in text.lines().take(PATHS_MAX).filter_map(described) {
+            self.params.entry(path).or_insert(params);
+        }
+    }
+
     /// Takes a datagram that came on a path. Its connection may be new.
     pub(crate) fn handle_datagram(&mut self, now: Instant, path: PathId, text: &[u8]) {
-        if self.paths.insert(path) {
-            self.bond.add_path(now, path, PathParams::default());
+        if let Some(params) = self.params.get(&path)
+            && self.paths.insert(path)
+        {
+            self.bond.add_path(now, path, *params);
         }
         // What is no datagram, or one of the other direction, changes nothing.
         let _ = self.bond.handle_datagram(now, text);
@@ -91,6 +114,24 @@ impl BackSender {
     }
 }
 
+/// The description of paths for the far end.
+pub(crate) fn describe(paths: impl Iterator<Item = (PathId, PathParams)>) -> String {
+    let line = |(path, params): (PathId, PathParams)| {
+        let cost = if params.cost == Cost::Metered { "metered" } else { "free" };
+        let role = if params.is_spare { "spare" } else { "use" };
+        format!("{} {cost} {role}\n", path.0)
+    };
+    paths.map(line).collect()
+}
+
+/// Reads a line of it.
+fn described(line: &str) -> Option<(PathId, PathParams)> {
+    let mut words = line.split(' ');
+    let path = PathId(words.next()?.parse().ok()?);
+    let cost = if words.next()? == "metered" { Cost::Metered } else { Cost::Free };
+    Some((path, PathParams { cost, is_spare: words.next()? == "spare", ..PathParams::default() }))
+}
+
 /// The near end's side: it receives.
 pub(crate) struct BackReceiver {
     bond: Receiver,
@@ -114,7 +155,7 @@ impl BackReceiver {
         // Reports, and what is no datagram, change nothing.
         let _ = self.bond.handle_datagram(now, text, false);
         while let Some((stream, text)) = self.bond.poll_description() {
-            if stream == RUN && self.run.as_deref() != Some(text) {
+            if stream == BACK && self.run.as_deref() != Some(text) {
                 let is_other = self.run.replace(text.into()).is_some();
                 if is_other {
                     self.bond = Receiver::default();
@@ -167,9 +208,15 @@ mod tests {
         for run in 0..2_u8 {
             let mut far = BackSender::new(now, Bytes(60));
             assert!(!far.handle_packet(now, StreamId(3), now, &[0]), "nobody is connected");
+            let spare = PathParams { cost: Cost::Metered, is_spare: true, ..PathParams::default() };
+            far.handle_description(&describe([(PathId(0), spare)].into_iter()));
+            let read = far.params.get(&PathId(0)).expect("it is described");
+            assert!(read.cost == Cost::Metered && read.is_spare);
             for n in 0..2_000_u16 {
                 // An empty datagram keeps the connection, and shows the path.
                 far.handle_datagram(now, PathId(0), &[]);
+                far.handle_datagram(now, PathId(1), &[]);
+                assert_eq!(far.paths.len(), 1, "a path of which the near end says nothing");
                 let packet = [&[run][..], &n.to_be_bytes()].concat();
                 far.handle_packet(now, StreamId(3), now + Duration::from_millis(200), &packet);
                 now += Duration::from_millis(10);

@@ -15,7 +15,7 @@ use selvedge_os::socket::{Buffer, CE, open_bound, request_ecn, request_stamps, s
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::answerer::{Answerer, Received};
-use crate::back::BackSender;
+use crate::back::{BACK, BackSender};
 use crate::{BondError, Credentials};
 
 /// Datagrams that are read before packets go on.
@@ -216,7 +216,10 @@ impl Far {
         // An empty packet keeps the connection; what is no datagram changes nothing.
         let _ = self.bond.handle_datagram(now, text, ecn == Some(CE));
         while let Some((stream, text)) = self.bond.poll_description() {
-            deliver.handle_description(stream, text);
+            match &mut self.back {
+                Some(back) if stream == BACK => back.handle_description(text),
+                _ => deliver.handle_description(stream, text),
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::{ECT_0, NOT_ECT, open_path, set_ecn};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::back::BackReceiver;
+use crate::back::{BACK, BackReceiver, describe};
 use crate::caller::{Caller, Received};
 use crate::ect::Ect;
 use crate::proposal::Proposal;
@@ -166,11 +166,12 @@ impl BondSender {
         let paths: Vec<NearPath> = paths.collect();
         let headers = paths.iter().map(|path| ip_udp(path.to.unwrap_or(NOBODY))).max();
         let below = headers.unwrap_or_default() + Bytes(SEALING as u64);
-        let near = Arc::new(Mutex::new(Near {
-            bond: Sender::new(below),
-            back: deliver.map(BackReceiver::new),
-            paths,
-        }));
+        let (mut bond, back) = (Sender::new(below), deliver.map(BackReceiver::new));
+        if back.is_some() {
+            let all = paths.iter().map(|path| (path.id, path.options.params));
+            bond.describe(clock.now(), BACK, &describe(all));
+        }
+        let near = Arc::new(Mutex::new(Near { bond, back, paths }));
         let (own, mut buffer) = (Arc::clone(&near), vec![0; 1 << 16]);
         let turn = move || {
             let near = &mut *own.lock();
