@@ -29,7 +29,7 @@ use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};
-use crate::tunnels::{self, NodeTunnels};
+use crate::tunnels::{self, FlowSender, NodeTunnels};
 
 /// How often the links' rates and the encoders follow the bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -185,12 +185,8 @@ impl NodeBonds {
     ) -> Option<StreamCarrier> {
         let near = Arc::clone(self.near.get(&link.name)?);
         if stream.is_tunnel() {
-            return Some(tunnels::carrier(
-                Arc::clone(&near.sender),
-                near.clock,
-                link,
-                stream.spec.to,
-            ));
+            let bond = FlowSender::Near(Arc::clone(&near.sender));
+            return Some(tunnels::carrier(bond, near.clock, link, stream.spec.to));
         }
         let name = stream.spec.name.clone();
         let number = StreamId(near.next.fetch_add(1, Ordering::Relaxed));

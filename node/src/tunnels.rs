@@ -5,8 +5,8 @@
 //! order by itself. It is Aurora's IP over the VuNet (1:3.2.1, 1:3.5), for links of the internet.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,9 +32,9 @@ use crate::keeper::{Keeper, Stop};
 use crate::nat::{NatError, NatRules};
 
 /// How long a packet may be under way, beside the delay of the shortest path: for so long a loss holds up its flow.
-const PATIENCE: Duration = Duration::from_millis(300);
+const UNDER_WAY_MAX: Duration = Duration::from_millis(300);
 /// A path that needs more than half of this gets probes only. Streams with a delay of their own decide instead.
-pub(crate) const TUNNEL_DELAY: Duration = Duration(PATIENCE.0 * 2);
+pub(crate) const TUNNEL_DELAY: Duration = Duration(UNDER_WAY_MAX.0 * 2);
 /// Packets that are read before the engine has its turn.
 const READS_MAX: usize = 64;
 /// An RTP header without any fields; the link's frame producer writes its own.
@@ -110,74 +110,50 @@ pub(crate) struct Tunnel {
     _nat: Option<NatRules>,
 }
 
-/// What sends the packets of flows over a bond.
-pub(crate) trait SendFlows: Send + Sync + Debug {
-    /// Takes a packet; false if it can't.
-    fn send(&self, flow: StreamId, deadline: Instant, packet: &[u8]) -> bool;
-    /// Bytes of repairs since the last call.
-    fn take_owed(&self) -> Bytes;
-}
-
-impl SendFlows for BondSender {
-    fn send(&self, flow: StreamId, deadline: Instant, packet: &[u8]) -> bool {
-        Self::send(self, flow, deadline, None, packet)
-    }
-
-    fn take_owed(&self) -> Bytes {
-        Self::take_owed(self)
-    }
-}
-
-impl SendFlows for BondReceiver {
-    fn send(&self, flow: StreamId, deadline: Instant, packet: &[u8]) -> bool {
-        Self::send(self, flow, deadline, packet)
-    }
-
-    fn take_owed(&self) -> Bytes {
-        self.take_back_owed()
-    }
+/// An end of a bond that sends the packets of a tunnel's flows: forward, or back.
+#[derive(Debug)]
+pub(crate) enum FlowSender {
+    Near(Arc<BondSender>),
+    Far(Arc<BondReceiver>),
 }
 
 /// The carrier of a tunnel's stream.
 #[derive(Debug)]
-struct FlowCarrier<B> {
-    bond: B,
+struct FlowCarrier {
+    bond: FlowSender,
     clock: Clock,
 }
 
-impl<B: SendFlows> Carrier for FlowCarrier<B> {
+impl Carrier for FlowCarrier {
     fn carry(&self, packet: &[u8]) -> bool {
         // The link's own header stays here. Its source identifier is the streamlet's number.
         let Ok(packet) = rtp::Packet::parse(packet) else { return false };
         let flow = StreamId::of_flow(packet.header.ssrc.into());
-        self.bond.send(flow, self.clock.now() + PATIENCE, packet.payload)
+        let deadline = self.clock.now() + UNDER_WAY_MAX;
+        match &self.bond {
+            FlowSender::Near(bond) => bond.send(flow, deadline, None, packet.payload),
+            FlowSender::Far(bond) => bond.send(flow, deadline, packet.payload),
+        }
     }
 
     fn take_extra(&self) -> Bytes {
-        self.bond.take_owed()
+        match &self.bond {
+            FlowSender::Near(bond) => bond.take_owed(),
+            FlowSender::Far(bond) => bond.take_back_owed(),
+        }
     }
 }
 
 /// The carrier of a tunnel's stream over this bond.
 pub(crate) fn carrier(
-    bond: impl SendFlows + 'static,
+    bond: FlowSender,
     clock: Clock,
     link: &LinkConfig,
-    to: std::net::SocketAddr,
+    to: SocketAddr,
 ) -> StreamCarrier {
     let Fit { message, headers } = bonded(link, to);
     let by = Arc::new(FlowCarrier { bond, clock });
     StreamCarrier { by, overhead: headers - framing(), packet_max: message + framing() }
-}
-
-impl<T: SendFlows + ?Sized> SendFlows for Arc<T> {
-    fn send(&self, flow: StreamId, deadline: Instant, packet: &[u8]) -> bool {
-        (**self).send(flow, deadline, packet)
-    }
-
-    fn take_owed(&self) -> Bytes {
-        (**self).take_owed()
-    }
 }
 
 impl NodeTunnels {
@@ -216,7 +192,8 @@ impl NodeTunnels {
         far_end: impl Fn(&str) -> Option<Arc<BondReceiver>>,
     ) -> Option<StreamCarrier> {
         let receiver = far_end(self.tunnels.get(stream)?.config.bond.as_deref()?)?;
-        let carrier = carrier(Arc::clone(&receiver), clock, link, receiver.address());
+        let to_near = FlowSender::Far(Arc::clone(&receiver));
+        let carrier = carrier(to_near, clock, link, receiver.address());
         self.back.push((link.name.clone(), receiver));
         Some(carrier)
     }

@@ -12,8 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use selvedge_comm_stack::wire::random;
-use selvedge_data_link::PathEstimate;
-use selvedge_data_net_bond::{Cost, PathId, PathParams, Receiver, Sender, StreamId, Transmit};
+use selvedge_data_net_bond::{Cost, PathId, PathParams, Receiver, Sender, StreamId};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::{Deliver, PATHS_MAX};
@@ -26,7 +25,7 @@ pub(crate) const BACK: StreamId = StreamId(u16::MAX);
 pub(crate) struct BackSender {
     /// What the layers below put before each datagram.
     below: Bytes,
-    bond: Sender,
+    pub(crate) bond: Sender,
     /// What the near end says of its paths.
     params: BTreeMap<PathId, PathParams>,
     /// Those that are connected.
@@ -92,26 +91,6 @@ impl BackSender {
         self.bond.set_demand(demand);
         self.bond.set_reserve_most(delay / 2);
     }
-
-    pub(crate) fn estimate(&self) -> PathEstimate {
-        self.bond.estimate()
-    }
-
-    pub(crate) fn take_owed(&mut self) -> Bytes {
-        self.bond.take_owed()
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.bond.handle_timeout(now);
-    }
-
-    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.bond.poll_transmit(now)
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.bond.poll_timeout()
-    }
 }
 
 /// The description of paths for the far end.
@@ -134,7 +113,7 @@ fn described(line: &str) -> Option<(PathId, PathParams)> {
 
 /// The near end's side: it receives.
 pub(crate) struct BackReceiver {
-    bond: Receiver,
+    pub(crate) bond: Receiver,
     deliver: Box<dyn Deliver>,
     /// The run of the far end.
     run: Option<Box<str>>,
@@ -170,14 +149,6 @@ impl BackReceiver {
         while let Some(delivered) = self.bond.poll_packet() {
             self.deliver.handle_packet(now, delivered.stream, &delivered.packet);
         }
-    }
-
-    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.bond.poll_transmit(now)
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.bond.poll_timeout()
     }
 }
 
@@ -220,12 +191,12 @@ mod tests {
                 let packet = [&[run][..], &n.to_be_bytes()].concat();
                 far.handle_packet(now, StreamId(3), now + Duration::from_millis(200), &packet);
                 now += Duration::from_millis(10);
-                far.handle_timeout(now);
-                while let Some(transmit) = far.poll_transmit(now) {
+                far.bond.handle_timeout(now);
+                while let Some(transmit) = far.bond.poll_transmit(now) {
                     near.handle_datagram(now, &transmit.bytes);
                 }
                 near.handle_timeout(now);
-                while let Some(report) = near.poll_transmit(now) {
+                while let Some(report) = near.bond.poll_transmit(now) {
                     far.handle_datagram(now, PathId(0), &report.bytes);
                 }
             }

@@ -128,12 +128,12 @@ impl BondReceiver {
     /// What is known of the paths back as one.
     #[must_use]
     pub fn back_estimate(&self) -> Option<PathEstimate> {
-        self.far.lock().back.as_ref().map(BackSender::estimate)
+        self.far.lock().back.as_ref().map(|back| back.bond.estimate())
     }
 
     /// The bytes of repairs of what was sent back since this was called last, for its link to pay.
     pub fn take_back_owed(&self) -> Bytes {
-        self.far.lock().back.as_mut().map(BackSender::take_owed).unwrap_or_default()
+        self.far.lock().back.as_mut().map(|back| back.bond.take_owed()).unwrap_or_default()
     }
 
     /// Its present state.
@@ -172,10 +172,10 @@ impl Far {
             deliver.handle_packet(now, delivered.stream, &delivered.packet);
         }
         if let Some(back) = &mut self.back {
-            back.handle_timeout(now);
+            back.bond.handle_timeout(now);
         }
         let back = &mut self.back;
-        let mut packet = || back.as_mut().and_then(|back| back.poll_transmit(now));
+        let mut packet = || back.as_mut().and_then(|back| back.bond.poll_transmit(now));
         // What the network refuses is lost, as on the way.
         while let Some(transmit) = self.bond.poll_transmit(now).or_else(&mut packet) {
             if let Some((to, bytes)) = self.answerer.seal(now, transmit.path, &transmit.bytes) {
@@ -185,7 +185,7 @@ impl Far {
         while let Some((to, bytes)) = self.answerer.poll_transmit() {
             let _ = socket.send_to(&bytes, to);
         }
-        let back = self.back.as_ref().and_then(BackSender::poll_timeout);
+        let back = self.back.as_ref().and_then(|back| back.bond.poll_timeout());
         let next = [self.answerer.poll_timeout(), self.bond.poll_timeout(), back];
         let next = next.into_iter().flatten().min().unwrap_or(Instant::MAX);
         if is_more { now } else { next }

@@ -289,7 +289,7 @@ impl Near {
             back.handle_timeout(now);
         }
         let back = &mut self.back;
-        let mut report = || back.as_mut().and_then(|back| back.poll_transmit(now));
+        let mut report = || back.as_mut().and_then(|back| back.bond.poll_transmit(now));
         while let Some(transmit) = report().or_else(|| self.bond.poll_transmit(now)) {
             let path = self.paths.iter_mut().find(|path| path.id == transmit.path);
             if let Some(path) = path
@@ -307,7 +307,7 @@ impl Near {
             return now;
         }
         let paths = self.paths.iter().map(NearPath::poll_timeout).min();
-        let back = self.back.as_ref().and_then(BackReceiver::poll_timeout);
+        let back = self.back.as_ref().and_then(|back| back.bond.poll_timeout());
         let bond = self.bond.poll_timeout().into_iter().chain(back);
         bond.chain(paths).min().unwrap_or(Instant::MAX)
     }
