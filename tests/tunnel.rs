@@ -331,3 +331,31 @@ fn what_this_machine_lacks_for_a_tunnel_is_named() {
         }
     }
 }
+
+#[test]
+fn addresses_are_translated_while_a_tunnel_is_there() {
+    let test = "addresses_are_translated_while_a_tunnel_is_there";
+    if !["/usr/sbin/nft", "/sbin/nft"].iter().any(|nft| std::path::Path::new(nft).exists()) {
+        return skipped(test, "needs nft of the package nftables");
+    }
+    let folder = Folder::new();
+    folder.write("secret", "a".repeat(64));
+    let text = FAR_FILE.split("[link.out]").next().expect("a part");
+    let text = format!("{text}[tunnel.net]\naddress = \"10.99.0.2/30\"\nnat = true\n");
+    let file = folder.write("far.toml", text);
+    let script = format!(
+        "PATH=$PATH:/usr/sbin:/sbin; look() {{ nft list ruleset | grep -c masquerade; cat /proc/sys/net/ipv4/ip_forward; }}; \
+         ip link set lo up; echo 0 > /proc/sys/net/ipv4/ip_forward || exit 77; look; {} bond up {} >&2 & NODE=$!; \
+         for N in $(seq 600); do [ $(cat /proc/sys/net/ipv4/ip_forward) = 1 ] && break; sleep 0.1; done; \
+         look; kill $NODE; wait $NODE; echo $?; look",
+        env!("CARGO_BIN_EXE_selvedge"),
+        file.display()
+    );
+    let ended = Running::start(program("unshare").args(["-rn", "sh", "-c", &script])).end(TIMEOUT);
+    if ended.code == Some(77) || ended.stderr.starts_with("unshare") {
+        return skipped(test, &ended.stderr);
+    }
+    // Rules and forwarding: before, meanwhile, the node's status, after.
+    let said: Vec<&str> = ended.stdout.split_whitespace().collect();
+    assert_eq!(said, ["0", "0", "1", "1", "0", "0", "0"], "{ended:?}");
+}
