@@ -40,6 +40,7 @@ mod events;
 mod feed;
 mod follow;
 mod keeper;
+mod measured;
 #[cfg(feature = "gstreamer")]
 mod media_source;
 mod nat;

@@ -24,7 +24,7 @@ use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::bond_feed::{FarEnds, Feed, Gathered};
-use crate::bonds::{MeasuredLinks, NodeBonds, Offered};
+use crate::bonds::NodeBonds;
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
 use crate::events::Events;
@@ -33,6 +33,7 @@ use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::keeper::Keeper;
+use crate::measured::{MeasuredLinks, Offered};
 use crate::output::StreamOutput;
 use crate::path_events::PathEvents;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};

@@ -26,9 +26,9 @@ use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::bonds::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks};
 use crate::feed::FeedStatus;
 use crate::keeper::{Keeper, Stop};
+use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks};
 use crate::nat::{NatError, NatRules};
 
 /// How long a packet may be under way, beside the delay of the shortest path: for so long a loss holds up its flow.

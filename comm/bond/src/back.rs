@@ -15,7 +15,8 @@ use selvedge_comm_stack::wire::random;
 use selvedge_data_net_bond::{Cost, PathId, PathParams, Receiver, Sender, StreamId};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::{Deliver, PATHS_MAX};
+use crate::PATHS_MAX;
+use crate::deliver::Deliver;
 
 /// The stream whose description is the run of the far end, or the paths of the near end.
 pub(crate) const BACK: StreamId = StreamId(u16::MAX);

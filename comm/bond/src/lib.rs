@@ -19,12 +19,14 @@
 mod answerer;
 mod back;
 mod caller;
+mod deliver;
 mod ect;
 mod proposal;
 mod receiver;
 mod sender;
 
-pub use receiver::{BondReceiver, Deliver, ReceiverView};
+pub use deliver::Deliver;
+pub use receiver::{BondReceiver, ReceiverView};
 pub use sender::{BondSender, PathOptions, PathView, SenderOptions};
 
 use selvedge_data_net_secure::{Identity, PublicKey};

@@ -16,21 +16,12 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::answerer::{Answerer, Received};
 use crate::back::{BACK, BackSender};
+use crate::deliver::Deliver;
 use crate::{BondError, Credentials};
 
 /// Datagrams that are read before packets go on.
 const BATCH: usize = 128;
 const BUFFER: Bytes = Bytes(2 << 20);
-
-/// Takes what the bond brings, on its thread: it must not wait.
-pub trait Deliver: Send {
-    /// The near end began anew: what was known of its streams no longer holds.
-    fn handle_start(&mut self);
-    /// A stream's description is new.
-    fn handle_description(&mut self, stream: StreamId, text: &str);
-    /// A stream's next packet.
-    fn handle_packet(&mut self, now: Instant, stream: StreamId, packet: &[u8]);
-}
 
 /// The far end at one moment.
 #[derive(Clone, Debug, Default)]

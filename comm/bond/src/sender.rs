@@ -22,9 +22,10 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::back::{BACK, BackReceiver, describe};
 use crate::caller::{Caller, Received};
+use crate::deliver::Deliver;
 use crate::ect::Ect;
 use crate::proposal::Proposal;
-use crate::{BondError, Credentials, Deliver, PATHS_MAX};
+use crate::{BondError, Credentials, PATHS_MAX};
 
 /// So often a socket that can't be opened is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(500);
