@@ -43,9 +43,11 @@ pub(crate) fn absent(file: &NodeFile) -> Vec<Remark> {
 
 /// Why the name of the far end of a stream's link does not resolve, if so, and the link's key.
 fn unknown_far_end(file: &NodeFile, stream: &StreamConfig) -> Option<(String, String)> {
-    let far = stream.far.as_ref()?;
+    let link = &file.config.links[stream.link];
+    // A tunnel at a far end waits for whom the near end connects.
+    let far = stream.far.as_ref().filter(|_| link.bond.is_some())?;
     let why = far.to_socket_addrs().err()?;
-    let key = format!("link.{}.to", file.config.links[stream.link].name);
+    let key = format!("link.{}.to", link.name);
     Some((key, format!("\"{far}\" does not resolve: {why}")))
 }
 

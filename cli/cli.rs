@@ -3,6 +3,8 @@
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+#[cfg(feature = "gstreamer")]
+use crate::bond::BondCommand;
 use crate::check::CheckArgs;
 use crate::code::CodeCommand;
 use crate::cpu::CpuCommand;
@@ -113,6 +115,10 @@ pub(crate) enum Command {
     /// A node that runs: reload its file, save what was set
     #[command(subcommand)]
     Node(NodeCommand),
+    /// The bond for all programs: a network device whose packets go over several paths as one
+    #[cfg(feature = "gstreamer")]
+    #[command(subcommand)]
+    Bond(BondCommand),
     /// Traces: replay them, test them for admission, make them
     #[command(subcommand)]
     Trace(TraceCommand),

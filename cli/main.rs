@@ -1,6 +1,8 @@
 //! The command line: dispatches the parsed command.
 
 mod absent;
+#[cfg(feature = "gstreamer")]
+mod bond;
 mod check;
 mod cli;
 mod clip;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::command(&command),
         Command::Events(command) => events::command(&command, verbose),
         Command::Stack(command) => stack::command(&command),
+        #[cfg(feature = "gstreamer")]
+        Command::Bond(command) => bond::command(&command),
         Command::Key(command) => key::command(&command),
         Command::Line(args) => line::command(&args),
         Command::Cpu(command) => cpu::command(&command),

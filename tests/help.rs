@@ -14,13 +14,17 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 37] = [
+const EXPECTED: [(&str, Expected); 38] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge demo --paths", Prints("page: ")),
     ("selvedge run scenarios/studio.toml", Prints("page: ")),
     ("selvedge run scenarios/studio.toml --events", Prints("page: ")),
     ("selvedge receive lecture=rtp://127.0.0.1:5004 --secret van.secret", Prints("page: ")),
+    (
+        "selvedge bond up van.toml",
+        Parsed("needs CAP_NET_ADMIN; tests/tunnel.rs runs it in a namespace"),
+    ),
     ("selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump", Binds(5004)),
     ("selvedge top 127.0.0.1:7700", Parsed("needs a terminal; tests/top.rs runs it in one")),
     ("selvedge events sub load", Prints("\"cpu\":90")),

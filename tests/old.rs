@@ -75,8 +75,8 @@ fn help_shows_the_commands_then_the_nouns_and_no_old_name() {
         .filter(|word| word.chars().next().is_some_and(|c| c.is_ascii_lowercase()))
         .collect();
     let expected = [
-        "demo", "run", "receive", "pack", "check", "play", "top", "doctor", "sim", "node", "trace",
-        "events", "stack", "key", "line", "cpu", "kernel", "code",
+        "demo", "run", "receive", "pack", "check", "play", "top", "doctor", "sim", "node", "bond",
+        "trace", "events", "stack", "key", "line", "cpu", "kernel", "code",
     ];
     assert_eq!(names, expected, "{help}");
 }

@@ -201,6 +201,7 @@ pub(super) fn node(
         page: PageConfig { listen: args.listen, ..PageConfig::default() },
         links: vec![LinkConfig::new("uplink", rate, discipline)],
         bonds: Vec::new(),
+        tunnels: Vec::new(),
         streams: clips.iter().zip(receivers).zip(needed).map(stream).collect(),
     }
 }

@@ -27,6 +27,7 @@ use crate::credentials::PeersWatch;
 use crate::feed::{FeedStatus, OnInfo};
 use crate::keeper::{Keeper, Stop};
 use crate::source::write_sdp;
+use crate::tunnels::{IntoDevice, NodeTunnels};
 
 /// How often the lists of peers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -68,7 +69,7 @@ pub(crate) struct FarEnds {
 
 struct FarEnd {
     feeds: Arc<Mutex<Feeds>>,
-    _receiver: Arc<BondReceiver>,
+    receiver: Arc<BondReceiver>,
 }
 
 /// The streams that come from a bond.
@@ -105,6 +106,7 @@ impl FarEnds {
         config: &NodeConfig,
         base: &Path,
         clock: Clock,
+        tunnels: &NodeTunnels,
     ) -> Result<Self, BondStartError> {
         let (mut ends, mut watches) = (BTreeMap::new(), Vec::new());
         for bond in &config.bonds {
@@ -112,14 +114,19 @@ impl FarEnds {
             let place = |path: &Option<String>| path.as_ref().map(|path| base.join(path));
             let (credentials, files) = sealing(&at, place(&bond.secret), place(&bond.key), None)?;
             let feeds = Arc::new(Mutex::new(Feeds::default()));
-            let deliver = Delivers(Arc::clone(&feeds));
+            let tunnel = tunnels.of_bond(&bond.name);
+            let has_tunnel = tunnel.is_some();
+            let deliver = Delivers { feeds: Arc::clone(&feeds), tunnel };
             let receiver = BondReceiver::bind(bond.listen, &credentials, clock, deliver)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
             let receiver = Arc::new(receiver);
+            if has_tunnel {
+                receiver.begin_back();
+            }
             if bond.key.is_some() {
                 watches.push((files.watch(), Arc::clone(&receiver)));
             }
-            ends.insert(bond.name.clone(), FarEnd { feeds, _receiver: receiver });
+            ends.insert(bond.name.clone(), FarEnd { feeds, receiver });
         }
         let watch = move |stop: &Stop| follow_peers(&mut watches, clock, stop);
         let is_keyed = config.bonds.iter().any(|bond| bond.key.is_some());
@@ -127,6 +134,11 @@ impl FarEnds {
         let keeper = keeper
             .map_err(|why| BondStartError::Bond { at: "bond".to_owned(), why: why.into() })?;
         Ok(Self { ends, _keeper: keeper })
+    }
+
+    /// The far end of a bond.
+    pub(crate) fn receiver(&self, bond: &str) -> Option<Arc<BondReceiver>> {
+        self.ends.get(bond).map(|end| Arc::clone(&end.receiver))
     }
 
     /// Lets the frames of a stream come from a bond, by the stream's name at the near end.
@@ -158,18 +170,22 @@ impl Drop for BondedFeed {
 }
 
 /// What a bond brings goes to its streams.
-struct Delivers(Arc<Mutex<Feeds>>);
+struct Delivers {
+    feeds: Arc<Mutex<Feeds>>,
+    /// What takes the packets that are no stream's.
+    tunnel: Option<IntoDevice>,
+}
 
 impl Deliver for Delivers {
     fn handle_start(&mut self) {
-        let feeds = &mut *self.0.lock();
+        let feeds = &mut *self.feeds.lock();
         feeds.numbers.clear();
         feeds.streams.values_mut().for_each(|feed| feed.gathered = Gathered::default());
     }
 
     fn handle_description(&mut self, stream: StreamId, text: &str) {
         let Some((name, info)) = described(text) else { return };
-        let mut feeds = self.0.lock();
+        let mut feeds = self.feeds.lock();
         feeds.numbers.insert(stream, name.to_owned());
         let news = feeds.streams.get_mut(name).and_then(|feed| feed.take_info(&info));
         feeds.infos.insert(name.to_owned(), info);
@@ -177,8 +193,11 @@ impl Deliver for Delivers {
         news.into_iter().for_each(News::publish);
     }
 
-    fn handle_packet(&mut self, _: Instant, stream: StreamId, packet: &[u8]) {
-        let mut locked = self.0.lock();
+    fn handle_packet(&mut self, now: Instant, stream: StreamId, packet: &[u8]) {
+        if let (Some(tunnel), true) = (&mut self.tunnel, stream.is_flow()) {
+            return tunnel.handle_packet(now, stream, packet);
+        }
+        let mut locked = self.feeds.lock();
         let feeds = &mut *locked;
         let Some(name) = feeds.numbers.get(&stream) else { return };
         let (Some(feed), Some(info)) = (feeds.streams.get_mut(name), feeds.infos.get(name)) else {

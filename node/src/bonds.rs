@@ -11,60 +11,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::Mutex;
-use selvedge_comm_bond::{BondSender, PathOptions, PathView, SenderOptions};
+use selvedge_comm_bond::{BondSender, Deliver, PathOptions, PathView, SenderOptions};
 use selvedge_control_config::view::PathSnapshot;
 use selvedge_control_config::{BondLink, LinkConfig, NodeConfig, PathConfig, StreamConfig, bonded};
 use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{Cost, PathParams, PathStatus, RateParams, StreamId};
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
-use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
-use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
+use selvedge_units::{Bytes, Duration, Instant, Share};
 
 use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
 use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
+use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks, Offered};
 use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};
+use crate::tunnels::{self, FlowSender, NodeTunnels};
 
-/// How often the links' rates and the encoders follow the bonds.
-pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
-/// How often the rest is looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often what metered paths carried is written down.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
-/// A bond whose paths carry nothing has this rate.
-const LEAST: Bitrate = Bitrate::from_kbps(50);
-
-/// The links whose rates are measured, by name.
-pub(crate) trait MeasuredLinks: Send {
-    /// Sets what is known of the path behind a link.
-    fn set_path(&self, link: &str, path: PathEstimate);
-    /// Passes on to a link's steps what the receiver of a stream reports; without a stream, of all its streams.
-    fn handle_report(&self, link: &str, stream: Option<&str>, heard: Heard);
-    /// What the streams of a link offer.
-    fn offered(&self, link: &str) -> Offered;
-    /// Makes the encoder of a stream make an intra picture, if it has one that follows.
-    fn request_intra(&self, stream: &str, now: Instant);
-    /// Makes the encoders of a link's sources follow what is known of the path behind it.
-    fn lead_encoders(&self, link: &str, path: PathEstimate, now: Instant);
-    /// Records an event of a path.
-    fn note(&self, text: String);
-}
-
-/// What the streams of a link offer.
-#[derive(Default)]
-pub(crate) struct Offered {
-    pub(crate) rate: Bitrate,
-    /// The shortest time that a frame has.
-    pub(crate) shortest: Option<Duration>,
-    /// Names, media and periods of those whose media are known.
-    pub(crate) streams: Vec<(String, StreamInfo, Duration)>,
-}
-
 /// The near ends, by the names of their links.
 #[derive(Default)]
 pub(crate) struct NodeBonds {
@@ -75,7 +43,7 @@ pub(crate) struct NodeBonds {
 /// The near end of one bond.
 #[derive(Debug)]
 struct NearEnd {
-    sender: BondSender,
+    sender: Arc<BondSender>,
     clock: Clock,
     next: AtomicU16,
     /// The streams, by name.
@@ -115,6 +83,7 @@ impl NodeBonds {
         base: &Path,
         keeps_rates: bool,
         clock: Clock,
+        tunnels: &NodeTunnels,
     ) -> Result<Self, BondStartError> {
         let mut bonds = Self::default();
         for link in &config.links {
@@ -142,10 +111,12 @@ impl NodeBonds {
             };
             let paths = paths.iter().map(options).collect();
             let options = SenderOptions { credentials, paths };
-            let sender = BondSender::start(options, clock)
+            let back =
+                tunnels.of_link(&link.name).map(|tunnel| Box::new(tunnel) as Box<dyn Deliver>);
+            let sender = BondSender::with_back(options, back, clock)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
             let near = NearEnd {
-                sender,
+                sender: Arc::new(sender),
                 clock,
                 next: AtomicU16::new(0),
                 streams: Mutex::default(),
@@ -180,6 +151,10 @@ impl NodeBonds {
         stream: &StreamConfig,
     ) -> Option<StreamCarrier> {
         let near = Arc::clone(self.near.get(&link.name)?);
+        if stream.is_tunnel() {
+            let bond = FlowSender::Near(Arc::clone(&near.sender));
+            return Some(tunnels::carrier(bond, near.clock, link, stream.spec.to));
+        }
         let name = stream.spec.name.clone();
         let number = StreamId(near.next.fetch_add(1, Ordering::Relaxed));
         let number = *near.streams.lock().entry(name).or_insert(number);

@@ -8,6 +8,7 @@ use crate::placement::PlacementError;
 use crate::source::{OpenError, SdpFailure, SourceFailure};
 use crate::stacks::StackError;
 use crate::steps::StepFailure;
+use crate::tunnels::TunnelFailure;
 
 /// Why a node can't start.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum StartError {
     /// An end of a bond that can't be opened.
     #[error(transparent)]
     Bond(#[from] BondStartError),
+    /// A tunnel that can't be opened.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelFailure),
     /// Steps that can't be loaded: all of them.
     #[error("{}", lines(.0))]
     Steps(Vec<StepFailure>),
@@ -120,6 +124,7 @@ impl StartError {
             Self::Steps(failed) => {
                 failed.iter().map(|step| (step.key.clone(), step.why.clone())).collect()
             }
+            Self::Tunnel(failure) => vec![(failure.key(), failure.why.to_string())],
             Self::Bond(error) => vec![(error.key(), error.to_string())],
             Self::Link { link, why: PlacementError::Refused { key: Some(key), .. } } => {
                 vec![(format!("link.{link}.{key}"), self.to_string())]

@@ -36,11 +36,14 @@ pub mod credentials;
 #[cfg(feature = "gstreamer")]
 mod encoders;
 mod error;
+mod events;
 mod feed;
 mod follow;
 mod keeper;
+mod measured;
 #[cfg(feature = "gstreamer")]
 mod media_source;
+mod nat;
 mod node;
 mod output;
 #[cfg(feature = "gstreamer")]
@@ -56,6 +59,7 @@ mod stacks;
 mod step_facts;
 mod steps;
 mod streamlets;
+mod tunnels;
 mod view;
 
 use std::path::PathBuf;
@@ -71,12 +75,14 @@ pub use bond_credentials::BondStartError;
 pub use channels::{ChannelWatch, ChannelsError};
 pub use credentials::{CredentialError, Credentials, PeersWatch};
 pub use error::{AddError, StartError};
+pub use nat::NatError;
 pub use node::{Ended, Node};
 pub use path_events::PathEvent;
 pub use placement::PlacementError;
 pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
 pub use stacks::StackError;
 pub use steps::{StepFailure, wrong_steps};
+pub use tunnels::{TunnelError, TunnelFailure};
 
 /// Makes the tap that follows the frames of a link, given the streams of the link by their places in
 /// the node file. The tap numbers streams as the link does: in that order; a stream that is added later

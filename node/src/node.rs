@@ -2,13 +2,12 @@
 //! Streams may be added while it runs. Frames go from the sources' threads to the links; their fates
 //! are read from the links' reports.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-use selvedge_control_config::view::{NodeEvent, NodeSnapshot, StreamState};
+use selvedge_control_config::view::{NodeSnapshot, StreamState};
 use selvedge_control_config::{
     LinkConfig, NodeConfig, Parsed, Placement, SourceUri, StreamConfig, parse,
 };
@@ -25,14 +24,16 @@ use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::bond_feed::{FarEnds, Feed, Gathered};
-use crate::bonds::{MeasuredLinks, NodeBonds, Offered};
+use crate::bonds::NodeBonds;
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
+use crate::events::Events;
 use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::keeper::Keeper;
+use crate::measured::{MeasuredLinks, Offered};
 use crate::output::StreamOutput;
 use crate::path_events::PathEvents;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
@@ -41,12 +42,11 @@ use crate::source::{self, Medium, Opened, contract_of, params, write_sdp};
 use crate::source_spec::SourceSpec;
 use crate::stacks::NodeStacks;
 use crate::steps::{self, ReadStep};
+use crate::tunnels::{NodeTunnels, TUNNEL_DELAY};
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: frames sent before are lost.
 const CONNECTED: Duration = Duration::from_secs(1);
-/// Events that a node remembers.
-const EVENTS_MAX: usize = 64;
 
 /// A node whose links run. Dropped, it stops, and none of its threads is left.
 pub struct Node {
@@ -72,43 +72,12 @@ pub struct Node {
     pub(crate) bonds: NodeBonds,
     pub(crate) receivers: NodeReceivers,
     pub(crate) far_ends: FarEnds,
+    tunnels: NodeTunnels,
     pub(crate) channels: Option<Arc<dyn Channels>>,
     _steps_keeper: Keeper,
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
     _pictures: Pictures,
-}
-
-/// The latest events of a node.
-pub(crate) struct Events {
-    clock: Clock,
-    started: Instant,
-    events: Mutex<VecDeque<NodeEvent>>,
-}
-
-impl Events {
-    fn new(clock: Clock) -> Self {
-        Self { clock, started: clock.now(), events: Mutex::default() }
-    }
-
-    /// Records an event, and logs it.
-    pub(crate) fn note(&self, kind: &str, text: String) {
-        let level = |line: &str| match kind {
-            "refused" => tracing::warn!("{line}"),
-            _ => tracing::info!("{kind}: {line}"),
-        };
-        text.lines().for_each(level);
-        let at_ms = self.clock.now().since(self.started).0 / 1_000_000;
-        let mut events = self.events.lock();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(NodeEvent { at_ms, kind: kind.to_owned(), text });
-    }
-
-    pub(crate) fn all(&self) -> Vec<NodeEvent> {
-        self.events.lock().iter().cloned().collect()
-    }
 }
 
 /// The links and streams of a node.
@@ -168,9 +137,10 @@ impl MeasuredLinks for Follows {
             Some((name, stream.status.info()?, stream.terms.period))
         };
         let own = || streams.iter().filter(|stream| stream.config.link == n);
+        let tunnel = || own().any(|stream| stream.config.is_tunnel()).then_some(TUNNEL_DELAY);
         Offered {
             rate: links[n].placed.report().offered,
-            shortest: own().filter_map(|stream| stream.terms.delay).min(),
+            shortest: own().filter_map(|stream| stream.terms.delay).min().or_else(tunnel),
             streams: own().filter_map(known).collect(),
         }
     }
@@ -186,7 +156,8 @@ impl MeasuredLinks for Follows {
         let rate = shortest.map_or(path.expected, |delay| {
             selvedge_data_link::beside_waiting(path.expected, report.backlog, delay)
         });
-        let followers = own().map(|stream| {
+        // A tunnel takes what the encoders leave.
+        let followers = own().filter(|stream| !stream.config.is_tunnel()).map(|stream| {
             let report = report.of_stream(stream.number);
             let lost = selvedge_data_stream::DropReason::ReferenceLost as usize;
             Follower {
@@ -333,9 +304,10 @@ impl Node {
             })
             .collect();
         let stacks = NodeStacks::start(config, &base, clock)?;
-        let far_ends = FarEnds::start(config, &base, clock)?;
+        let mut tunnels = NodeTunnels::start(config)?;
+        let far_ends = FarEnds::start(config, &base, clock, &tunnels)?;
         // Without a node file there is no place for files of the node's own.
-        let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock)?;
+        let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock, &tunnels)?;
         let mut receivers = NodeReceivers::new(&config.name, clock);
         let mut links = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
@@ -343,18 +315,22 @@ impl Node {
         for (n, link) in config.links.iter().enumerate() {
             let of_link = |&s: &usize| config.streams[s].link == n;
             let streams: Vec<usize> = (0..config.streams.len()).filter(of_link).collect();
-            let member = |&s: &usize| Member {
+            let mut member = |&s: &usize| Member {
                 config: &config.streams[s],
                 params: params(&config.streams[s], opened[s].info.as_ref(), clock),
                 carried: stacks
                     .carried(s)
                     .or_else(|| bonds.carrier(link, &config.streams[s]))
+                    .or_else(|| {
+                        let name = &config.streams[s].spec.name;
+                        tunnels.carrier(name, link, clock, |bond| far_ends.receiver(bond))
+                    })
                     .or_else(|| receivers.carrier(link, &config.streams[s]))
                     .or_else(|| opened[s].carrier())
                     .or_else(|| carriers.get(s).cloned()),
                 base: &base,
             };
-            let members = streams.iter().map(member).collect();
+            let members = streams.iter().map(&mut member).collect();
             let of_link = streams.iter().map(|&s| Arc::clone(&followed[s])).collect();
             let of_link = FollowedStreams::new(of_link);
             let tap = NodeTap { streams: of_link.clone(), next: taps(&streams) };
@@ -388,6 +364,7 @@ impl Node {
             || channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
         let no_thread = |error: std::io::Error| StartError::Feed(error.into());
         bonds.follow(follows.clone(), path_events()).map_err(no_thread)?;
+        tunnels.follow(follows.clone(), clock).map_err(no_thread)?;
         receivers.follow(follows, path_events()).map_err(no_thread)?;
         let (seen, heard) = (Arc::downgrade(&state), stacks.heard_by(clock));
         let refresh = move || seen.upgrade().map(|state| state.lock().refresh_steps(&heard));
@@ -406,6 +383,7 @@ impl Node {
             bonds,
             receivers,
             far_ends,
+            tunnels,
             #[cfg(feature = "gstreamer")]
             _pictures: pictures,
             stacks,
@@ -471,6 +449,16 @@ impl Node {
                     continue;
                 }
                 let clock = self.clock;
+                if stream.config.is_tunnel() {
+                    let Some(StreamEnd::FrameProducer(end)) = ends.into_iter().next() else {
+                        continue;
+                    };
+                    let name = &stream.config.spec.name;
+                    if let Some(place) = self.tunnels.feed(name, clock, end, &status) {
+                        source_threads.keep(status, place?);
+                    }
+                    continue;
+                }
                 source_threads.start(Plan { source, reopen, clock, status, ends, on_info })?;
             }
         }

@@ -20,8 +20,8 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::bonds::{FOLLOW_EVERY, LOOK_EVERY, MeasuredLinks};
 use crate::keeper::{Keeper, Stop};
+use crate::measured::{FOLLOW_EVERY, LOOK_EVERY, MeasuredLinks};
 use crate::path_events::{PathEvents, SeenPath};
 
 /// The senders of each measured link, by link and stream.

@@ -51,7 +51,7 @@ pub(crate) enum Medium {
     Recording(feeder::OpenRecording),
     /// The program that runs the node.
     Program,
-    /// A bond.
+    /// A bond, or the device of a tunnel.
     Bond,
     /// The sockets of its streamlets.
     Streamlets(Listeners),
@@ -131,7 +131,7 @@ impl Opened {
         let SourceSpec { stream, base, .. } = spec;
         let (source, info) = match &stream.source {
             SourceUri::Program => (Medium::Program, None),
-            SourceUri::Bond { .. } => (Medium::Bond, None),
+            SourceUri::Bond { .. } | SourceUri::Tunnel(_) => (Medium::Bond, None),
             SourceUri::Streamlets => {
                 let slot = stream.slot.as_ref().ok_or(OpenError::NoStreamlets)?;
                 (Medium::Streamlets(Listeners::open(slot)?), None)

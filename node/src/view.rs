@@ -163,6 +163,9 @@ impl Node {
             let seconds = silence.as_secs_f64();
             return (state, format!("the receiver is silent: no report for {seconds:.0} s"));
         }
+        if config.is_tunnel() {
+            return (state, detail);
+        }
         let last = stream.counters.last_arrival.load(Ordering::Relaxed);
         let silent = now.since(Instant(last).max(stream.added));
         if silent > (report.contract.period * 5).max(Duration::from_secs(2)) {

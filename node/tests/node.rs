@@ -33,6 +33,7 @@ fn config(link: &str, streams: Vec<StreamConfig>) -> NodeConfig {
         page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![LinkConfig::new(link, Bitrate::from_mbps(10), Discipline::Dwcs)],
         bonds: Vec::new(),
+        tunnels: Vec::new(),
         streams,
     }
 }

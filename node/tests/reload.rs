@@ -59,6 +59,7 @@ fn config(streams: Vec<StreamConfig>) -> NodeConfig {
         page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![link("first")],
         bonds: Vec::new(),
+        tunnels: Vec::new(),
         streams,
     }
 }

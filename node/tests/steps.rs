@@ -38,6 +38,7 @@ fn config(steps: Vec<StepConfig>, to: SocketAddr) -> NodeConfig {
         page: PageConfig { listen: ([127, 0, 0, 1], 0).into(), ..PageConfig::default() },
         links: vec![LinkConfig { steps, ..link }],
         bonds: Vec::new(),
+        tunnels: Vec::new(),
         streams: vec![StreamConfig::new("a", SourceUri::Program, to)],
     }
 }

@@ -9,6 +9,7 @@ use crate::route::Mac;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
 const CREATE: u16 = 0x600; // and only if there is none
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -20,6 +21,10 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+/// `struct rtmsg`, from its table on: main, set by an administrator, behind the device, a route to hosts.
+const BY_DEVICE: [u8; 4] = [254, 4, 253, 1];
 /// Addresses of IPv6 are used at once, without asking whether another host has them.
 const IFA_F_NODAD: u8 = 2;
 const UP: u32 = 1;
@@ -38,6 +43,8 @@ pub struct DeviceSettings<'a> {
     pub mtu: Option<u32>,
     /// How many packets its queue holds.
     pub queue: Option<u32>,
+    /// The networks that it leads to, with the lengths of their prefixes.
+    pub routes: &'a [(IpAddr, u8)],
     /// There is one host at the other end, so nobody asks for link-layer addresses.
     pub point_to_point: bool,
 }
@@ -66,12 +73,9 @@ pub fn configure(device: &str, settings: &DeviceSettings<'_>) -> io::Result<()> 
     let netlink = Netlink::open()?;
     let index = netlink.index(device)?;
     for &(address, prefix) in settings.addresses {
-        let (family, octets) = match address {
-            IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
-        };
+        let (family, octets) = family_of(address);
         // `struct ifaddrmsg`: family, prefix, flags, scope, index.
-        let mut fixed = vec![family as u8, prefix, IFA_F_NODAD, 0];
+        let mut fixed = vec![family, prefix, IFA_F_NODAD, 0];
         fixed.extend(index.to_ne_bytes());
         let request = Request::new(RTM_NEWADDR, ACK | CREATE, &fixed);
         netlink.ask(request.with(IFA_LOCAL, &octets), |_| ())?;
@@ -88,7 +92,24 @@ pub fn configure(device: &str, settings: &DeviceSettings<'_>) -> io::Result<()> 
             request = request.with(kind, &value.to_ne_bytes());
         }
     }
-    netlink.ask(request, |_| ())
+    netlink.ask(request, |_| ())?;
+    // A device that is down has no routes.
+    for &(network, prefix) in settings.routes {
+        let (family, octets) = family_of(network);
+        let fixed = [&[family, prefix, 0, 0][..], &BY_DEVICE, &[0; 4]].concat();
+        let request = Request::new(RTM_NEWROUTE, ACK | CREATE, &fixed);
+        let request = request.with(RTA_DST, &octets).with(RTA_OIF, &index.to_ne_bytes());
+        netlink.ask(request, |_| ())?;
+    }
+    Ok(())
+}
+
+/// An address's family, and its bytes.
+fn family_of(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
+    }
 }
 
 /// A request of an ioctl about a device, empty but for the device's name.
@@ -158,6 +179,7 @@ mod tests {
                 addresses: &addresses,
                 mac: Some(mac),
                 mtu: Some(1400),
+                routes: &[([192, 0, 2, 0].into(), 24), ("2001:db8::".parse().unwrap(), 32)],
                 ..DeviceSettings::default()
             };
             configure("one", &settings)?;
@@ -166,6 +188,8 @@ mod tests {
             let netlink = Netlink::open()?;
             let wire = crate::route::wire(&netlink, netlink.index("one")?)?;
             assert_eq!((wire.mac, wire.mtu), (Some(mac), 1400));
+            let routes = std::fs::read_to_string("/proc/thread-self/net/route")?;
+            assert!(routes.contains("one\t000200C0\t00000000"), "{routes}");
             // Both addresses can be used at once.
             for (address, _) in addresses {
                 std::net::UdpSocket::bind((address, 0))?;

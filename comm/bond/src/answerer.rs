@@ -17,8 +17,8 @@ use crate::proposal::Proposal;
 pub(crate) enum Received<'a> {
     /// Nothing for the bond.
     Nothing,
-    /// What the near end sealed; and whether it is the first of a near end that began anew.
-    Text { text: &'a [u8], is_anew: bool },
+    /// What the near end sealed, on which path; and whether it is the first of a near end that began anew.
+    Text { path: PathId, text: &'a [u8], is_anew: bool },
 }
 
 /// A path's connection.
@@ -83,7 +83,7 @@ impl Answerer {
         match open.session.opener.open(bytes) {
             Ok(text) => {
                 open.from = from;
-                Received::Text { text, is_anew }
+                Received::Text { path: open.path, text, is_anew }
             }
             Err(_) => Received::Nothing,
         }

@@ -9,19 +9,24 @@
 //!                        <- reports on the same path <-
 //! ```
 //!
+//! Traffic that has two directions goes back by the same connections (`back.rs`).
+//!
 //! It realises Aurora's striping (1:3.4, 2:2.3) over the internet. The far end answers each path at the address from
 //! which its latest authentic packet came, so that the bond follows a NAT that maps anew.
 
 #![forbid(unsafe_code)]
 
 mod answerer;
+mod back;
 mod caller;
+mod deliver;
 mod ect;
 mod proposal;
 mod receiver;
 mod sender;
 
-pub use receiver::{BondReceiver, Deliver, ReceiverView};
+pub use deliver::Deliver;
+pub use receiver::{BondReceiver, ReceiverView};
 pub use sender::{BondSender, PathOptions, PathView, SenderOptions};
 
 use selvedge_data_net_secure::{Identity, PublicKey};

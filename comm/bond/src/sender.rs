@@ -20,7 +20,9 @@ use selvedge_os::poll_thread::PollThread;
 use selvedge_os::socket::{ECT_0, NOT_ECT, open_path, set_ecn};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use crate::back::{BACK, BackReceiver, describe};
 use crate::caller::{Caller, Received};
+use crate::deliver::Deliver;
 use crate::ect::Ect;
 use crate::proposal::Proposal;
 use crate::{BondError, Credentials, PATHS_MAX};
@@ -88,6 +90,8 @@ pub struct BondSender {
 #[derive(Debug)]
 struct Near {
     bond: Sender,
+    /// What comes back, if it is wanted.
+    back: Option<BackReceiver>,
     paths: Vec<NearPath>,
 }
 
@@ -118,6 +122,18 @@ impl BondSender {
     /// # Errors
     /// [`BondError`].
     pub fn start(options: SenderOptions, clock: Clock) -> Result<Self, BondError> {
+        Self::with_back(options, None, clock)
+    }
+
+    /// Begins to connect all paths; packets that the far end sends back are given to `deliver`, on the bond's thread.
+    ///
+    /// # Errors
+    /// [`BondError`].
+    pub fn with_back(
+        options: SenderOptions,
+        deliver: Option<Box<dyn Deliver>>,
+        clock: Clock,
+    ) -> Result<Self, BondError> {
         let SenderOptions { credentials, paths } = options;
         if !credentials.identity.is_sealed() {
             return Err(BondError::Open);
@@ -151,7 +167,12 @@ impl BondSender {
         let paths: Vec<NearPath> = paths.collect();
         let headers = paths.iter().map(|path| ip_udp(path.to.unwrap_or(NOBODY))).max();
         let below = headers.unwrap_or_default() + Bytes(SEALING as u64);
-        let near = Arc::new(Mutex::new(Near { bond: Sender::new(below), paths }));
+        let (mut bond, back) = (Sender::new(below), deliver.map(BackReceiver::new));
+        if back.is_some() {
+            let all = paths.iter().map(|path| (path.id, path.options.params));
+            bond.describe(clock.now(), BACK, &describe(all));
+        }
+        let near = Arc::new(Mutex::new(Near { bond, back, paths }));
         let (own, mut buffer) = (Arc::clone(&near), vec![0; 1 << 16]);
         let turn = move || {
             let near = &mut *own.lock();
@@ -259,13 +280,18 @@ impl Near {
         for path in &mut self.paths {
             path.close_without_allowance(now, &mut self.bond);
             path.open(now);
-            is_more |= path.receive(clock, &mut self.bond, buffer);
+            is_more |= path.receive(clock, (&mut self.bond, &mut self.back), buffer);
             path.connect_again(now, &self.bond);
             path.caller.handle_timeout(now);
         }
         let now = clock.now();
         self.bond.handle_timeout(now);
-        while let Some(transmit) = self.bond.poll_transmit(now) {
+        if let Some(back) = &mut self.back {
+            back.handle_timeout(now);
+        }
+        let back = &mut self.back;
+        let mut report = || back.as_mut().and_then(|back| back.bond.poll_transmit(now));
+        while let Some(transmit) = report().or_else(|| self.bond.poll_transmit(now)) {
             let path = self.paths.iter_mut().find(|path| path.id == transmit.path);
             if let Some(path) = path
                 && let Some(bytes) = path.caller.seal(now, &transmit.bytes)
@@ -282,7 +308,9 @@ impl Near {
             return now;
         }
         let paths = self.paths.iter().map(NearPath::poll_timeout).min();
-        self.bond.poll_timeout().into_iter().chain(paths).min().unwrap_or(Instant::MAX)
+        let back = self.back.as_ref().and_then(|back| back.bond.poll_timeout());
+        let bond = self.bond.poll_timeout().into_iter().chain(back);
+        bond.chain(paths).min().unwrap_or(Instant::MAX)
     }
 }
 
@@ -374,7 +402,12 @@ impl NearPath {
     }
 
     /// Reads what came; whether there may be more.
-    fn receive(&mut self, clock: &Clock, bond: &mut Sender, buffer: &mut [u8]) -> bool {
+    fn receive(
+        &mut self,
+        clock: &Clock,
+        (bond, back): (&mut Sender, &mut Option<BackReceiver>),
+        buffer: &mut [u8],
+    ) -> bool {
         let Some(socket) = self.socket.clone() else { return false };
         for _ in 0..BATCH {
             let (len, from) = match socket.recv_from(buffer) {
@@ -387,7 +420,13 @@ impl NearPath {
             self.handle_carried(len);
             match self.caller.handle_datagram(now, from, &mut buffer[..len]) {
                 Received::Nothing => {}
-                Received::Text(text) => drop(bond.handle_datagram(now, text)),
+                Received::Text(text) => {
+                    // What is no report changes nothing.
+                    let _ = bond.handle_datagram(now, text);
+                    if let Some(back) = back {
+                        back.handle_datagram(now, text);
+                    }
+                }
                 Received::Connected => {
                     self.ect = Ect::default();
                     if std::mem::replace(&mut self.is_known, true) {

@@ -22,6 +22,7 @@ pub mod survey;
 
 pub use ends::{Address, DeviceKind, Ends, EndsError, LINKS_MAX, Side, address};
 pub use link::{Direction, Link};
+pub use packet::{flow, is_housekeeping};
 pub use record::{RecordError, Recorder};
 pub use relay::{DirectionReport, Relay};
 pub use session::{Outcome, Programs, Session, SessionError};

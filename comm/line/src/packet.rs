@@ -63,6 +63,16 @@ pub(crate) fn read(packet: &[u8]) -> Option<Header> {
     Some(Header { flow, port, ecn })
 }
 
+/// The number that all packets of a packet's flow have; `None` if the bytes are no whole IP packet.
+#[must_use]
+pub fn flow(packet: &[u8]) -> Option<u64> {
+    let half =
+        |at: usize| Some(usize::from(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?])));
+    let flow = read(packet)?.flow;
+    let len = if packet[0] >> 4 == 4 { half(2)? } else { half(4)? + V6_HEADER };
+    (len == packet.len()).then_some(flow)
+}
+
 /// The length of an IPv4 header that is there as a whole.
 fn header_len(packet: &[u8]) -> Option<usize> {
     let len = usize::from(packet.first()? & 15) * 4;
@@ -71,7 +81,8 @@ fn header_len(packet: &[u8]) -> Option<usize> {
 
 /// Whether the kernel sent it to find neighbours, routers and members of groups. A line has one host at each
 /// end, so that such packets would only be counted among the programs' own.
-pub(crate) fn is_housekeeping(packet: &[u8]) -> bool {
+#[must_use]
+pub fn is_housekeeping(packet: &[u8]) -> bool {
     let byte = |at: usize| packet.get(at).copied().unwrap_or_default();
     match byte(0) >> 4 {
         4 => byte(9) == IGMP,
@@ -195,6 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_whole_packet_has_no_flow() {
+        let both = [v4(0, 1), v6(0, UDP, &[0, 1, 0, 2, 0, 8, 0, 0])];
+        for packet in both {
+            assert!(flow(&packet).is_some());
+            for len in 0..packet.len() {
+                assert_eq!(flow(&packet[..len]), None, "cut to {len} bytes");
+            }
+            assert_eq!(flow(&[&packet[..], &[0]].concat()), None, "a byte too many");
+            let mut other = packet;
+            other[0] = 0x55;
+            assert_eq!(flow(&other), None, "IP of no known version");
+        }
+    }
+
+    #[test]
     fn housekeeping_is_not_carried_and_all_else_is() {
         let hop = [ICMP_V6, 0, 5, 2, 0, 0, 1, 0, 143, 0, 0, 0];
         assert!(is_housekeeping(&v6(0, HOP_BY_HOP, &hop)), "a listener's report");
@@ -218,7 +244,8 @@ mod tests {
                 *first = version;
             }
             read(&bytes);
-            is_housekeeping(&bytes);
+            prop_assert!(flow(&bytes).is_none_or(|_| bytes.len() >= 20));
+            let _ = is_housekeeping(&bytes);
             mark(&mut bytes);
             flip(&mut bytes, random);
         }

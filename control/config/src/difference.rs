@@ -204,13 +204,16 @@ macro_rules! changed {
 
 fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
     let (page, was) = (&new.page, &old.page);
-    let [name] = changed!(old, new: NodeConfig but [page links bonds streams], ["name" = name]);
+    let [name] =
+        changed!(old, new: NodeConfig but [page links bonds tunnels streams], ["name" = name]);
     let [of_page] = changed!(was, page: PageConfig but [], [
         "listen" = listen, "token" = token, "view_token" = view_token, "tls" = tls,
         "connections_per_address" = connections_per_address
     ]);
     let of_node = name.iter().chain(&of_page).map(|key| format!("node.{key}"));
-    of_node.chain((old.bonds != new.bonds).then(|| "bond".to_owned())).collect()
+    let bonds = (old.bonds != new.bonds).then_some("bond");
+    let tunnels = (old.tunnels != new.tunnels).then_some("tunnel");
+    of_node.chain([bonds, tunnels].into_iter().flatten().map(str::to_owned)).collect()
 }
 
 /// The keys that change: in place, and with a restart only.

@@ -33,6 +33,7 @@ mod syntax;
 mod tests;
 mod token;
 mod tree;
+mod tunnel;
 mod url;
 pub mod view;
 
@@ -69,6 +70,7 @@ pub use summary::{
 };
 pub use token::{Token, TokenError};
 pub use tree::NODES_MAX;
+pub use tunnel::{Nat, TunnelConfig, framing};
 pub use url::{Url, UrlError};
 
 /// A whole node.
@@ -82,7 +84,9 @@ pub struct NodeConfig {
     pub links: Vec<LinkConfig>,
     /// `[bond.NAME]`, in the order of the file: the far ends of bonds.
     pub bonds: Vec<BondConfig>,
-    /// `[stream.NAME]`, in the order of the file; at least one.
+    /// `[tunnel.NAME]`, in the order of the file.
+    pub tunnels: Vec<TunnelConfig>,
+    /// `[stream.NAME]`, in the order of the file, followed by those of tunnels; at least one.
     pub streams: Vec<StreamConfig>,
 }
 
@@ -314,6 +318,9 @@ impl StreamConfig {
     pub fn receiver(&self) -> String {
         match &self.output {
             Some(output) => output.to_string(),
+            None if let (true, Some(far)) = (self.is_tunnel(), &self.far) => {
+                format!("bond://{far}/{}", self.spec.name)
+            }
             None if let Some(slot) = self.slot.as_ref().filter(|slot| slot.count() > 1) => {
                 format!("rtp://{} and {} more", self.spec.to, slot.count() - 1)
             }
@@ -405,6 +412,8 @@ pub enum SourceUri {
         /// `bitrate` of the stream's `knobs`: the property that sets its encoder's rate. `None`: that of a known encoder.
         bitrate: Option<EncoderKnob>,
     },
+    /// The packets of a tunnel's device, by its name. Node files have `[tunnel.NAME]`.
+    Tunnel(String),
     /// Those of its streamlets, each with a `from` of its own.
     Streamlets,
     /// The frames of the program that runs the node. Node files have no such source.

@@ -378,6 +378,41 @@ pub enum ConfigFault {
         /// The other bond, quoted.
         other: String,
     },
+    /// Not the address of a device, or not a network.
+    #[error("{value} is no {what}; write such as {example}")]
+    TunnelNetwork {
+        /// The text, quoted.
+        value: String,
+        /// What it should be.
+        what: &'static str,
+        /// What to write.
+        example: &'static str,
+    },
+    /// A tunnel that has both ends of a bond.
+    #[error("a tunnel has a link at the near end and a bond at the far end; leave one of them out")]
+    TunnelEnds,
+    /// A tunnel over a link that leads to no far end.
+    #[error("a tunnel goes over a bond; name a link with to and paths")]
+    TunnelNeedsBond,
+    /// A tunnel that could go over several bonds, or none.
+    #[error(
+        "which bond carries the tunnel? Write link = \"NAME\" of a link with to, or bond = \"NAME\" of a far end"
+    )]
+    TunnelWhere,
+    /// A bond with two tunnels.
+    #[error("the bond carries another tunnel already; a bond carries one")]
+    TunnelTwice,
+    /// A tunnel with the name of a stream or a link.
+    #[error("a stream or a link has this name, and a tunnel is both; write another name")]
+    TunnelName,
+    /// Two tunnels make one device.
+    #[error("tunnel {0} makes a device of this name as well; write such as device = \"selvedge1\"")]
+    TunnelDevice(String),
+    /// Routes that lead the bond into itself.
+    #[error(
+        "the routes lead path {0} of the bond into the tunnel itself; give each path its device"
+    )]
+    TunnelLoop(String),
     /// A stream from a bond whose source would wait.
     #[error("a bond waits for no stream; leave this out, or write full = \"drop\"")]
     BondWaits,

@@ -13,7 +13,7 @@ use super::tree::Nodes;
 use super::{
     BondConfig, ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position,
     SourceMap, SourceUri, StreamConfig, bond, destination, link, page, quoted, slot, stack, stream,
-    syntax,
+    syntax, tunnel,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -83,10 +83,12 @@ pub(super) fn read_tables<T>(
 
 fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConfig> {
     let root = Section::root(tables);
-    reader.refuse_unknown(&root, &["node", "link", "bond", "stream"]);
+    reader.refuse_unknown(&root, &["node", "link", "bond", "stream", "tunnel"]);
     let (name, page) = header(reader, &root);
 
-    let tables = reader.named(&root, &LINKS);
+    // Tunnels are streams, and at the far end links as well.
+    let is_required = !root.has("tunnel");
+    let tables = reader.named(&root, &NamedTables { is_required, ..LINKS });
     let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
     let links: Vec<Option<LinkConfig>> =
         tables.iter().map(|table| link::read(reader, table)).collect();
@@ -94,15 +96,15 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
         links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
     let bonds = bond::read(reader, &root);
-    let tables = reader.named(&root, &STREAMS);
+    let tables = reader.named(&root, &NamedTables { is_required, ..STREAMS });
     let streams: Vec<Option<StreamConfig>> = tables
         .iter()
         .map(|table| stream::read(reader, table, &link_names, &trees, &links))
         .collect();
     refuse_shared(reader, streams.iter().flatten());
 
-    let links = links.into_iter().collect::<Option<Vec<_>>>()?;
-    let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
+    let mut links = links.into_iter().collect::<Option<Vec<_>>>()?;
+    let mut streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
     for stream in &streams {
         refuse_unknown_bond(reader, stream, &bonds);
         let link = &links[stream.link];
@@ -138,7 +140,8 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             }
         }
     }
-    Some(NodeConfig { name, page, links, bonds, streams })
+    let tunnels = tunnel::read(reader, &root, &bonds, (&mut links, &mut streams));
+    Some(NodeConfig { name, page, links, bonds, tunnels, streams })
 }
 
 /// Refuses a source of which there is no far end.

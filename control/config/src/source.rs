@@ -185,6 +185,7 @@ impl fmt::Display for SourceUri {
             Self::Bond { bond, stream: None } => write!(f, "bond:{bond}"),
             Self::Bond { bond, stream: Some(stream) } => write!(f, "bond:{bond}/{stream}"),
             Self::Launch { line, bitrate: _ } => write!(f, "launch:{}", redacted(line)),
+            Self::Tunnel(device) => write!(f, "tunnel:{device}"),
             Self::Streamlets => f.write_str("its streamlets"),
             Self::Program => f.write_str("the program"),
         }

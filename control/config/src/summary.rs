@@ -187,6 +187,8 @@ impl NodeConfig {
             sets: stream
                 .slot
                 .as_ref()
+                // The flows of a tunnel have no deadlines of their own.
+                .filter(|_| !stream.is_tunnel())
                 .map_or_else(Vec::new, |slot| slot.summary(stream.spec.declared_period())),
             memory_bytes: stream.memory().0,
         });

@@ -4,6 +4,7 @@
 
 mod bonds;
 mod trees;
+mod tunnels;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -85,6 +86,7 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
         super::link::KNOWN,
         super::tree::KNOWN,
         super::step::KNOWN,
+        super::tunnel::KNOWN,
         super::stream::KNOWN,
     ];
     let keys = [keys.concat(), super::slot::KNOWN.to_vec()].concat();
@@ -188,6 +190,7 @@ fn what_is_left_out_has_its_default() {
             },
             links: vec![link.clone()],
             bonds: Vec::new(),
+            tunnels: Vec::new(),
             streams: vec![stream],
         }
     );

@@ -266,6 +266,7 @@ impl Lane {
             page: PageConfig::default(),
             links: vec![link],
             bonds: Vec::new(),
+            tunnels: Vec::new(),
             streams,
         };
         let failed = |why| ImmunityError::Node(place, Box::new(why));

@@ -208,6 +208,7 @@ impl Session {
             page: PageConfig::default(),
             links: vec![link],
             bonds: Vec::new(),
+            tunnels: Vec::new(),
             streams: streams.iter().zip(periods).map(of_pad).collect(),
         };
         let (counts, outputs) = (Arc::clone(&self.settled), self.outputs.clone());

@@ -166,7 +166,7 @@ impl SourceOpener {
                     "a recording is read by the engine's side, not by GStreamer",
                 ));
             }
-            SourceUri::Bond { .. } => {
+            SourceUri::Bond { .. } | SourceUri::Tunnel(_) => {
                 return Err(elsewhere("a bond brings packets, which GStreamer does not read"));
             }
             SourceUri::Program | SourceUri::Streamlets => {

@@ -56,6 +56,25 @@ pub struct PathId(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u16);
 
+/// Flows of packets of other programs that a bond keeps in order, each by itself; more share these.
+pub const FLOWS: u16 = 256;
+/// The stream of the first of them. Streams with names count from 0.
+const FIRST_FLOW: u16 = 0xfe00;
+
+impl StreamId {
+    /// The stream of a flow. Flows beyond [`FLOWS`] share the streams of others.
+    #[must_use]
+    pub const fn of_flow(flow: u64) -> Self {
+        Self(FIRST_FLOW + (flow % FLOWS as u64) as u16)
+    }
+
+    /// Whether its packets are those of flows.
+    #[must_use]
+    pub const fn is_flow(self) -> bool {
+        FIRST_FLOW <= self.0 && self.0 < FIRST_FLOW + FLOWS
+    }
+}
+
 /// Why bytes are no datagram of a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {

@@ -33,7 +33,9 @@ mod reorder;
 mod restoration;
 mod sender;
 
-pub use datagram::{DESCRIPTION_MAX, DatagramError, OVERHEAD, PARITY_OVERHEAD, PathId, StreamId};
+pub use datagram::{
+    DESCRIPTION_MAX, DatagramError, FLOWS, OVERHEAD, PARITY_OVERHEAD, PathId, StreamId,
+};
 pub use path::{Cost, PathParams, PathState, PathStatus};
 pub use receiver::{Delivered, Receiver, ReceiverCounts};
 pub use selvedge_data_net_rate::RateParams;

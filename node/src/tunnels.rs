@@ -1,0 +1,356 @@
+//! The tunnels of a node: network devices whose IP packets go over its bonds, for programs that know nothing of them.
+//!
+//! A device's packets become frames of the tunnel's stream, one each, in the streamlet of their flow. The link queues them
+//! fairly and sends what its other streams leave. What the bond brings goes into the device; the bond keeps each flow in
+//! order by itself. It is Aurora's IP over the VuNet (1:3.2.1, 1:3.5), for links of the internet.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge_comm_bond::{BondReceiver, BondSender, Deliver};
+use selvedge_comm_line::{flow, is_housekeeping};
+use selvedge_control_config::view::StreamState;
+use selvedge_control_config::{LinkConfig, NodeConfig, TunnelConfig, bonded, framing};
+use selvedge_data_link::PathEstimate;
+use selvedge_data_net_bond::{FLOWS, StreamId};
+use selvedge_data_stack::compose::Fit;
+use selvedge_data_stream::rtp;
+use selvedge_os::clock::Clock;
+use selvedge_os::device::DeviceSettings;
+use selvedge_os::device_port::{DevicePort, HEADROOM};
+use selvedge_os::poll_thread::PollThread;
+use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_place_engine::frame_producer::FrameProducer;
+use selvedge_units::{Bytes, Duration, Instant};
+
+use crate::feed::FeedStatus;
+use crate::keeper::{Keeper, Stop};
+use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks};
+use crate::nat::{NatError, NatRules};
+
+/// How long a packet may be under way, beside the delay of the shortest path: for so long a loss holds up its flow.
+const UNDER_WAY_MAX: Duration = Duration::from_millis(300);
+/// A path that needs more than half of this gets probes only. Streams with a delay of their own decide instead.
+pub(crate) const TUNNEL_DELAY: Duration = Duration(UNDER_WAY_MAX.0 * 2);
+/// Packets that are read before the engine has its turn.
+const READS_MAX: usize = 64;
+/// An RTP header without any fields; the link's frame producer writes its own.
+const RTP: [u8; rtp::HEADER_LEN] = [0x80, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Why a tunnel can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// No right to make devices.
+    #[error(
+        "can't make device {0}: that needs CAP_NET_ADMIN; run the node as root, or give its program the right by setcap cap_net_admin+ep"
+    )]
+    Rights(String),
+    /// Another device has the name.
+    #[error("there is a device {0} already; write device with another name")]
+    Taken(String),
+    /// The kernel has no TUN devices here.
+    #[error("can't make device {0}: /dev/net/tun is absent; load the module tun")]
+    NoTun(String),
+    /// The kernel refuses the device, an address or a route.
+    #[error("can't make device {device} with its addresses and routes: {why}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// The kernel's reason.
+        why: io::Error,
+    },
+    /// Addresses can't be translated.
+    #[error(transparent)]
+    Nat(#[from] NatError),
+}
+
+/// A tunnel that can't be opened, by its table's name.
+#[derive(Debug, thiserror::Error)]
+#[error("tunnel.{tunnel}: {why}")]
+pub struct TunnelFailure {
+    /// The table.
+    pub tunnel: String,
+    /// The reason.
+    pub why: TunnelError,
+}
+
+impl TunnelFailure {
+    /// The key of the node file that must be changed.
+    pub(crate) fn key(&self) -> String {
+        let key = match &self.why {
+            TunnelError::Nat(_) => "nat",
+            TunnelError::Device { .. } => "address",
+            _ => "device",
+        };
+        format!("tunnel.{}.{key}", self.tunnel)
+    }
+}
+
+/// The tunnels of a node, by the names of their streams.
+#[derive(Default)]
+pub(crate) struct NodeTunnels {
+    tunnels: BTreeMap<String, Arc<Tunnel>>,
+    /// The ends that send back, by the names of their links.
+    back: Vec<(String, Arc<BondReceiver>)>,
+    keeper: Option<Keeper>,
+}
+
+/// A device, and what goes through it. The device lives as long as this.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    config: TunnelConfig,
+    /// The link of its stream.
+    link: String,
+    port: DevicePort,
+    /// Bytes that came and are no IP packets.
+    refused: AtomicU64,
+    _nat: Option<NatRules>,
+}
+
+/// An end of a bond that sends the packets of a tunnel's flows: forward, or back.
+#[derive(Debug)]
+pub(crate) enum FlowSender {
+    Near(Arc<BondSender>),
+    Far(Arc<BondReceiver>),
+}
+
+/// The carrier of a tunnel's stream.
+#[derive(Debug)]
+struct FlowCarrier {
+    bond: FlowSender,
+    clock: Clock,
+}
+
+impl Carrier for FlowCarrier {
+    fn carry(&self, packet: &[u8]) -> bool {
+        // The link's own header stays here. Its source identifier is the streamlet's number.
+        let Ok(packet) = rtp::Packet::parse(packet) else { return false };
+        let flow = StreamId::of_flow(packet.header.ssrc.into());
+        let deadline = self.clock.now() + UNDER_WAY_MAX;
+        match &self.bond {
+            FlowSender::Near(bond) => bond.send(flow, deadline, None, packet.payload),
+            FlowSender::Far(bond) => bond.send(flow, deadline, packet.payload),
+        }
+    }
+
+    fn take_extra(&self) -> Bytes {
+        match &self.bond {
+            FlowSender::Near(bond) => bond.take_owed(),
+            FlowSender::Far(bond) => bond.take_back_owed(),
+        }
+    }
+}
+
+/// The carrier of a tunnel's stream over this bond.
+pub(crate) fn carrier(
+    bond: FlowSender,
+    clock: Clock,
+    link: &LinkConfig,
+    to: SocketAddr,
+) -> StreamCarrier {
+    let Fit { message, headers } = bonded(link, to);
+    let by = Arc::new(FlowCarrier { bond, clock });
+    StreamCarrier { by, overhead: headers - framing(), packet_max: message + framing() }
+}
+
+impl NodeTunnels {
+    /// Makes the devices of all tunnels.
+    pub(crate) fn start(config: &NodeConfig) -> Result<Self, TunnelFailure> {
+        let mut tunnels = BTreeMap::new();
+        for tunnel in &config.tunnels {
+            let own = config.streams.iter().find(|stream| stream.spec.name == tunnel.name);
+            let link = own.and_then(|stream| config.links.get(stream.link));
+            let link = link.map(|link| link.name.clone()).unwrap_or_default();
+            let opened = Tunnel::open(tunnel, link)
+                .map_err(|why| TunnelFailure { tunnel: tunnel.name.clone(), why })?;
+            tunnels.insert(tunnel.name.clone(), Arc::new(opened));
+        }
+        Ok(Self { tunnels, ..Self::default() })
+    }
+
+    /// What takes the packets that come back over the bond of a link, if a tunnel does.
+    pub(crate) fn of_link(&self, link: &str) -> Option<IntoDevice> {
+        let is_own = |tunnel: &&Arc<Tunnel>| tunnel.config.bond.is_none() && tunnel.link == link;
+        self.tunnels.values().find(is_own).cloned().map(IntoDevice)
+    }
+
+    /// What takes the packets that come to the far end of a bond, if a tunnel does.
+    pub(crate) fn of_bond(&self, bond: &str) -> Option<IntoDevice> {
+        let is_own = |tunnel: &&Arc<Tunnel>| tunnel.config.bond.as_deref() == Some(bond);
+        self.tunnels.values().find(is_own).cloned().map(IntoDevice)
+    }
+
+    /// The carrier of a tunnel's stream at a far end: back over the bond that `far_end` finds by name.
+    pub(crate) fn carrier(
+        &mut self,
+        stream: &str,
+        link: &LinkConfig,
+        clock: Clock,
+        far_end: impl Fn(&str) -> Option<Arc<BondReceiver>>,
+    ) -> Option<StreamCarrier> {
+        let receiver = far_end(self.tunnels.get(stream)?.config.bond.as_deref()?)?;
+        let to_near = FlowSender::Far(Arc::clone(&receiver));
+        let carrier = carrier(to_near, clock, link, receiver.address());
+        self.back.push((link.name.clone(), receiver));
+        Some(carrier)
+    }
+
+    /// Makes the links of far ends follow the rates of the ways back.
+    pub(crate) fn follow(
+        &mut self,
+        links: impl MeasuredLinks + 'static,
+        clock: Clock,
+    ) -> io::Result<()> {
+        if self.back.is_empty() {
+            return Ok(());
+        }
+        let back = self.back.clone();
+        let work = move |stop: &Stop| follow(&back, &links, clock, stop);
+        self.keeper = Some(Keeper::start("tunnels".to_owned(), work)?);
+        Ok(())
+    }
+
+    /// Lets the packets of a tunnel's device come, until the thread is dropped.
+    pub(crate) fn feed(
+        &self,
+        stream: &str,
+        clock: Clock,
+        frame_producer: FrameProducer,
+        status: &Arc<FeedStatus>,
+    ) -> Option<io::Result<PollThread>> {
+        let tunnel = Arc::clone(self.tunnels.get(stream)?);
+        status.set(StreamState::Running, "");
+        Some(tunnel.read(clock, frame_producer, Arc::clone(status)))
+    }
+}
+
+fn follow(
+    back: &[(String, Arc<BondReceiver>)],
+    links: &impl MeasuredLinks,
+    clock: Clock,
+    stop: &Stop,
+) {
+    let mut look_at = Instant::ZERO;
+    while !stop.is_requested() {
+        let looks = clock.now() >= look_at;
+        for (link, receiver) in back {
+            if let Some(path) = receiver.back_estimate() {
+                links.set_path(link, PathEstimate { rate: path.rate.max(LEAST), ..path });
+            }
+            if looks {
+                receiver.set_back_demand(links.offered(link).rate, TUNNEL_DELAY);
+            }
+        }
+        if looks {
+            look_at = clock.now() + LOOK_EVERY;
+        }
+        stop.pause(FOLLOW_EVERY);
+    }
+}
+
+impl Tunnel {
+    fn open(config: &TunnelConfig, link: String) -> Result<Self, TunnelError> {
+        let device = || config.device.clone();
+        let settings = DeviceSettings {
+            addresses: &config.addresses,
+            mtu: Some(config.mtu.0 as u32),
+            routes: &config.routes,
+            ..DeviceSettings::default()
+        };
+        let port = DevicePort::tun(&config.device, &settings).map_err(|why| match why.kind() {
+            io::ErrorKind::PermissionDenied => TunnelError::Rights(device()),
+            io::ErrorKind::ResourceBusy => TunnelError::Taken(device()),
+            io::ErrorKind::NotFound => TunnelError::NoTun(device()),
+            _ => TunnelError::Device { device: device(), why },
+        })?;
+        let nat = config.nat.as_ref().map(|nat| NatRules::new(config, nat)).transpose()?;
+        Ok(Self { config: config.clone(), link, port, refused: AtomicU64::new(0), _nat: nat })
+    }
+
+    /// Puts a packet that the bond brought into the device.
+    fn write(&self, packet: &[u8]) {
+        let is_taken = packet.len() as u64 <= self.config.mtu.0
+            && flow(packet).is_some()
+            && self.port.send(&[&[0; HEADROOM][..], packet].concat()).is_ok();
+        if !is_taken {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads packets of the device on a thread of its own.
+    fn read(
+        self: Arc<Self>,
+        clock: Clock,
+        mut frame_producer: FrameProducer,
+        status: Arc<FeedStatus>,
+    ) -> io::Result<PollThread> {
+        let mut buffer = vec![0; HEADROOM + self.config.mtu.0 as usize + 1];
+        buffer[HEADROOM - RTP.len()..HEADROOM].copy_from_slice(&RTP);
+        PollThread::start("tunnel", clock, move || {
+            for _ in 0..READS_MAX {
+                match self.port.receive(&mut buffer) {
+                    Ok(Some(len)) => {
+                        let arrival = clock.now();
+                        self.offer(arrival, &mut buffer[..HEADROOM + len], &mut frame_producer);
+                    }
+                    Ok(None) => {
+                        status
+                            .refused
+                            .store(self.refused.load(Ordering::Relaxed), Ordering::Relaxed);
+                        return (Instant::MAX, vec![Readable(Arc::clone(&self))]);
+                    }
+                    Err(why) => {
+                        status.set(StreamState::Failed, format!("{}: {why}", self.config.device));
+                        return (Instant::MAX, Vec::new());
+                    }
+                }
+            }
+            (clock.now(), vec![Readable(Arc::clone(&self))])
+        })
+    }
+
+    /// Offers a packet, behind the room for its headers, to the link.
+    fn offer(&self, arrival: Instant, buffer: &mut [u8], frame_producer: &mut FrameProducer) {
+        let packet = &buffer[HEADROOM..];
+        if is_housekeeping(packet) {
+            return;
+        }
+        let Some(flow) = flow(packet) else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let header = HEADROOM - RTP.len();
+        buffer[header..HEADROOM].copy_from_slice(&RTP);
+        let number = (flow % u64::from(FLOWS)) as u32;
+        // Without room it is dropped, and counted.
+        let _ = frame_producer.enqueue_for(number, arrival, 0, &[&buffer[header..]]);
+    }
+}
+
+/// The device as a descriptor that becomes readable.
+struct Readable(Arc<Tunnel>);
+
+impl std::os::fd::AsFd for Readable {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.port.as_fd()
+    }
+}
+
+/// What a bond brings for a tunnel goes into its device.
+#[derive(Clone, Debug)]
+pub(crate) struct IntoDevice(Arc<Tunnel>);
+
+impl Deliver for IntoDevice {
+    fn handle_start(&mut self) {}
+
+    fn handle_description(&mut self, _: StreamId, _: &str) {}
+
+    fn handle_packet(&mut self, _: Instant, stream: StreamId, packet: &[u8]) {
+        if stream.is_flow() {
+            self.0.write(packet);
+        }
+    }
+}
