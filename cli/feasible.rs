@@ -105,7 +105,7 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| ("source", error.to_string()))
             }
-            SourceUri::Bond { .. } | SourceUri::Streamlets => Ok(()),
+            SourceUri::Bond { .. } | SourceUri::Streamlets | SourceUri::Shared { .. } => Ok(()),
             other => inspect::description(other, &file.base).map_err(key),
         };
         // Each streamlet gets every frame.

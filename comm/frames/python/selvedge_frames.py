@@ -96,8 +96,10 @@ class Camera(_Handle):
         view = memoryview(frame).cast("B")
         length = view.nbytes
         # A buffer that may be written is passed as it is; another is copied.
-        data = bytes(view) if view.readonly else (ctypes.c_char * length).from_buffer(view)
-        data = ctypes.cast(data, ctypes.c_void_p) if view.readonly else ctypes.byref(data)
+        if view.readonly:
+            data = frame if isinstance(frame, bytes) else bytes(view)
+        else:
+            data = ctypes.byref((ctypes.c_char * length).from_buffer(view))
         code = _c.selvedge_camera_write(self._handle, ctypes.byref(info), data, length)
         return code != FULL and _checked(code) == 0
 
