@@ -44,7 +44,7 @@ fn what_is_installed_works_and_is_removed_whole() {
     assert!(!to.exists());
     for name in
         ["selvedge-coproc", "libgstselvedge.so", "libselvedge_frames.so", "libselvedge_frames.a"]
-     {
+    {
         fs::write(built.join(name), "").unwrap();
     }
     let done = install("install", &variables);

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "gstreamer")]
 pub(crate) mod media;
+#[cfg(feature = "gstreamer")]
+mod shared;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

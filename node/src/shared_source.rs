@@ -1,153 +1,46 @@
-//! The source of a stream that another program makes: it hands over whole access units through shared memory, and sees
-//! what became of them.
-//!
-//! `program -> CameraPort -> UnitFramer -> frame producers`, on one thread. What comes from the program is checked, and
-//! copied before it is read. The thread goes on when the program goes, and another may come.
+//! The path at which a stream's program hands over whole access units through shared memory. What comes from the program
+//! is checked, and copied before it is read; the thread of `feed/shared.rs` reads it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use selvedge_comm_frames::{CameraPort, Layout, ListenError};
+use selvedge_media::{SourceError, StreamInfo, UnitFramer};
+use selvedge_units::Bitrate;
 
-use selvedge_comm_frames::{CameraPort, Counts, FrameInfo, Layout};
-use selvedge_control_config::SourceUri;
-use selvedge_control_config::view::StreamState;
-use selvedge_data_stream::Totals;
-use selvedge_media::output::kind;
-use selvedge_media::{Encoder, MediaFrame, RemoteEncoder, StreamInfo, UnitFramer};
-use selvedge_os::clock::Clock;
-use selvedge_place_engine::frame_producer::FrameProducer;
-use selvedge_units::{Bitrate, Duration, Instant};
-
-use crate::feed::media::enqueue;
-use crate::feed::{FeedStatus, StreamCounts};
-use crate::keeper::{Keeper, Stop};
-use crate::source::OpenError;
 use crate::source_spec::SourceSpec;
 
-/// How long the thread waits before it checks whether it must stop.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// How often the program sees new counts.
-const COUNTS_EVERY: Duration = Duration::from_millis(100);
-/// A capture that is said to be longer ago, or yet to come, counts as now.
-const CAPTURED_WITHIN: Duration = Duration::from_secs(10);
-/// A program is asked for no less than this part of its most.
-const LEAST_PART: u64 = 10;
+/// Why a program can't hand over frames.
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    /// Its units can't be carried.
+    #[error(transparent)]
+    Media(#[from] SourceError),
+    /// Its path can't be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
 
 /// A path that waits for its program.
 pub(crate) struct SharedSource {
-    port: CameraPort,
-    framer: UnitFramer,
-    most: Bitrate,
-}
-
-/// What the node asks of the program's encoder.
-#[derive(Debug, Default)]
-struct Requests {
-    aim: AtomicU64,
-    keys: AtomicU64,
-}
-
-impl RemoteEncoder for Requests {
-    fn set_rate(&self, rate: Bitrate) {
-        self.aim.store(rate.0, Ordering::Relaxed);
-    }
-
-    fn request_intra(&self) {
-        self.keys.fetch_add(1, Ordering::Relaxed);
-    }
+    pub(crate) port: CameraPort,
+    pub(crate) framer: UnitFramer,
+    /// The most at which the program may encode; 0: it is asked for no rate.
+    pub(crate) most: Bitrate,
 }
 
 impl SharedSource {
-    /// Listens at the path of a source.
-    pub(crate) fn open(spec: &SourceSpec) -> Result<Self, OpenError> {
-        let SourceUri::Shared { path, encoding, bitrate } = &spec.stream.source else {
-            return Err(OpenError::NoGstreamer(spec.stream.source.to_string()));
-        };
+    /// Listens at the path of a source, for units of this encoding.
+    pub(crate) fn open(
+        spec: &SourceSpec,
+        (path, encoding): (&str, &str),
+        most: Bitrate,
+    ) -> Result<Self, SharedError> {
         let what = spec.stream.source.to_string();
         let framer = UnitFramer::new(&what, encoding, spec.payload_max)?;
         let port = CameraPort::listen(&spec.base.join(path), encoding, Layout::default())?;
-        Ok(Self { port, framer, most: bitrate.unwrap_or_default() })
+        Ok(Self { port, framer, most })
     }
 
     /// The stream's description.
     pub(crate) const fn info(&self) -> &StreamInfo {
         self.framer.info()
-    }
-
-    /// Starts the thread, which runs until it is dropped.
-    pub(crate) fn start(
-        self,
-        spec: SourceSpec,
-        status: Arc<FeedStatus>,
-        mut frame_producers: Vec<FrameProducer>,
-        counts: StreamCounts,
-    ) -> std::io::Result<Keeper> {
-        let requests = Arc::new(Requests::default());
-        let least = Bitrate(self.most.0 / LEAST_PART);
-        let encoder = Encoder::remote(least, self.most, Arc::clone(&requests) as _);
-        status.set_encoder(Some(encoder));
-        Keeper::start(format!("source {}", spec.stream.spec.name), move |stop| {
-            for frame_producer in &mut frame_producers {
-                frame_producer.set_stop_flag(Arc::clone(stop.flag()));
-            }
-            self.run(&spec, &status, &mut frame_producers, (&requests, &counts), stop);
-        })
-    }
-
-    fn run(
-        mut self,
-        spec: &SourceSpec,
-        status: &FeedStatus,
-        frame_producers: &mut [FrameProducer],
-        (requests, counts): (&Requests, &StreamCounts),
-        stop: &Stop,
-    ) {
-        let clock = Clock::shared();
-        let kind =
-            spec.stream.output.as_ref().and_then(|to| kind(to).ok()).zip(spec.program.as_ref());
-        let packets = |(kind, program): (&selvedge_media::output::OutputKind, _)| {
-            kind.packets(self.framer.info(), program, spec.payload_max)
-        };
-        let mut others = kind.and_then(packets);
-        let since = spec.program.as_ref().map_or(0, |program| program.began().elapsed().as_nanos());
-        let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
-        let (mut was, mut due, mut totals) = (None, Instant::ZERO, Totals::default());
-        while !stop.is_requested() {
-            let Self { port, framer, .. } = &mut self;
-            port.poll(PATIENCE, &mut |info: &FrameInfo, unit: &[u8]| {
-                let now = clock.now();
-                let is_near = info.at <= now && now.since(info.at) <= CAPTURED_WITHIN;
-                let at = if is_near { info.at } else { now };
-                let mut sink = |frame: MediaFrame<'_>| {
-                    enqueue(&frame, (0, since), status, &mut others, frame_producers);
-                };
-                if let Err(error) = framer.push(unit.to_vec(), at, &mut sink) {
-                    status.refused.fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!(%error, "a program's frame makes no packets");
-                }
-            });
-            let is = port.is_connected();
-            if was.replace(is) != Some(is) {
-                match is {
-                    true => status.set(StreamState::Running, ""),
-                    false => status.set(StreamState::Retrying, "no program is connected"),
-                }
-            }
-            if clock.now() >= due {
-                due = clock.now() + COUNTS_EVERY;
-                totals = counts().unwrap_or(totals);
-                port.set_counts(&so_far(&totals, requests));
-            }
-        }
-    }
-}
-
-fn so_far(totals: &Totals, requests: &Requests) -> Counts {
-    Counts {
-        taken: 0,
-        sent: totals.sent,
-        dropped: totals.dropped.iter().sum(),
-        decodable: totals.decodable,
-        aim: Bitrate(requests.aim.load(Ordering::Relaxed)),
-        key_requests: requests.keys.load(Ordering::Relaxed),
     }
 }

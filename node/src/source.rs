@@ -24,7 +24,7 @@ use selvedge_units::Duration;
 use crate::media_source::MediaSource;
 use crate::output::StreamOutput;
 #[cfg(feature = "gstreamer")]
-use crate::shared_source::SharedSource;
+use crate::shared_source::{SharedError, SharedSource};
 use crate::source_spec::SourceSpec;
 use crate::streamlets::Listeners;
 
@@ -83,9 +83,10 @@ pub enum OpenError {
     /// A socket of its streamlets can't be opened.
     #[error(transparent)]
     Listen(#[from] SocketError),
-    /// The path of its program can't be listened at.
+    /// Its program can't hand over frames.
+    #[cfg(feature = "gstreamer")]
     #[error(transparent)]
-    Shared(#[from] selvedge_comm_frames::ListenError),
+    Shared(#[from] SharedError),
     /// A stream whose source are streamlets has none.
     #[error("the stream has no streamlets; give it a slot")]
     NoStreamlets,
@@ -145,8 +146,9 @@ impl Opened {
                 (Medium::Streamlets(Listeners::open(slot)?), None)
             }
             #[cfg(feature = "gstreamer")]
-            SourceUri::Shared { .. } => {
-                let source = SharedSource::open(spec)?;
+            SourceUri::Shared { path, encoding, bitrate } => {
+                let most = bitrate.unwrap_or_default();
+                let source = SharedSource::open(spec, (path, encoding), most)?;
                 let info = Some(source.info().clone());
                 (Medium::Shared(Box::new(source)), info)
             }

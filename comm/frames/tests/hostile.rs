@@ -48,7 +48,7 @@ fn at(folder: &tempfile::TempDir) -> PathBuf {
 fn mapped(path: &Path, role: Role, encoding: Option<&str>) -> (OwnedFd, Memfd) {
     let socket = seqpacket::connect_to(path).unwrap();
     let name = if role == Role::Camera { "camera" } else { "viewer" };
-    let encoding = encoding.map_or("null".to_owned(), |encoding| format!("\"{encoding}\""));
+    let encoding = encoding.map_or_else(|| "null".to_owned(), |encoding| format!("\"{encoding}\""));
     let text = format!("{{\"selvedge_frames\":1,\"role\":\"{name}\",\"encoding\":{encoding}}}");
     seqpacket::send(&socket, text.as_bytes(), &[]).unwrap();
     assert!(seqpacket::wait_readable(&socket, Duration::from_secs(60)));

@@ -215,7 +215,9 @@ fn killed_programs_harm_nobody_else() {
         other => panic!("{other:?}"),
     }
     doomed.0.kill().unwrap();
-    (0..10).for_each(|_| drop(next(&mut watching)));
+    for _ in 0..10 {
+        next(&mut watching);
+    }
     first.0.kill().unwrap();
     first.0.wait().unwrap();
     until("the node notices", || bench.state() == StreamState::Retrying);
