@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 ARGS ?=
 PREFIX ?= /usr/local
-PROGRAMS = -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
+PROGRAMS = -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin -p selvedge-comm-frames-c
 
 .PHONY: help demo build lab experiments plugin manual install uninstall deb test fuzz soak sbom clean
 

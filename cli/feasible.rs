@@ -105,7 +105,10 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
                 let opened = Feeder::open(&file.base.join(path), *repeat);
                 opened.map(drop).map_err(|error| ("source", error.to_string()))
             }
-            SourceUri::Bond { .. } | SourceUri::Streamlets | SourceUri::Tunnel(_) => Ok(()),
+            SourceUri::Bond { .. }
+            | SourceUri::Streamlets
+            | SourceUri::Tunnel(_)
+            | SourceUri::Shared { .. } => Ok(()),
             other => inspect::description(other, &file.base).map_err(key),
         };
         // Each streamlet gets every frame.

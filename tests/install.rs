@@ -42,7 +42,9 @@ fn what_is_installed_works_and_is_removed_whole() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(said(&missing).contains("selvedge-coproc is not there"), "{}", said(&missing));
     assert!(!to.exists());
-    for name in ["selvedge-coproc", "libgstselvedge.so"] {
+    for name in
+        ["selvedge-coproc", "libgstselvedge.so", "libselvedge_frames.so", "libselvedge_frames.a"]
+    {
         fs::write(built.join(name), "").unwrap();
     }
     let done = install("install", &variables);
@@ -56,6 +58,9 @@ fn what_is_installed_works_and_is_removed_whole() {
     assert!(!at("share/man/man1/selvedge-manual.1").exists());
     let bash = fs::read_to_string(at("share/bash-completion/completions/selvedge")).unwrap();
     assert!(bash.contains("selvedge__subcmd__receive") || bash.contains("selvedge__receive"));
+    let header = fs::read_to_string(at("include/selvedge_frames.h")).unwrap();
+    assert!(header.contains("selvedge_viewer_read"));
+    assert!(at("lib/python3/dist-packages/selvedge_frames.py").exists());
     let unit = fs::read_to_string(at("lib/systemd/system/selvedge@.service")).unwrap();
     assert!(unit.contains("ExecStart=/opt/x/bin/selvedge run /etc/selvedge/%i.toml"), "{unit}");
     let others = at("share/man/man1/other.1");

@@ -23,7 +23,7 @@ put() {
 
 install_all() {
   local file page installed=()
-  for file in selvedge selvedge-coproc libgstselvedge.so selvedge-manual; do
+  for file in selvedge selvedge-coproc libgstselvedge.so libselvedge_frames.so libselvedge_frames.a selvedge-manual; do
     [ -f "$built/$file" ] || { say "$built/$file is not there; first run: make manual build" >&2; exit 1; }
   done
   pages=$(mktemp -d)
@@ -32,6 +32,9 @@ install_all() {
   put 755 "$built/selvedge" bin/selvedge
   put 755 "$built/selvedge-coproc" bin/selvedge-coproc
   put 755 "$built/libgstselvedge.so" "${GST_PLUGINS:-lib/gstreamer-1.0}/libgstselvedge.so"
+  for file in so a; do put 644 "$built/libselvedge_frames.$file" "${LIBRARIES:-lib}/libselvedge_frames.$file"; done
+  put 644 comm/frames/c/include/selvedge_frames.h include/selvedge_frames.h
+  put 644 comm/frames/python/selvedge_frames.py lib/python3/dist-packages/selvedge_frames.py
   for page in "$pages"/man1/*; do put 644 "$page" "share/man/man1/${page##*/}"; done
   put 644 "$pages/selvedge.bash" share/bash-completion/completions/selvedge
   put 644 "$pages/_selvedge" share/zsh/site-functions/_selvedge

@@ -10,7 +10,7 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame};
-use crate::output::{Program, TransportStream, kind};
+use crate::output::{OtherPackets, Program, kind};
 use crate::picture::Picture;
 use crate::source::Source;
 pub use crate::source::{description, stated_rate as nominal, version};
@@ -86,7 +86,7 @@ struct List<'a> {
     /// Set once there are this many.
     enough: &'a AtomicBool,
     /// Makes the packets where they are not RTP's; and the headers on each.
-    packets: Option<TransportStream>,
+    packets: Option<OtherPackets>,
     headers: Bytes,
 }
 

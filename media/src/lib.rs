@@ -48,7 +48,9 @@ pub use picture_rings::PictureRings;
 #[cfg(feature = "gstreamer")]
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
-pub use source::{Encoder, Framer, Pair, RemoteEncoder, Source, key_unit_request, packet_caps};
+pub use source::{
+    Encoder, Framer, Pair, RemoteEncoder, Source, UnitFramer, key_unit_request, packet_caps,
+};
 pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{ImageSize, Thumbnailer};

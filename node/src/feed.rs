@@ -2,7 +2,9 @@
 //! its status.
 
 #[cfg(feature = "gstreamer")]
-mod media;
+pub(crate) mod media;
+#[cfg(feature = "gstreamer")]
+mod shared;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +14,7 @@ use parking_lot::Mutex;
 #[cfg(feature = "gstreamer")]
 use parking_lot::MutexGuard;
 use selvedge_control_config::view::StreamState;
+use selvedge_data_stream::Totals;
 use selvedge_media::StreamInfo;
 #[cfg(feature = "gstreamer")]
 use selvedge_media::{Encoder, Pair};
@@ -120,7 +123,12 @@ pub(crate) struct Plan {
     pub(crate) ends: Vec<StreamEnd>,
     /// Is called with the description of the medium if that becomes known only now.
     pub(crate) on_info: OnInfo,
+    /// What became of its frames so far.
+    pub(crate) counts: StreamCounts,
 }
+
+/// The counts of a stream, while its link has it.
+pub(crate) type StreamCounts = Arc<dyn Fn() -> Option<Totals> + Send + Sync>;
 
 /// Receives the description of a stream's medium.
 pub(crate) type OnInfo = Arc<dyn Fn(&StreamInfo) + Send + Sync>;
@@ -157,7 +165,7 @@ const ASK: Duration = Duration::from_millis(250);
 impl SourceThreads {
     /// Starts one more thread.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
-        let Plan { source, reopen, clock, status, ends, on_info } = plan;
+        let Plan { source, reopen, clock, status, ends, on_info, counts } = plan;
         let mut frame_producers = Vec::new();
         for end in ends {
             match end {
@@ -189,6 +197,12 @@ impl SourceThreads {
                     self.recordings.push(Recording { status, reader });
                 }
             }
+            #[cfg(feature = "gstreamer")]
+            Medium::Shared(source) if !frame_producers.is_empty() => {
+                let of = Arc::clone(&status);
+                let thread = source.start(reopen, status, frame_producers, counts)?;
+                self.keep(of, thread);
+            }
             Medium::Streamlets(listeners) => {
                 if let Some(frame_producer) = frame_producers.pop() {
                     status.set(StreamState::Running, "");
@@ -200,7 +214,7 @@ impl SourceThreads {
                     self.keep(status, thread);
                 }
             }
-            _ => drop((reopen, on_info)),
+            _ => drop((reopen, on_info, counts)),
         }
         Ok(())
     }

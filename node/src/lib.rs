@@ -53,6 +53,8 @@ mod placement;
 mod rates;
 mod receivers;
 mod reload;
+#[cfg(feature = "gstreamer")]
+mod shared_source;
 mod source;
 mod source_spec;
 mod stacks;

@@ -459,7 +459,9 @@ impl Node {
                     }
                     continue;
                 }
-                source_threads.start(Plan { source, reopen, clock, status, ends, on_info })?;
+                let counts = self.counts_of(&status);
+                let plan = Plan { source, reopen, clock, status, ends, on_info, counts };
+                source_threads.start(plan)?;
             }
         }
         Ok(())

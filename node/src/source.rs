@@ -23,6 +23,8 @@ use selvedge_units::Duration;
 #[cfg(feature = "gstreamer")]
 use crate::media_source::MediaSource;
 use crate::output::StreamOutput;
+#[cfg(feature = "gstreamer")]
+use crate::shared_source::{SharedError, SharedSource};
 use crate::source_spec::SourceSpec;
 use crate::streamlets::Listeners;
 
@@ -53,6 +55,9 @@ pub(crate) enum Medium {
     Program,
     /// A bond, or the device of a tunnel.
     Bond,
+    /// Another program, through shared memory.
+    #[cfg(feature = "gstreamer")]
+    Shared(Box<SharedSource>),
     /// The sockets of its streamlets.
     Streamlets(Listeners),
 }
@@ -78,6 +83,10 @@ pub enum OpenError {
     /// A socket of its streamlets can't be opened.
     #[error(transparent)]
     Listen(#[from] SocketError),
+    /// Its program can't hand over frames.
+    #[cfg(feature = "gstreamer")]
+    #[error(transparent)]
+    Shared(#[from] SharedError),
     /// A stream whose source are streamlets has none.
     #[error("the stream has no streamlets; give it a slot")]
     NoStreamlets,
@@ -135,6 +144,13 @@ impl Opened {
             SourceUri::Streamlets => {
                 let slot = stream.slot.as_ref().ok_or(OpenError::NoStreamlets)?;
                 (Medium::Streamlets(Listeners::open(slot)?), None)
+            }
+            #[cfg(feature = "gstreamer")]
+            SourceUri::Shared { path, encoding, bitrate } => {
+                let most = bitrate.unwrap_or_default();
+                let source = SharedSource::open(spec, (path, encoding), most)?;
+                let info = Some(source.info().clone());
+                (Medium::Shared(Box::new(source)), info)
             }
             SourceUri::Record { path, encoding, repeat } => {
                 let recording = Feeder::open(&base.join(path), *repeat)?;

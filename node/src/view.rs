@@ -20,6 +20,7 @@ use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Duration, Instant};
 
+use crate::feed::{FeedStatus, StreamCounts};
 use crate::follow::Followed;
 use crate::node::{Node, State, Stream};
 
@@ -188,6 +189,21 @@ impl Node {
             return (StreamState::Stalled, text);
         }
         (state, detail)
+    }
+}
+
+impl Node {
+    /// What became of a stream's frames, for its source's thread; `None` while others work on the node's streams, since a
+    /// thread that has to end can't wait for them.
+    pub(crate) fn counts_of(&self, status: &Arc<FeedStatus>) -> StreamCounts {
+        let (state, status) = (Arc::downgrade(&self.state), Arc::clone(status));
+        Arc::new(move || {
+            let state = state.upgrade()?;
+            let State { links, streams } = &*state.try_lock()?;
+            let stream = streams.iter().find(|stream| Arc::ptr_eq(&stream.status, &status))?;
+            let report = links[stream.config.link].placed.report();
+            report.of_stream(stream.number).map(|stream| stream.counts.totals.clone())
+        })
     }
 }
 

@@ -70,6 +70,9 @@ pub enum DestinationError {
     /// A recording in an unknown container.
     #[error("{0} is not a recording; write \"file:NAME.mkv\", or \"file:NAME.mp4\"")]
     Container(String),
+    /// Not the path of a socket.
+    #[error("{0} is no path of a socket; write such as \"shm:/run/selvedge/view.sock\"")]
+    Socket(String),
     /// Unknown, or given twice.
     #[error("{option} is not an option here, or given twice; for {scheme}:// there is {known}")]
     Option {
@@ -108,6 +111,8 @@ enum Place {
     /// The same, and the text that replaces its stream key where it is printed.
     Keyed(Url, String),
     File(String),
+    /// The path of a socket for viewers.
+    Shared(String),
 }
 
 impl Destination {
@@ -117,21 +122,22 @@ impl Destination {
         match &self.0 {
             Place::Url(url) | Place::Keyed(url, _) => url.scheme(),
             Place::File(_) => "file",
+            Place::Shared(_) => "shm",
         }
     }
 
     const fn url(&self) -> Option<&Url> {
         match &self.0 {
             Place::Url(url) | Place::Keyed(url, _) => Some(url),
-            Place::File(_) => None,
+            Place::File(_) | Place::Shared(_) => None,
         }
     }
 
-    /// The file of a recording.
+    /// The file of a recording, or the socket for viewers.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match &self.0 {
-            Place::File(path) => Some(path),
+            Place::File(path) | Place::Shared(path) => Some(path),
             _ => None,
         }
     }
@@ -142,6 +148,9 @@ impl Destination {
         match self.0 {
             Place::File(path) => {
                 Self(Place::File(folder.join(path).to_string_lossy().into_owned()))
+            }
+            Place::Shared(path) => {
+                Self(Place::Shared(folder.join(path).to_string_lossy().into_owned()))
             }
             _ => self,
         }
@@ -205,6 +214,7 @@ impl fmt::Display for Destination {
             Place::Url(url) => url.fmt(f),
             Place::Keyed(_, shown) => f.write_str(&redacted(shown)),
             Place::File(path) => write!(f, "file:{path}"),
+            Place::Shared(path) => write!(f, "shm:{path}"),
         }
     }
 }
@@ -264,6 +274,11 @@ pub(super) fn read(text: &str) -> Result<(SocketAddr, Option<Destination>), Dest
         let recording = named.then(|| (NONE, Some(Destination(Place::File(path.to_owned())))));
         return recording.ok_or_else(|| DestinationError::Container(quoted(text)));
     }
+    if let Some(path) = text.strip_prefix("shm:") {
+        let is_path = !path.is_empty() && !path.contains(|c: char| c == '?' || c.is_control());
+        let viewers = is_path.then(|| (NONE, Some(Destination(Place::Shared(path.to_owned())))));
+        return viewers.ok_or_else(|| DestinationError::Socket(quoted(text)));
+    }
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     let Some(kind) = KINDS.iter().find(|kind| kind.scheme == scheme) else {
         return Ok((receiver(text)?, None));
@@ -321,7 +336,7 @@ impl StreamConfig {
     pub fn shares_output(&self, other: &Self) -> bool {
         let (to, others) = (self.output.as_ref(), other.output.as_ref());
         self.spec.name != other.spec.name
-            && to.is_some_and(|to| to.scheme() != "rtp" && Some(to) == others)
+            && to.is_some_and(|to| !["rtp", "shm"].contains(&to.scheme()) && Some(to) == others)
     }
 }
 

@@ -186,7 +186,13 @@ fn releases(stream: &StreamConfig, link: &LinkConfig) -> bool {
 
 /// Whether a source can't be opened a second time while it is open.
 const fn is_exclusive(source: &SourceUri) -> bool {
-    matches!(source, SourceUri::Rtp { .. } | SourceUri::Camera(_) | SourceUri::Streamlets)
+    matches!(
+        source,
+        SourceUri::Rtp { .. }
+            | SourceUri::Camera(_)
+            | SourceUri::Streamlets
+            | SourceUri::Shared { .. }
+    )
 }
 
 /// For each group of keys, those that differ between two values of a type. Every field is named, in a

@@ -414,6 +414,15 @@ pub enum SourceUri {
     },
     /// The packets of a tunnel's device, by its name. Node files have `[tunnel.NAME]`.
     Tunnel(String),
+    /// `shm:PATH?encoding=H264&bitrate=4 Mbit/s`: frames that another program gives through shared memory.
+    Shared {
+        /// The path of the socket, relative to the node file's folder.
+        path: String,
+        /// `encoding`, as for `rtp:`; required.
+        encoding: String,
+        /// `bitrate`: the most at which the program may encode. `None`: it is asked for no rate.
+        bitrate: Option<Bitrate>,
+    },
     /// Those of its streamlets, each with a `from` of its own.
     Streamlets,
     /// The frames of the program that runs the node. Node files have no such source.

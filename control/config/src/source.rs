@@ -17,7 +17,7 @@ pub enum SourceError {
     /// No kind such as `file:` in front.
     #[error(
         "{0} does not say what kind of source it is; write file: before a path, \
-             or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, bond:, launch:"
+             or one of test:, rtp://, rtsp://, srt://, rtmp://, udp://, sdp:, camera:, record:, bond:, shm:, launch:"
     )]
     NoScheme(String),
     /// An unknown kind.
@@ -62,6 +62,9 @@ pub enum SourceError {
     /// A recording that does not state its encoding.
     #[error("the encoding is missing; write such as \"record:lecture.rtpdump?encoding=H264\"")]
     NoRecordEncoding,
+    /// A program's frames without their encoding.
+    #[error("the encoding is missing; write such as \"shm:/run/selvedge/cam.sock?encoding=H264\"")]
+    NoSharedEncoding,
     /// Not an address to receive at.
     #[error("{0}")]
     Address(#[from] AddressError),
@@ -77,7 +80,7 @@ pub enum SourceError {
 type Read = fn(text: &str, rest: &str) -> Result<SourceUri, SourceError>;
 
 /// The kinds of source that are read here, one a line; those of [`url::SCHEMES`] are all read alike.
-const KINDS: [(&str, Read); 8] = [
+const KINDS: [(&str, Read); 9] = [
     ("file", file),
     ("test", |_, rest| test(rest)),
     ("rtp", |text, _| rtp(text)),
@@ -85,6 +88,7 @@ const KINDS: [(&str, Read); 8] = [
     ("camera", |_, rest| camera(rest)),
     ("record", record),
     ("bond", bond),
+    ("shm", shared),
     ("launch", launch),
 ];
 
@@ -186,6 +190,10 @@ impl fmt::Display for SourceUri {
             Self::Bond { bond, stream: Some(stream) } => write!(f, "bond:{bond}/{stream}"),
             Self::Launch { line, bitrate: _ } => write!(f, "launch:{}", redacted(line)),
             Self::Tunnel(device) => write!(f, "tunnel:{device}"),
+            Self::Shared { path, encoding, bitrate } => {
+                write!(f, "shm:{path}?encoding={encoding}")?;
+                bitrate.map_or(Ok(()), |rate| write!(f, "&bitrate={rate}"))
+            }
             Self::Streamlets => f.write_str("its streamlets"),
             Self::Program => f.write_str("the program"),
         }
@@ -220,6 +228,18 @@ const ENCODING: Choice = (
     |name| ["H264", "H265", "VP8", "VP9", "MPV", "JPEG", "L16"].contains(&name),
     "encoding=H264, H265, VP8, VP9, MPV, JPEG or L16",
 );
+const SHARED: [Choice; 2] = [
+    (
+        "encoding",
+        |name| ["H264", "H265", "VP8", "VP9", "AV1", "JPEG", "opus"].contains(&name),
+        "encoding=H264, H265, VP8, VP9, AV1, JPEG or opus",
+    ),
+    (
+        "bitrate",
+        |rate| rate.parse().is_ok_and(|rate| ENCODED.contains(&rate)),
+        "bitrate=50 kbit/s to bitrate=200 Mbit/s",
+    ),
+];
 const RTP: [Choice; 3] = [
     ENCODING,
     ("clock", |clock| in_range(clock, 8_000, 192_000), "clock=8000 to clock=192000, in Hz"),
@@ -343,6 +363,15 @@ fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
     let given = Given::new(rest, &[ENCODING, LOOP], known)?;
     let encoding = given.get("encoding").ok_or(SourceError::NoRecordEncoding)?.to_owned();
     Ok(SourceUri::Record { path, encoding, repeat: given.get("loop").is_some() })
+}
+
+fn shared(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    let path = path(text, rest, "shm:/run/selvedge/cam.sock?encoding=H264")?.to_owned();
+    let known = "use encoding=H264 and bitrate=4 Mbit/s; a path cannot hold a question mark";
+    let given = Given::new(rest, &SHARED, known)?;
+    let encoding = given.get("encoding").ok_or(SourceError::NoSharedEncoding)?.to_owned();
+    let bitrate = given.get("bitrate").and_then(|rate| rate.parse().ok());
+    Ok(SourceUri::Shared { path, encoding, bitrate })
 }
 
 /// The options after `?`: names, values, and both as they are written.

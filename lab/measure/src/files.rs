@@ -12,6 +12,7 @@ use std::thread;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Spec, Window};
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program};
 use selvedge_place_coprocessor::server::default_socket;
 use selvedge_units::{Bitrate, Bytes, Duration};
@@ -202,9 +203,10 @@ fn free_port() -> std::io::Result<SocketAddr> {
 
 /// Gets a file again and again for so long, and keeps nothing of it.
 fn fetch(at: SocketAddr, name: &str, lasts: Duration) {
-    let ends = std::time::Instant::now() + (lasts + Duration::from_secs(3)).into();
+    let clock = Clock::shared();
+    let ends = clock.now() + lasts + Duration::from_secs(3);
     let mut bytes = [0; 16 << 10];
-    while std::time::Instant::now() < ends {
+    while clock.now() < ends {
         let Ok(mut stream) = TcpStream::connect(at) else {
             // The server is beginning, or has ended.
             thread::sleep(Duration::from_millis(20).into());

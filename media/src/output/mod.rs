@@ -18,6 +18,7 @@ mod srt;
 mod transport_stream;
 #[cfg(feature = "gstreamer")]
 mod units;
+mod whole;
 
 use std::fmt;
 use std::io;
@@ -26,11 +27,12 @@ use std::sync::Arc;
 
 use selvedge_control_config::Destination;
 use selvedge_os::socket::SocketError;
-use selvedge_units::Bytes;
+use selvedge_units::{Bytes, Duration};
 
 pub use self::transport_stream::{Program, TransportStream};
+use self::whole::WholeUnits;
 use crate::error::SourceError;
-use crate::frame::StreamInfo;
+use crate::frame::{MediaFrame, StreamInfo};
 use crate::picture::Codec;
 
 /// An output that is open.
@@ -115,6 +117,9 @@ pub enum OutputError {
     /// The network refuses packets.
     #[error("packets can't be sent: {0}")]
     Send(#[from] io::Error),
+    /// The path for viewers can't be listened at.
+    #[error(transparent)]
+    Viewers(#[from] selvedge_comm_frames::ListenError),
     /// This build has no output of this name.
     #[error("this build has no output for {0}://; build with the feature `gstreamer`")]
     Absent(&'static str),
@@ -129,6 +134,8 @@ pub struct OutputKind {
     /// Whether it takes packets in the encoding's own RTP format; else in those of a transport stream,
     /// whose RTP headers are removed here.
     is_rtp: bool,
+    /// Whether its packets are pieces of whole units instead, for programs of this host.
+    is_whole: bool,
     /// Bytes of headers on each packet, including those of IPv4.
     headers: Bytes,
     open: Open,
@@ -151,7 +158,15 @@ const KINDS: &[OutputKind] = &[
     OutputKind { scheme: "rtmp", codecs: &FLV, headers: TCP, open: muxed::rtmp, ..UDP },
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "rtmps", codecs: &FLV, headers: TLS, open: muxed::rtmp, ..UDP },
-    // Nothing is sent on a wire.
+    // Nothing of these two is sent on a wire.
+    OutputKind {
+        scheme: "shm",
+        codecs: &Codec::ALL,
+        is_whole: true,
+        headers: Bytes(0),
+        open: whole::open,
+        ..UDP
+    },
     #[cfg(feature = "gstreamer")]
     OutputKind { scheme: "file", headers: Bytes(0), open: muxed::recording, ..UDP },
 ];
@@ -161,6 +176,7 @@ const UDP: OutputKind = OutputKind {
     scheme: "udp",
     codecs: &transport_stream::CODECS,
     is_rtp: false,
+    is_whole: false,
     headers: Bytes(28),
     open: datagrams::open,
 };
@@ -223,7 +239,7 @@ impl OutputKind {
             _ => self.headers + IPV6_MORE,
         };
         let room = Bytes(mtu.0.saturating_sub(headers.0));
-        if self.is_rtp {
+        if self.is_rtp || self.is_whole {
             return (headers, room);
         }
         let inner = Bytes(transport_stream::RTP_LEN as u64);
@@ -239,8 +255,12 @@ impl OutputKind {
         info: &StreamInfo,
         program: &Arc<Program>,
         payload_max: usize,
-    ) -> Option<TransportStream> {
-        (!self.is_rtp).then(|| TransportStream::new(info, Arc::clone(program), payload_max))
+    ) -> Option<OtherPackets> {
+        if self.is_whole {
+            return Some(OtherPackets::Whole(WholeUnits::new(info, payload_max)));
+        }
+        let stream = || TransportStream::new(info, Arc::clone(program), payload_max);
+        (!self.is_rtp).then(|| OtherPackets::TransportStream(stream()))
     }
 
     /// Opens it for this number of streams; may take long.
@@ -249,6 +269,25 @@ impl OutputKind {
     /// [`OutputError`]; it may be tried again.
     pub fn open(&self, to: &Destination, streams: usize) -> Result<Box<dyn Output>, OutputError> {
         (self.open)(to, resolve(to)?, streams)
+    }
+}
+
+/// Makes the packets of frames that are not RTP's own.
+#[derive(Debug)]
+pub enum OtherPackets {
+    /// Those of a transport stream.
+    TransportStream(TransportStream),
+    /// Pieces of whole units.
+    Whole(WholeUnits),
+}
+
+impl OtherPackets {
+    /// The packets of a frame, whose times count from `since`.
+    pub fn packets(&mut self, frame: &MediaFrame<'_>, since: Duration) -> Vec<&[u8]> {
+        match self {
+            Self::TransportStream(stream) => stream.packets(frame, since),
+            Self::Whole(units) => units.packets(frame),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod nominal;
 mod packetizer;
 mod rtp;
 mod run;
+mod shared;
 mod test;
 mod together;
 mod truncation;
@@ -42,6 +43,7 @@ pub use encoder::{Encoder, RemoteEncoder, key_unit_request};
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
+pub use shared::UnitFramer;
 pub use together::Pair;
 use together::Together;
 use unit::{Format, Unit};
@@ -169,7 +171,7 @@ impl SourceOpener {
             SourceUri::Bond { .. } | SourceUri::Tunnel(_) => {
                 return Err(elsewhere("a bond brings packets, which GStreamer does not read"));
             }
-            SourceUri::Program | SourceUri::Streamlets => {
+            SourceUri::Program | SourceUri::Streamlets | SourceUri::Shared { .. } => {
                 return Err(elsewhere("its frames are the program's, not GStreamer's"));
             }
         };

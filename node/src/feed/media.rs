@@ -8,7 +8,7 @@ use std::time::Instant;
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
 use selvedge_media::isolated::SourceProcess;
-use selvedge_media::output::{TransportStream, kind};
+use selvedge_media::output::{OtherPackets, kind};
 use selvedge_media::{End, MediaFrame, Onlookers, Pair, SourceError, StreamInfo, Trouble, Watched};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
@@ -116,7 +116,7 @@ struct Worker {
     info: Option<StreamInfo>,
     on_info: OnInfo,
     /// Makes packets of frames where the stream's output takes others than RTP's.
-    packets: Option<TransportStream>,
+    packets: Option<OtherPackets>,
     /// The process that will open the source again, if it has one.
     process: Option<SourceProcess>,
 }
@@ -220,26 +220,37 @@ impl Worker {
         let (frame_producers, status) = (&mut self.frame_producers, &self.status);
         let others = &mut self.packets;
         let mut sink = |frame: MediaFrame<'_>| {
-            let offer = FrameMetadata {
-                kind: frame.picture.kind,
-                referenced: frame.picture.referenced,
-                closes: frame.picture.closes,
-                refs: frame.picture.refs,
-                timestamp: base.wrapping_add(frame.rtp_timestamp),
-            };
-            let packets = others.as_mut().map(|others| others.packets(&frame, since));
-            let packets = packets.as_deref().unwrap_or(frame.packets);
-            let sent = status.followed().and_then(|followed| followed.sent.as_deref());
-            for (n, frame_producer) in frame_producers.iter_mut().enumerate() {
-                // A refused frame is counted by the inlet, and by the link as a gap.
-                let mut enqueue = || frame_producer.enqueue(offer, packets).ok();
-                match sent.filter(|_| n == 0) {
-                    Some(sent) => sent.offer(&frame, since, enqueue),
-                    None => drop(enqueue()),
-                }
-            }
+            enqueue(&frame, (base, since), status, others, frame_producers);
         };
         let pages = Arc::new(Pages { status: Arc::clone(&self.status), since });
         source.run(&self.reopen, &mut self.process, &mut sink, pages, self.stop.flag())
+    }
+}
+
+/// Enqueues a frame at each of the stream's links. Its timestamp counts from `base`, and its times from `since`.
+pub(crate) fn enqueue(
+    frame: &MediaFrame<'_>,
+    (base, since): (u32, Duration),
+    status: &FeedStatus,
+    others: &mut Option<OtherPackets>,
+    frame_producers: &mut [FrameProducer],
+) {
+    let offer = FrameMetadata {
+        kind: frame.picture.kind,
+        referenced: frame.picture.referenced,
+        closes: frame.picture.closes,
+        refs: frame.picture.refs,
+        timestamp: base.wrapping_add(frame.rtp_timestamp),
+    };
+    let packets = others.as_mut().map(|others| others.packets(frame, since));
+    let packets = packets.as_deref().unwrap_or(frame.packets);
+    let sent = status.followed().and_then(|followed| followed.sent.as_deref());
+    for (n, frame_producer) in frame_producers.iter_mut().enumerate() {
+        // A refused frame is counted by the inlet, and by the link as a gap.
+        let mut enqueue = || frame_producer.enqueue(offer, packets).ok();
+        match sent.filter(|_| n == 0) {
+            Some(sent) => sent.offer(frame, since, enqueue),
+            None => drop(enqueue()),
+        }
     }
 }

@@ -1,0 +1,126 @@
+//! The thread of a stream that another program makes: `program -> CameraPort -> UnitFramer -> frame producers`. It goes on
+//! when the program goes, and another may come. The program sees what became of its frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge_comm_frames::{Counts, FrameInfo};
+use selvedge_control_config::view::StreamState;
+use selvedge_data_stream::Totals;
+use selvedge_media::output::{OutputKind, kind};
+use selvedge_media::{Encoder, MediaFrame, RemoteEncoder};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::frame_producer::FrameProducer;
+use selvedge_units::{Bitrate, Duration, Instant};
+
+use super::media::enqueue;
+use super::{FeedStatus, StreamCounts};
+use crate::keeper::{Keeper, Stop};
+use crate::shared_source::SharedSource;
+use crate::source_spec::SourceSpec;
+
+/// How long the thread waits before it checks whether it must stop.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How often the program sees new counts.
+const COUNTS_EVERY: Duration = Duration::from_millis(100);
+/// A capture that is said to be longer ago, or yet to come, counts as now.
+const CAPTURED_WITHIN: Duration = Duration::from_secs(10);
+/// A program is asked for no less than this part of its most.
+const LEAST_PART: u64 = 10;
+
+/// What the node asks of the program's encoder.
+#[derive(Debug, Default)]
+struct Requests {
+    aim: AtomicU64,
+    keys: AtomicU64,
+}
+
+impl RemoteEncoder for Requests {
+    fn set_rate(&self, rate: Bitrate) {
+        self.aim.store(rate.0, Ordering::Relaxed);
+    }
+
+    fn request_intra(&self) {
+        self.keys.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedSource {
+    /// Starts the thread, which runs until it is dropped.
+    pub(super) fn start(
+        self,
+        spec: SourceSpec,
+        status: Arc<FeedStatus>,
+        mut frame_producers: Vec<FrameProducer>,
+        counts: StreamCounts,
+    ) -> std::io::Result<Keeper> {
+        let requests = Arc::new(Requests::default());
+        let least = Bitrate(self.most.0 / LEAST_PART);
+        let encoder = Encoder::remote(least, self.most, Arc::clone(&requests) as _);
+        status.set_encoder(Some(encoder));
+        Keeper::start(format!("source {}", spec.stream.spec.name), move |stop| {
+            for frame_producer in &mut frame_producers {
+                frame_producer.set_stop_flag(Arc::clone(stop.flag()));
+            }
+            self.run(&spec, &status, &mut frame_producers, (&requests, &counts), stop);
+        })
+    }
+
+    fn run(
+        mut self,
+        spec: &SourceSpec,
+        status: &FeedStatus,
+        frame_producers: &mut [FrameProducer],
+        (requests, counts): (&Requests, &StreamCounts),
+        stop: &Stop,
+    ) {
+        let clock = Clock::shared();
+        let kind =
+            spec.stream.output.as_ref().and_then(|to| kind(to).ok()).zip(spec.program.as_ref());
+        let packets = |(kind, program): (&OutputKind, _)| {
+            kind.packets(self.framer.info(), program, spec.payload_max)
+        };
+        let mut others = kind.and_then(packets);
+        let since = spec.program.as_ref().map_or(0, |program| program.began().elapsed().as_nanos());
+        let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
+        let (mut was, mut due, mut totals) = (None, Instant::ZERO, Totals::default());
+        while !stop.is_requested() {
+            let Self { port, framer, .. } = &mut self;
+            port.poll(PATIENCE, &mut |info: &FrameInfo, unit: &[u8]| {
+                let now = clock.now();
+                let is_near = info.at <= now && now.since(info.at) <= CAPTURED_WITHIN;
+                let at = if is_near { info.at } else { now };
+                let mut sink = |frame: MediaFrame<'_>| {
+                    enqueue(&frame, (0, since), status, &mut others, frame_producers);
+                };
+                if let Err(error) = framer.push(unit.to_vec(), at, &mut sink) {
+                    status.refused.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(%error, "a program's frame makes no packets");
+                }
+            });
+            let is = port.is_connected();
+            if was.replace(is) != Some(is) {
+                match is {
+                    true => status.set(StreamState::Running, ""),
+                    false => status.set(StreamState::Retrying, "no program is connected"),
+                }
+            }
+            if clock.now() >= due {
+                due = clock.now() + COUNTS_EVERY;
+                totals = counts().unwrap_or(totals);
+                port.set_counts(&so_far(&totals, requests));
+            }
+        }
+    }
+}
+
+fn so_far(totals: &Totals, requests: &Requests) -> Counts {
+    Counts {
+        taken: 0,
+        sent: totals.sent,
+        dropped: totals.dropped.iter().sum(),
+        decodable: totals.decodable,
+        aim: Bitrate(requests.aim.load(Ordering::Relaxed)),
+        key_requests: requests.keys.load(Ordering::Relaxed),
+    }
+}
