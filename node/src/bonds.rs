@@ -18,13 +18,12 @@ use selvedge_data_link::PathEstimate;
 use selvedge_data_net_bond::{Cost, PathParams, PathStatus, RateParams, StreamId};
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
-use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use crate::bond_credentials::{BondStartError, sealing};
-use crate::bond_feed::describe;
+use crate::bond_feed::{OfferedStream, describe};
 use crate::budget::{Budget, month};
 use crate::keeper::{Keeper, Stop};
 use crate::path_events::{PathEvents, SeenPath, is_up};
@@ -61,8 +60,8 @@ pub(crate) struct Offered {
     pub(crate) rate: Bitrate,
     /// The shortest time that a frame has.
     pub(crate) shortest: Option<Duration>,
-    /// Names, media and periods of those whose media are known.
-    pub(crate) streams: Vec<(String, StreamInfo, Duration)>,
+    /// Those whose media are known.
+    pub(crate) streams: Vec<OfferedStream>,
 }
 
 /// The near ends, by the names of their links.
@@ -320,9 +319,9 @@ impl NearEnd {
         self.sender.set_demand(offered.rate);
         self.sender.set_shortest_delay(offered.shortest.unwrap_or(Duration(u64::MAX)));
         let numbers = self.streams.lock();
-        for (name, info, period) in offered.streams {
-            if let Some(number) = numbers.get(&name) {
-                self.sender.describe(*number, &describe(&name, &info, period));
+        for stream in offered.streams {
+            if let Some(number) = numbers.get(&stream.name) {
+                self.sender.describe(*number, &describe(&stream));
             }
         }
     }
