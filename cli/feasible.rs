@@ -3,6 +3,7 @@
 
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::feasibility::{self, Misfit, Offer, Remark, Shortfall};
+use selvedge_control_config::stream_table;
 use serde::Serialize;
 
 use crate::node_file::{NodeFile, lines};
@@ -63,7 +64,7 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
         };
         if let Err(error) = std::fs::metadata(file.base.join(path)) {
             wrong.push((
-                format!("stream.{}.source", stream.spec.name),
+                format!("{}.source", stream_table(&stream.spec.name)),
                 format!("\"{path}\": {error}"),
             ));
         }
@@ -86,8 +87,17 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
 
     let mut found = Measured { media: Vec::new(), offers: Vec::new() };
     let mut wrong = Vec::new();
-    for stream in &file.config.streams {
+    let streams = &file.config.streams;
+    for (n, stream) in streams.iter().enumerate() {
         let mut media = None;
+        // Receivers of one source, which is opened once.
+        if let Some(first) = streams[..n].iter().position(|other| other.shares_source(stream))
+            && let (Some(&media), Some(&offer)) = (found.media.get(first), found.offers.get(first))
+        {
+            found.media.push(media);
+            found.offers.push(offer);
+            continue;
+        }
         let key = |error: SourceError| (error.key(), error.to_string());
         let looked_at = match &stream.source {
             SourceUri::File { part: FilePart::Encoded(_), .. } => {
@@ -116,7 +126,9 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
             media.map(|media: Media| media.for_each_of(u64::from(slot.count())))
         });
         match looked_at {
-            Err((key, why)) => wrong.push((format!("stream.{}.{key}", stream.spec.name), why)),
+            Err((key, why)) => {
+                wrong.push((format!("{}.{key}", stream_table(&stream.spec.name)), why))
+            }
             Ok(()) => wrong.extend(not_carried(file, stream)),
         }
         let stated = || {
@@ -158,7 +170,7 @@ fn not_carried(
     let other = other.and_then(|other| Some((&*other.spec.name, codec_of(other)?)));
     let joined = other.map_or(Ok(()), |other| OutputKind::join(codec, other));
     let error = kind(to).and_then(|kind| kind.check(codec)).and(joined).err()?;
-    Some((format!("stream.{}.to", stream.spec.name), error.to_string()))
+    Some((format!("{}.to", stream_table(&stream.spec.name)), error.to_string()))
 }
 
 #[cfg(feature = "gstreamer")]

@@ -11,6 +11,14 @@ pub struct Watched {
     pub images: bool,
 }
 
+impl Watched {
+    /// What is watched of either.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { units: self.units || other.units, images: self.images || other.images }
+    }
+}
+
 /// Takes a source's images for pages, as JPEG, and its failures, from any thread; should not wait long.
 pub trait Onlookers: std::fmt::Debug + Send + Sync + 'static {
     /// What is watched now. Called for each frame.

@@ -4,7 +4,6 @@
 //! so that no encoding is parsed; whole frames go to the stream's link, the others are given up.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use crate::bond_credentials::{BondStartError, sealing};
 use crate::credentials::PeersWatch;
 use crate::feed::{FeedStatus, OnInfo};
 use crate::keeper::{Keeper, Stop};
+use crate::passed_nodes::{NodeId, PassedError, PassedNodes};
 use crate::source::write_sdp;
 use crate::tunnels::{IntoDevice, NodeTunnels};
 
@@ -34,16 +34,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Packets of a frame, at most.
 const PACKETS_MAX: usize = u16::MAX as usize;
 
-/// The description of a stream for the far end: its name, its period in nanoseconds, and its session description, each on lines
-/// of its own.
-pub(crate) fn describe(name: &str, info: &StreamInfo, period: Duration) -> String {
+/// A stream whose medium is known.
+pub(crate) struct OfferedStream {
+    pub(crate) name: String,
+    pub(crate) info: StreamInfo,
+    pub(crate) period: Duration,
+    /// The nodes that it has passed, this one included.
+    pub(crate) passed: PassedNodes,
+}
+
+/// The description of a stream for the far end: its name, its period in nanoseconds, and its session description with the nodes
+/// that it has passed, each on lines of its own.
+pub(crate) fn describe(stream: &OfferedStream) -> String {
+    let OfferedStream { name, info, period, passed } = stream;
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9));
     let streams = vec![Described::new(info, nowhere)];
-    let session = Session { name: name.to_owned(), streams };
-    let mut text = format!("{name}\n{}\n", period.0);
-    // Writing to a string never fails.
-    let _ = write!(text, "{session}");
-    text
+    let session = Session { name: name.clone(), streams };
+    format!("{name}\n{}\n{session}{passed}\r\n", period.0)
 }
 
 /// Reads it; `None` if it is none, or of an encoding that is not known here.
@@ -82,6 +89,20 @@ pub(crate) struct Feeds {
     infos: BTreeMap<String, StreamInfo>,
 }
 
+impl Feeds {
+    /// Takes no more of a stream, until it is described otherwise.
+    fn refuse(&mut self, name: &str, why: PassedError) {
+        self.infos.remove(name);
+        let Some(feed) = self.streams.get_mut(name) else { return };
+        feed.info = None;
+        let refused = (StreamState::Failed, why.to_string());
+        if feed.status.get() != refused {
+            tracing::warn!(stream = name, %why, "a stream of a bond is not taken");
+            feed.status.set(refused.0, refused.1);
+        }
+    }
+}
+
 /// One stream.
 pub(crate) struct Feed {
     pub(crate) frame_producer: FrameProducer,
@@ -107,6 +128,7 @@ impl FarEnds {
         base: &Path,
         clock: Clock,
         tunnels: &NodeTunnels,
+        own: NodeId,
     ) -> Result<Self, BondStartError> {
         let (mut ends, mut watches) = (BTreeMap::new(), Vec::new());
         for bond in &config.bonds {
@@ -116,7 +138,7 @@ impl FarEnds {
             let feeds = Arc::new(Mutex::new(Feeds::default()));
             let tunnel = tunnels.of_bond(&bond.name);
             let has_tunnel = tunnel.is_some();
-            let deliver = Delivers { feeds: Arc::clone(&feeds), tunnel };
+            let deliver = Delivers { feeds: Arc::clone(&feeds), tunnel, own };
             let receiver = BondReceiver::bind(bond.listen, &credentials, clock, deliver)
                 .map_err(|why| BondStartError::Bond { at: at.clone(), why })?;
             let receiver = Arc::new(receiver);
@@ -174,6 +196,8 @@ struct Delivers {
     feeds: Arc<Mutex<Feeds>>,
     /// What takes the packets that are no stream's.
     tunnel: Option<IntoDevice>,
+    /// The node that this is, to notice loops.
+    own: NodeId,
 }
 
 impl Deliver for Delivers {
@@ -185,8 +209,16 @@ impl Deliver for Delivers {
 
     fn handle_description(&mut self, stream: StreamId, text: &str) {
         let Some((name, info)) = described(text) else { return };
+        let passed = PassedNodes::read(text, self.own);
         let mut feeds = self.feeds.lock();
         feeds.numbers.insert(stream, name.to_owned());
+        match passed {
+            Ok(passed) => {
+                let feed = feeds.streams.get_mut(name);
+                feed.into_iter().for_each(|feed| *feed.status.passed.lock() = passed.clone());
+            }
+            Err(why) => return feeds.refuse(name, why),
+        }
         let news = feeds.streams.get_mut(name).and_then(|feed| feed.take_info(&info));
         feeds.infos.insert(name.to_owned(), info);
         drop(feeds);

@@ -295,9 +295,9 @@ impl NearEnd {
         self.sender.set_demand(offered.rate);
         self.sender.set_shortest_delay(offered.shortest.unwrap_or(Duration(u64::MAX)));
         let numbers = self.streams.lock();
-        for (name, info, period) in offered.streams {
-            if let Some(number) = numbers.get(&name) {
-                self.sender.describe(*number, &describe(&name, &info, period));
+        for stream in offered.streams {
+            if let Some(number) = numbers.get(&stream.name) {
+                self.sender.describe(*number, &describe(&stream));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Why a node can't start, or take a stream; and which keys of the node file must be changed.
 
-use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap};
+use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap, stream_table};
 use selvedge_place_coprocessor::feeder::FeederError;
 
 use crate::bond_credentials::BondStartError;
@@ -113,10 +113,15 @@ impl StartError {
         match self {
             Self::Sources(failed) => failed
                 .iter()
-                .map(|f| (format!("stream.{}.{}", f.stream, f.error.key()), f.error.to_string()))
+                .map(|f| {
+                    (format!("{}.{}", stream_table(&f.stream), f.error.key()), f.error.to_string())
+                })
                 .collect(),
             Self::Sdp(SdpFailure { stream, path, why }) => {
-                vec![(format!("stream.{stream}.sdp"), format!("can't write \"{path}\": {why}"))]
+                vec![(
+                    format!("{}.sdp", stream_table(stream)),
+                    format!("can't write \"{path}\": {why}"),
+                )]
             }
             Self::Stack(error) => {
                 error.key().map(|key| (key, error.to_string())).into_iter().collect()

@@ -7,7 +7,7 @@ pub(crate) mod media;
 mod shared;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use selvedge_media::StreamInfo;
 use selvedge_media::{Encoder, Pair};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
+use selvedge_place_engine::frame_producer::fan_out::FanOut;
 use selvedge_units::{Bitrate, Duration};
 
 #[cfg(feature = "gstreamer")]
@@ -28,6 +29,7 @@ use self::media::SourceThread;
 use crate::encoders::Following;
 use crate::follow::Followed;
 use crate::output::Described;
+use crate::passed_nodes::PassedNodes;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
 use crate::source_spec::SourceSpec;
@@ -42,7 +44,12 @@ pub(crate) struct FeedStatus {
     /// The description of its medium, once that is known.
     info: Mutex<Option<StreamInfo>>,
     thumbnail: Mutex<Option<Thumbnail>>,
-    followed: OnceLock<Arc<Followed>>,
+    /// The streams that get its frames, one for each receiver.
+    followed: Mutex<Vec<Weak<Followed>>>,
+    /// Its receivers, which others may join.
+    pub(crate) receivers: OnceLock<FanOut>,
+    /// The nodes by which it came over bonds.
+    pub(crate) passed: Mutex<PassedNodes>,
     /// Packets of its source that were not authentic.
     pub(crate) refused: AtomicU64,
     /// The pair that its source is synchronised by, or would be if the other stream of its file came.
@@ -88,13 +95,16 @@ impl FeedStatus {
         self.state.lock().clone()
     }
 
-    /// Follows its frames to their fates from now on.
-    pub(crate) fn follow(&self, followed: Arc<Followed>) {
-        let _ = self.followed.set(followed);
+    /// Follows its frames to their fates from now on, at one more receiver.
+    pub(crate) fn follow(&self, followed: &Arc<Followed>) {
+        let mut all = self.followed.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(followed));
     }
 
-    pub(crate) fn followed(&self) -> Option<&Followed> {
-        self.followed.get().map(|followed| &**followed)
+    #[cfg(feature = "gstreamer")]
+    pub(crate) fn followed(&self) -> Vec<Arc<Followed>> {
+        self.followed.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn thumbnail(&self) -> Option<Thumbnail> {
@@ -198,7 +208,7 @@ impl SourceThreads {
                 }
             }
             #[cfg(feature = "gstreamer")]
-            Medium::Shared(source) if !frame_producers.is_empty() => {
+            Medium::OtherProgram(source) if !frame_producers.is_empty() => {
                 let of = Arc::clone(&status);
                 let thread = source.start(reopen, status, frame_producers, counts)?;
                 self.keep(of, thread);

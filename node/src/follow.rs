@@ -119,6 +119,7 @@ mod pictures {
     use selvedge_media::{MediaFrame, Onlookers, Picture, PictureRings, StreamInfo, Watched};
     use selvedge_units::{Duration, Instant};
 
+    use super::Followed;
     use crate::keeper::{Keeper, Stop};
 
     /// Fates on their way to the thread, and frames and bytes of a stream that await theirs.
@@ -164,29 +165,30 @@ mod pictures {
     }
 
     impl SentPictures {
-        /// Offers a frame to its link by `enqueue`, which returns its number. Keeps its access unit
-        /// until its fate is known, if a page watches. Its source began `since` its stream did.
+        /// Offers a frame to the links of these streams by `enqueue`, which returns its number. Keeps its access unit
+        /// for each that a page watches, until its fate is known. Its source began `since` its stream did.
         pub(crate) fn offer(
-            &self,
+            streams: &[Arc<Followed>],
             frame: &MediaFrame<'_>,
             since: Duration,
             enqueue: impl FnOnce() -> Option<u32>,
         ) {
             // A source in another process takes a moment to begin sending units.
-            if !self.watched.load(Ordering::Relaxed) || frame.unit.is_empty() {
-                enqueue();
-                return;
-            }
+            let is_watched =
+                |sent: &&Self| sent.watched.load(Ordering::Relaxed) && !frame.unit.is_empty();
+            let sent = streams.iter().filter_map(|one| one.sent.as_deref()).filter(is_watched);
             // Locked meanwhile: the frame's fate may be known before the number is.
-            let mut waiting = self.waiting.lock();
+            let waiting: Vec<_> = sent.map(|sent| sent.waiting.lock()).collect();
             let Some(seq) = enqueue() else { return };
-            let (picture, unit) = (frame.picture, frame.unit.to_vec());
-            waiting.bytes += unit.len();
-            let present = frame.media_time + since;
-            waiting.frames.push_back(FrameAwaitingFate { seq, picture, present, unit });
-            while waiting.frames.len() > FRAMES_MAX || waiting.bytes > BYTES_MAX {
-                let oldest = waiting.frames.front().map_or(0, |frame| frame.seq);
-                waiting.take(oldest);
+            for mut waiting in waiting {
+                let (picture, unit) = (frame.picture, frame.unit.to_vec());
+                waiting.bytes += unit.len();
+                let present = frame.media_time + since;
+                waiting.frames.push_back(FrameAwaitingFate { seq, picture, present, unit });
+                while waiting.frames.len() > FRAMES_MAX || waiting.bytes > BYTES_MAX {
+                    let oldest = waiting.frames.front().map_or(0, |frame| frame.seq);
+                    waiting.take(oldest);
+                }
             }
         }
 

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod acknowledged;
+mod asked;
 mod bond_credentials;
 mod bond_feed;
 mod bonds;
@@ -48,8 +49,10 @@ mod node;
 mod output;
 #[cfg(feature = "gstreamer")]
 pub mod pack;
+mod passed_nodes;
 mod path_events;
 mod placement;
+mod program;
 mod rates;
 mod receivers;
 mod reload;

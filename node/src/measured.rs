@@ -2,9 +2,10 @@
 //! report.
 
 use selvedge_data_link::PathEstimate;
-use selvedge_media::StreamInfo;
 use selvedge_place_engine::engine::Heard;
 use selvedge_units::{Bitrate, Duration, Instant};
+
+use crate::bond_feed::OfferedStream;
 
 /// How often the links' rates and the encoders follow the bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -35,6 +36,6 @@ pub(crate) struct Offered {
     pub(crate) rate: Bitrate,
     /// The shortest time that a frame has.
     pub(crate) shortest: Option<Duration>,
-    /// Names, media and periods of those whose media are known.
-    pub(crate) streams: Vec<(String, StreamInfo, Duration)>,
+    /// Those whose media are known.
+    pub(crate) streams: Vec<OfferedStream>,
 }

@@ -12,18 +12,16 @@ use selvedge_control_config::{
     LinkConfig, NodeConfig, Parsed, Placement, SourceUri, StreamConfig, parse,
 };
 use selvedge_data_link::PathEstimate;
-use selvedge_data_stream::{Contract, Counts};
-#[cfg(feature = "gstreamer")]
-use selvedge_media::Encoder;
+use selvedge_data_stream::Contract;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
 use selvedge_place_engine::engine::{FateTap, Heard};
-use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
+use selvedge_place_engine::frame_producer::FrameProducerCounters;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
-use crate::bond_feed::{FarEnds, Feed, Gathered};
+use crate::bond_feed::{FarEnds, Feed, Gathered, OfferedStream};
 use crate::bonds::NodeBonds;
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
@@ -35,6 +33,7 @@ use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::keeper::Keeper;
 use crate::measured::{MeasuredLinks, Offered};
 use crate::output::StreamOutput;
+use crate::passed_nodes::NodeId;
 use crate::path_events::PathEvents;
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::receivers::NodeReceivers;
@@ -74,6 +73,8 @@ pub struct Node {
     pub(crate) far_ends: FarEnds,
     tunnels: NodeTunnels,
     pub(crate) channels: Option<Arc<dyn Channels>>,
+    /// Locked while a receiver that asks is added.
+    pub(crate) asking: Mutex<()>,
     _steps_keeper: Keeper,
     /// Ends with the node.
     #[cfg(feature = "gstreamer")]
@@ -89,16 +90,28 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Sets the period of a stream, found by its status, to that of its medium, which became known
-    /// after its link was started.
+    /// Sets the period of the streams of a source, found by its status, to that of its medium, which became known
+    /// after their links were started.
     fn take_period(&mut self, status: &Arc<FeedStatus>, info: &StreamInfo) {
         let Self { links, streams } = self;
-        let found = streams.iter_mut().find(|stream| Arc::ptr_eq(&stream.status, status));
-        let Some(stream) = found else { return };
-        let period = contract_of(&stream.config, Some(info)).period;
-        let terms = Contract { period, ..stream.terms };
-        links[stream.config.link].placed.set_terms(stream.number, &terms);
-        stream.terms = terms;
+        for stream in streams.iter_mut().filter(|one| Arc::ptr_eq(&one.status, status)) {
+            let period = contract_of(&stream.config, Some(info)).period;
+            let terms = Contract { period, ..stream.terms };
+            links[stream.config.link].placed.set_terms(stream.number, &terms);
+            stream.terms = terms;
+        }
+    }
+
+    /// The streams that share the source of this status and did not open it, which get their descriptions now.
+    fn sharers(&self, status: &Arc<FeedStatus>) -> Vec<StreamConfig> {
+        let of_it = self.streams.iter().filter(|one| Arc::ptr_eq(&one.status, status));
+        of_it.filter(|one| one.config.shares).map(|one| one.config.clone()).collect()
+    }
+
+    /// The state of the source that a stream shares with others, if it runs.
+    pub(crate) fn shared_status(&self, config: &StreamConfig) -> Option<Arc<FeedStatus>> {
+        let found = self.streams.iter().find(|one| one.config.shares_source(config));
+        found.map(|one| Arc::clone(&one.status))
     }
 }
 
@@ -107,6 +120,7 @@ impl State {
 struct Follows {
     state: Weak<Mutex<State>>,
     events: Arc<Events>,
+    own: NodeId,
 }
 
 impl MeasuredLinks for Follows {
@@ -133,8 +147,9 @@ impl MeasuredLinks for Follows {
             return Offered::default();
         };
         let known = |stream: &Stream| {
-            let name = stream.config.spec.name.clone();
-            Some((name, stream.status.info()?, stream.terms.period))
+            let (name, period) = (stream.config.spec.name.clone(), stream.terms.period);
+            let passed = stream.status.passed.lock().and(self.own);
+            Some(OfferedStream { name, info: stream.status.info()?, period, passed })
         };
         let own = || streams.iter().filter(|stream| stream.config.link == n);
         let tunnel = || own().any(|stream| stream.config.is_tunnel()).then_some(TUNNEL_DELAY);
@@ -151,7 +166,9 @@ impl MeasuredLinks for Follows {
         let State { links, streams } = &*state.lock();
         let Some(n) = links.iter().position(|one| one.config.name == link) else { return };
         let report = links[n].placed.report();
-        let own = || streams.iter().filter(|stream| stream.config.link == n);
+        // One encoder can't follow the paths of several receivers.
+        let leads = |stream: &&Stream| stream.config.link == n && !stream.config.shares;
+        let own = || streams.iter().filter(leads);
         let shortest = own().filter_map(|stream| stream.terms.delay).min();
         let rate = shortest.map_or(path.expected, |delay| {
             selvedge_data_link::beside_waiting(path.expected, report.backlog, delay)
@@ -218,9 +235,9 @@ impl NodeLink {
     }
 
     /// Follows a stream that was added while the link runs; other placements report no fates.
-    pub(crate) fn follow(&self, stream: &Stream) {
+    pub(crate) fn follow(&self, stream: &mut Stream) {
         if self.config.placement == Placement::Inline {
-            stream.status.follow(self.followed.add(stream.number));
+            stream.follow(self.followed.add(stream.number));
         }
     }
 }
@@ -240,9 +257,14 @@ pub(crate) struct Stream {
     /// When it was added to the node: its silence begins there.
     pub(crate) added: Instant,
     pub(crate) counters: Arc<FrameProducerCounters>,
+    /// The state of its source, which it may share with other streams.
     pub(crate) status: Arc<FeedStatus>,
+    /// Until when its receiver asked for it, if it did.
+    pub(crate) asked_until: Option<Instant>,
+    /// Its frames' fates, if its link reports them.
+    pub(crate) followed: Option<Arc<Followed>>,
     /// Its source, until that is started or, if the program is the source, its inlet is taken.
-    waiting: Option<(Medium, Vec<StreamEnd>)>,
+    pub(crate) waiting: Option<(Medium, Vec<StreamEnd>)>,
 }
 
 /// The final state of a node that stopped.
@@ -305,7 +327,8 @@ impl Node {
             .collect();
         let stacks = NodeStacks::start(config, &base, clock)?;
         let mut tunnels = NodeTunnels::start(config)?;
-        let far_ends = FarEnds::start(config, &base, clock, &tunnels)?;
+        let own = NodeId::random();
+        let far_ends = FarEnds::start(config, &base, clock, &tunnels, own)?;
         // Without a node file there is no place for files of the node's own.
         let mut bonds = NodeBonds::start(config, &base, path.is_some(), clock, &tunnels)?;
         let mut receivers = NodeReceivers::new(&config.name, clock);
@@ -344,21 +367,22 @@ impl Node {
                 ends[stream] = Some((number, end));
             }
         }
-        let started_streams = config.streams.iter().zip(opened).zip(ends).enumerate();
-        let streams = started_streams.map(|(n, ((config, opened), end))| {
+        let started_streams = config.streams.iter().zip(opened).zip(ends).zip(followed).enumerate();
+        let mut state = State { links, streams: Vec::with_capacity(config.streams.len()) };
+        for (n, (((config, opened), end), followed)) in started_streams {
             let (number, end) = end.expect("every stream has a link");
             let stack = config.stack.is_some().then_some(n);
-            Stream { stack, ..Stream::new(config.clone(), opened, number, end, started) }
-        });
-        let streams: Vec<Stream> = streams.collect();
-        for (stream, followed) in streams.iter().zip(followed) {
-            if config.links[stream.config.link].placement == Placement::Inline {
-                stream.status.follow(followed);
+            let shared = state.shared_status(config);
+            let new = Stream::new(config.clone(), opened, number, end, started, shared);
+            let mut stream = Stream { stack, ..new };
+            if state.links[config.link].config.placement == Placement::Inline {
+                stream.follow(followed);
             }
+            state.streams.push(stream);
         }
-        let state = Arc::new(Mutex::new(State { links, streams }));
+        let state = Arc::new(Mutex::new(state));
         let events = Arc::new(Events::new(clock));
-        let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events) };
+        let follows = Follows { state: Arc::downgrade(&state), events: Arc::clone(&events), own };
         let channels: Option<Arc<dyn Channels>> = channels.map(Arc::from);
         let path_events =
             || channels.clone().map(|channels| PathEvents::new(channels, config.name.clone()));
@@ -367,9 +391,16 @@ impl Node {
         tunnels.follow(follows.clone(), clock).map_err(no_thread)?;
         receivers.follow(follows, path_events()).map_err(no_thread)?;
         let (seen, heard) = (Arc::downgrade(&state), stacks.heard_by(clock));
-        let refresh = move || seen.upgrade().map(|state| state.lock().refresh_steps(&heard));
+        let refresh = move || {
+            let state = seen.upgrade()?;
+            let mut state = state.lock();
+            state.remove_expired(clock.now());
+            state.refresh_steps(&heard);
+            Some(())
+        };
         let steps_keeper = steps::follow(move || refresh().is_some()).map_err(no_thread)?;
         Ok(Self {
+            asking: Mutex::default(),
             _steps_keeper: steps_keeper,
             source_threads: Mutex::default(),
             name: config.name.clone(),
@@ -407,26 +438,36 @@ impl Node {
         self.delivers.store(true, Ordering::Release);
         let mut source_threads = self.source_threads.lock();
         let State { links, streams } = &mut *self.state.lock();
+        let configs: Vec<StreamConfig> = streams.iter().map(|one| one.config.clone()).collect();
         for stream in streams {
             if stream.is_the_programs() {
                 stream.status.set(StreamState::Running, "");
             } else if let Some((source, ends)) = stream.waiting.take() {
                 let link = &links[stream.config.link].config;
-                #[cfg_attr(not(feature = "gstreamer"), expect(unused_mut, reason = "no program"))]
                 let mut reopen = self.source_spec(&stream.config, link);
+                let others = configs.iter().map(|other| (other, &links[other.link].config));
+                reopen = reopen.fit_for(others);
                 #[cfg(feature = "gstreamer")]
                 {
                     reopen.program = stream.output.as_ref().map(StreamOutput::program);
                 }
                 let status = Arc::clone(&stream.status);
                 let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
+                let base = self.base.clone();
                 let on_info: OnInfo = Arc::new(move |info: &StreamInfo| {
-                    if let Some(state) = state.upgrade() {
-                        state.lock().take_period(&of, info);
+                    let Some(state) = state.upgrade() else { return };
+                    let mut state = state.lock();
+                    state.take_period(&of, info);
+                    let sharers = state.sharers(&of);
+                    drop(state);
+                    for stream in sharers {
+                        if let Err(failure) = write_sdp(&stream, Some(info), &base) {
+                            tracing::warn!(%failure, "no session description");
+                        }
                     }
                 });
                 if let SourceUri::Bond { bond, stream: named } = &stream.config.source {
-                    let name = named.as_ref().unwrap_or(&stream.config.spec.name);
+                    let name = named.as_deref().unwrap_or_else(|| stream.config.source_name());
                     let Some(StreamEnd::FrameProducer(frame_producer)) = ends.into_iter().next()
                     else {
                         continue;
@@ -502,8 +543,13 @@ impl Node {
                 return Err(AddError::ToTaken { to, other });
             }
         }
-        let opened = Opened::new(&self.source_spec(&stream, &link), &link)
-            .map_err(|why| AddError::Source { stream: stream.spec.name.clone(), why })?;
+        let shared = self.state.lock().shared_status(&stream);
+        let opened = Opened::new(
+            &self.source_spec(&stream, &link),
+            &link,
+            shared.as_ref().map(|one| one.info()),
+        )
+        .map_err(|why| AddError::Source { stream: stream.spec.name.clone(), why })?;
         write_sdp(&stream, opened.info.as_ref(), &self.base).map_err(StartError::from)?;
         let params = params(&stream, opened.info.as_ref(), self.clock);
         let member =
@@ -513,84 +559,14 @@ impl Node {
             .add(member)
             .map_err(|why| StartError::Link { link: link.name, why })?;
         let mut state = self.state.lock();
-        let added = Stream::new(stream, opened, number, end, self.clock.now());
-        state.links[added.config.link].follow(&added);
+        let mut added = Stream::new(stream, opened, number, end, self.clock.now(), shared);
+        state.links[added.config.link].follow(&mut added);
         state.streams.push(added);
         drop(state);
         if self.delivers() {
             self.start_sources().map_err(StartError::from)?;
         }
         Ok(())
-    }
-
-    /// The program's end of a stream whose source it is; `None` for other streams, and once it was
-    /// taken.
-    #[must_use]
-    pub fn frame_producer(&self, stream: &str) -> Option<FrameProducer> {
-        let mut streams = self.streams();
-        let stream = streams.iter_mut().find(|s| s.config.spec.name == stream)?;
-        if !stream.is_the_programs() {
-            return None;
-        }
-        match stream.waiting.take()?.1.pop()? {
-            StreamEnd::FrameProducer(frame_producer) => Some(frame_producer),
-            StreamEnd::Elsewhere(_) => None,
-        }
-    }
-
-    /// Describes the medium of a stream whose source is the program. A stream goes over a bond only with this. False if
-    /// there is no such stream.
-    pub fn set_info(&self, stream: &str, info: StreamInfo) -> bool {
-        self.of_program(stream, |status| status.set_info(Some(info)))
-    }
-
-    /// The encoder of a stream whose source is the program follows the rate of its link's bond from now on. False if there
-    /// is no such stream.
-    #[cfg(feature = "gstreamer")]
-    pub fn set_encoder(&self, stream: &str, encoder: Encoder) -> bool {
-        self.of_program(stream, |status| status.set_encoder(Some(encoder)))
-    }
-
-    fn of_program(&self, stream: &str, then: impl FnOnce(&FeedStatus)) -> bool {
-        let streams = self.streams();
-        let found = streams.iter().find(|s| s.config.spec.name == stream && s.is_the_programs());
-        found.map(|stream| then(&stream.status)).is_some()
-    }
-
-    /// Sends the frames of a stream's source to another inlet as well, such as one of another node;
-    /// false if there is no such stream, or its source has started.
-    pub fn tee(&self, stream: &str, frame_producer: FrameProducer) -> bool {
-        let mut streams = self.streams();
-        let found = streams.iter_mut().find(|s| s.config.spec.name == stream);
-        let Some((_, ends)) = found.and_then(|stream| stream.waiting.as_mut()) else {
-            return false;
-        };
-        ends.push(StreamEnd::FrameProducer(frame_producer));
-        true
-    }
-
-    /// Records from now on when each frame of a stream arrives; `None` once its source has started.
-    #[must_use]
-    pub fn record_arrivals(&self, stream: &str) -> Option<Arc<Arrivals>> {
-        let mut streams = self.streams();
-        let stream = streams.iter_mut().find(|s| s.config.spec.name == stream)?;
-        let (_, ends) = stream.waiting.as_mut()?;
-        ends.first_mut().map(StreamEnd::record_arrivals)
-    }
-
-    /// The description of a stream's source; `None` if there is none, or if the program is the source.
-    #[must_use]
-    pub fn info(&self, stream: &str) -> Option<StreamInfo> {
-        self.streams().iter().find(|s| s.config.spec.name == stream)?.status.info()
-    }
-
-    /// The counts of a stream, at most 250 ms old; `None` if there is no such stream.
-    #[must_use]
-    pub fn counts(&self, stream: &str) -> Option<Counts> {
-        let State { links, streams } = &*self.state.lock();
-        let stream = streams.iter().find(|s| s.config.spec.name == stream)?;
-        let report = links[stream.config.link].placed.report();
-        report.of_stream(stream.number).map(|report| report.counts.clone())
     }
 
     /// The newest report of each link, in the order of the node file.
@@ -659,10 +635,23 @@ impl Stream {
         number: usize,
         end: StreamEnd,
         added: Instant,
+        shared: Option<Arc<FeedStatus>>,
     ) -> Self {
         let terms = contract_of(&config, opened.info.as_ref());
-        let status = Arc::new(FeedStatus::default());
-        status.set_info(opened.info);
+        let counters = end.counters();
+        let (status, waiting) = match (shared, end) {
+            (Some(status), StreamEnd::FrameProducer(frame_producer)) => {
+                // The source opened first, so that its receivers are known.
+                status.receivers.get().map(|receivers| receivers.join(frame_producer));
+                (status, None)
+            }
+            (_, end) => {
+                let status = FeedStatus::default();
+                status.set_info(opened.info);
+                end.receivers().map(|receivers| status.receivers.set(receivers));
+                (Arc::new(status), Some((opened.source, vec![end])))
+            }
+        };
         if let Some(output) = &opened.output {
             output.follow(&status);
         }
@@ -673,10 +662,18 @@ impl Stream {
             config,
             number,
             added,
-            counters: end.counters(),
+            counters,
             status,
-            waiting: Some((opened.source, vec![end])),
+            asked_until: None,
+            followed: None,
+            waiting,
         }
+    }
+
+    /// Follows its frames to their fates from now on.
+    fn follow(&mut self, followed: Arc<Followed>) {
+        self.status.follow(&followed);
+        self.followed = Some(followed);
     }
 
     /// Why its output carries no packets.

@@ -17,6 +17,7 @@ use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::code::{Code, StepSource};
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
+use selvedge_place_engine::frame_producer::fan_out::FanOut;
 use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
@@ -116,6 +117,14 @@ impl StreamEnd {
         match self {
             Self::FrameProducer(frame_producer) => frame_producer.record_arrivals(),
             Self::Elsewhere(_) => Arc::default(),
+        }
+    }
+
+    /// The receivers of its frames, which others may join, if its stream shares them.
+    pub(crate) fn receivers(&self) -> Option<FanOut> {
+        match self {
+            Self::FrameProducer(frame_producer) => frame_producer.receivers(),
+            Self::Elsewhere(_) => None,
         }
     }
 

@@ -185,8 +185,8 @@ impl<L: MeasuredLinks> Watch<L> {
         let offered = self.links.offered(link);
         let mut shown = Vec::new();
         for (name, one) in streams {
-            let info = offered.streams.iter().find(|(stream, ..)| stream == name);
-            info.iter().for_each(|(_, info, _)| one.sender.set_clock_rate(info.clock_rate));
+            let info = offered.streams.iter().find(|stream| stream.name == *name);
+            info.iter().for_each(|stream| one.sender.set_clock_rate(stream.info.clock_rate));
             one.sender.set_demand(offered.rate);
             let sent = (now, one.sender.status().sent);
             let before = self.before.insert((link.to_owned(), name.clone()), sent);

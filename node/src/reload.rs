@@ -3,16 +3,18 @@
 //! opened, new links are started, links take their new streams. Streams and links that continue are not
 //! affected by that.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use selvedge_control_config::difference::{Applied, Difference, Step};
 use selvedge_control_config::edit::{Change, Value, edited};
 use selvedge_control_config::view::ReloadError;
-use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, parse};
+use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, StreamConfig, parse, stream_table};
 use selvedge_data_stream::Windows;
 
 use crate::StartError;
+use crate::feed::FeedStatus;
 use crate::follow::{FollowedStreams, NodeTap};
 use crate::node::{Node, NodeLink, State, Stream};
 use crate::placement::{self, Member, Start, StreamEnd};
@@ -128,7 +130,7 @@ impl Node {
             let link = &links[own.config.link].config.name;
             new.streams.iter().any(taken) || !new.links.iter().any(|other| other.name == *link)
         };
-        own.filter(clash).map(|own| format!("stream.{}", own.config.spec.name)).collect()
+        own.filter(clash).map(|own| stream_table(&own.config.spec.name)).collect()
     }
 
     /// Opens, starts and adds all new parts; if anything fails, all of them end again.
@@ -256,6 +258,7 @@ impl Node {
         let mut state = self.state.lock();
         let mut old_links: Vec<Option<NodeLink>> = state.links.drain(..).map(Some).collect();
         let mut old_streams: Vec<Option<Stream>> = state.streams.drain(..).map(Some).collect();
+        let mut shared = self.kept_sources(&old_streams, difference);
         let link_names: Vec<String> =
             old_links.iter().flatten().map(|link| link.config.name.clone()).collect();
         for (n, step) in difference.links.iter().enumerate() {
@@ -278,8 +281,12 @@ impl Node {
                 _ => {
                     let opened = ready.opened[n].take().expect("new sources were opened");
                     let (number, end) = ready.ends[n].take().expect("links took new streams");
-                    let stream = Stream::new(config, opened, number, end, self.clock.now());
-                    state.links[stream.config.link].follow(&stream);
+                    let name = config.source_name().to_owned();
+                    let of = shared.get(&name).filter(|_| config.shares).cloned();
+                    let now = self.clock.now();
+                    let mut stream = Stream::new(config, opened, number, end, now, of);
+                    shared.insert(name, Arc::clone(&stream.status));
+                    state.links[stream.config.link].follow(&mut stream);
                     stream
                 }
             };
@@ -288,18 +295,27 @@ impl Node {
         // The program's own streams follow those of the old file.
         let own = difference.removed_streams.len()
             + difference.streams.iter().filter(|step| **step != Step::Added).count();
+        let mut left = Vec::new();
         for mut stream in old_streams.drain(own..).flatten() {
             let is_its = |link: &NodeLink| link.config.name == link_names[stream.config.link];
+            // Nobody asks for a source that is gone.
+            let is_left = new.streams.iter().any(|other| other.shares_source(&stream.config));
+            if stream.asked_until.is_some() && !is_left {
+                left.push(stream);
+                continue;
+            }
             stream.config.link = state.links.iter().position(is_its).expect("it stays");
             state.streams.push(stream);
         }
-        let gone: Vec<Stream> = old_streams.into_iter().flatten().collect();
+        let gone: Vec<Stream> = old_streams.into_iter().flatten().chain(left).collect();
         for stream in &gone {
             let name = &link_names[stream.config.link];
             if let Some(link) = state.links.iter().find(|link| link.config.name == *name) {
                 link.placed.remove(stream.number);
             }
         }
+        let stays = |status: &_| state.streams.iter().any(|one| Arc::ptr_eq(&one.status, status));
+        let gone: Vec<_> = gone.into_iter().filter(|stream| !stays(&stream.status)).collect();
         drop(state);
         // Waits for the threads without the lock.
         let is_gone = |status: &_| gone.iter().any(|stream| Arc::ptr_eq(&stream.status, status));
@@ -311,6 +327,20 @@ impl Node {
         {
             tracing::error!(%error, "a source's thread can't start");
         }
+    }
+
+    /// The sources of the streams that continue, by name.
+    fn kept_sources(
+        &self,
+        old: &[Option<Stream>],
+        difference: &Difference,
+    ) -> BTreeMap<String, Arc<FeedStatus>> {
+        let kept = difference.streams.iter().filter_map(|step| match step {
+            Step::Kept { old: at, .. } => old.get(*at)?.as_ref(),
+            _ => None,
+        });
+        let kept = kept.filter(|stream| stream.config.shares);
+        kept.map(|one| (one.config.source_name().to_owned(), Arc::clone(&one.status))).collect()
     }
 
     /// Writes the values that were set while the node ran into its file.
@@ -358,7 +388,7 @@ impl Node {
                 changes.push(Change::text("stream", &spec.name, "window", window));
             }
             if terms.priority != was.priority {
-                let key = format!("stream.{}.priority", spec.name);
+                let key = format!("{}.priority", stream_table(&spec.name));
                 changes.push(Change { key, value: Value::Integer(terms.priority.into()) });
             }
         }

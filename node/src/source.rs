@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "gstreamer")]
 use std::sync::atomic::AtomicBool;
+use std::thread::ScopedJoinHandle;
 
 use selvedge_control_config::{FilePart, LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Contract, Late, Spec};
@@ -57,9 +58,11 @@ pub(crate) enum Medium {
     Bond,
     /// Another program, through shared memory.
     #[cfg(feature = "gstreamer")]
-    Shared(Box<SharedSource>),
+    OtherProgram(Box<SharedSource>),
     /// The sockets of its streamlets.
     Streamlets(Listeners),
+    /// That of another stream, whose frames it shares.
+    Shared,
 }
 
 /// Why a source can't be opened.
@@ -130,10 +133,19 @@ pub struct SdpFailure {
 }
 
 impl Opened {
-    /// The source of a stream of this link, and an output that it does not share.
-    pub(crate) fn new(spec: &SourceSpec, link: &LinkConfig) -> Result<Self, OpenError> {
+    /// The source of a stream of this link, unless it is `shared` with another stream, whose medium is then given, and an output that it does
+    /// not share.
+    pub(crate) fn new(
+        spec: &SourceSpec,
+        link: &LinkConfig,
+        shared: Option<Option<StreamInfo>>,
+    ) -> Result<Self, OpenError> {
         let output = StreamOutput::start(&spec.stream, &[], link, &spec.base)?;
-        Ok(Self { output, ..Self::without_output(spec)? })
+        let opened = match shared {
+            Some(info) => Self { source: Medium::Shared, info, output: None },
+            None => Self::without_output(spec)?,
+        };
+        Ok(Self { output, ..opened })
     }
 
     fn without_output(spec: &SourceSpec) -> Result<Self, OpenError> {
@@ -150,7 +162,7 @@ impl Opened {
                 let most = bitrate.unwrap_or_default();
                 let source = SharedSource::open(spec, (path, encoding), most)?;
                 let info = Some(source.info().clone());
-                (Medium::Shared(Box::new(source)), info)
+                (Medium::OtherProgram(Box::new(source)), info)
             }
             SourceUri::Record { path, encoding, repeat } => {
                 let recording = Feeder::open(&base.join(path), *repeat)?;
@@ -243,18 +255,34 @@ pub(crate) fn open(
     kept: impl Fn(usize) -> Option<Kept>,
 ) -> Result<Vec<Opened>, Vec<SourceFailure>> {
     let streams = || which.iter().map(|&stream| &config.streams[stream]);
+    let shared: Vec<Option<usize>> = which.iter().map(|&n| opener(config, which, n)).collect();
     let results: Vec<_> = std::thread::scope(|scope| {
         let open = |stream: &'_ StreamConfig| {
-            Opened::without_output(&spec_of(stream, &config.links[stream.link]))
+            let spec = spec_of(stream, &config.links[stream.link]);
+            Opened::without_output(
+                &spec
+                    .fit_for(config.streams.iter().map(|other| (other, &config.links[other.link]))),
+            )
         };
-        let handles: Vec<_> = streams().map(|stream| scope.spawn(move || open(stream))).collect();
-        let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
-        joined.collect()
+        let opening = streams()
+            .zip(&shared)
+            .map(|(stream, shared)| shared.is_none().then(|| scope.spawn(move || open(stream))));
+        let handles: Vec<_> = opening.collect();
+        let joined = |handle: ScopedJoinHandle<'_, _>| handle.join().expect("opening never panics");
+        handles.into_iter().map(|handle| handle.map(joined)).collect()
     });
-    let mut opened = Vec::new();
+    let mut opened: Vec<Opened> = Vec::new();
     let mut failed = Vec::new();
-    for (stream, result) in streams().zip(results) {
-        match result {
+    for ((stream, result), by) in streams().zip(results).zip(shared) {
+        let shared = || {
+            let place = by.and_then(|by| which.iter().position(|&n| n == by));
+            let info = match place {
+                Some(place) => opened.get(place).and_then(|opened| opened.info.clone()),
+                None => by.and_then(&kept).and_then(|kept| kept.info),
+            };
+            Ok(Opened { source: Medium::Shared, info, output: None })
+        };
+        match result.unwrap_or_else(shared) {
             Ok(one) => opened.push(one),
             Err(error) => failed.push(SourceFailure { stream: stream.spec.name.clone(), error }),
         }
@@ -286,6 +314,16 @@ pub(crate) fn open(
     #[cfg(feature = "gstreamer")]
     join_pairs(config, which, &mut opened, |n| kept(n)?.pair);
     Ok(opened)
+}
+
+/// The stream whose source a stream shares: one that runs, or the first of those that are opened. `None` if it opens its
+/// own.
+fn opener(config: &NodeConfig, which: &[usize], stream: usize) -> Option<usize> {
+    let all = || config.streams.iter().enumerate();
+    let others = || all().filter(|(_, other)| config.streams[stream].shares_source(other));
+    let runs = others().find(|(n, _)| !which.contains(n));
+    let first = others().find(|(n, _)| *n < stream);
+    runs.or(first).map(|(n, _)| n)
 }
 
 /// A stream's output: that of another stream if they share it.
@@ -403,6 +441,15 @@ fn ssrc(name: &str, clock: Clock) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
+/// A stream's session description.
+pub(crate) fn session_of(stream: &StreamConfig, info: &StreamInfo) -> Session {
+    let mut described = Described::new(info, stream.spec.to);
+    // Later than its frame's deadline no packet is of use.
+    let kept = stream.spec.contract.delay.filter(|_| stream.is_reported);
+    described.feedback_ms = kept.map(|kept| kept.0 / 1_000_000);
+    Session { name: stream.spec.name.clone(), streams: vec![described] }
+}
+
 /// Writes a stream's session description, if one is configured and its medium is known.
 pub(crate) fn write_sdp(
     stream: &StreamConfig,
@@ -410,12 +457,7 @@ pub(crate) fn write_sdp(
     base: &Path,
 ) -> Result<(), SdpFailure> {
     let (Some(path), Some(info)) = (&stream.sdp, info) else { return Ok(()) };
-    let mut described = Described::new(info, stream.spec.to);
-    // Later than its frame's deadline no packet is of use.
-    let kept = stream.spec.contract.delay.filter(|_| stream.is_reported);
-    described.feedback_ms = kept.map(|kept| kept.0 / 1_000_000);
-    let streams = vec![described];
-    let session = Session { name: stream.spec.name.clone(), streams };
+    let session = session_of(stream, info);
     std::fs::write(base.join(path), session.to_string()).map_err(|why| SdpFailure {
         stream: session.name,
         path: path.clone(),

@@ -48,6 +48,19 @@ impl SourceSpec {
     }
 }
 
+impl SourceSpec {
+    /// With packets that fit the links of all receivers of its source, among these streams and their links.
+    pub(crate) fn fit_for<'a>(
+        self,
+        streams: impl Iterator<Item = (&'a StreamConfig, &'a LinkConfig)>,
+    ) -> Self {
+        let others = streams.filter(|(other, _)| self.stream.shares_source(other));
+        let least = others.map(|(other, link)| payload_of(other, link)).min();
+        let payload_max = least.map_or(self.payload_max, |least| least.min(self.payload_max));
+        Self { payload_max, ..self }
+    }
+}
+
 /// The largest RTP payload that a stream's packets may have.
 fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if let Some(stack) = &stream.stack {

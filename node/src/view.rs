@@ -1,19 +1,20 @@
 //! The state of a running node, for the page, the API, the metrics and the terminal.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use selvedge_control_config::difference::Applied;
 use selvedge_control_config::edit::Change;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView, PathSnapshot,
-    ReceivedSnapshot, ReloadError, SetSnapshot, SharedCounts, StepSnapshot, StreamSnapshot,
-    StreamState, StreamletQuery, StreamletSnapshot,
+    AskError, AskedReceiver, Knob, KnobError, LinkSnapshot, NodeEvent, NodeSnapshot, NodeView,
+    PathSnapshot, ReceivedSnapshot, ReloadError, SetSnapshot, SharedCounts, StepSnapshot,
+    StreamSnapshot, StreamState, StreamletQuery, StreamletSnapshot,
 };
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::view::{PictureForm, Pictures, VideoTrack};
-use selvedge_control_config::{SetSummary, SourceUri, Streamlet};
+use selvedge_control_config::{SetSummary, SourceUri, Streamlet, Token};
 use selvedge_data_stream::{Contract, DropReason, Totals, Windows};
 use selvedge_place_engine::engine::ExtensionReport;
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
@@ -21,7 +22,6 @@ use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Duration, Instant};
 
 use crate::feed::{FeedStatus, StreamCounts};
-use crate::follow::Followed;
 use crate::node::{Node, State, Stream};
 
 impl Node {
@@ -113,8 +113,8 @@ impl Node {
             queued_frames: report.queued as u64,
             sets: sets_of(stream, report),
             refused_packets: stream.status.refused.load(Ordering::Relaxed),
-            queueing: stream.status.followed().map(|followed| followed.queueing.counts()),
-            dropped_kinds: stream.status.followed().map(Followed::dropped_kinds),
+            queueing: stream.followed.as_ref().map(|followed| followed.queueing.counts()),
+            dropped_kinds: stream.followed.as_ref().map(|followed| followed.dropped_kinds()),
         }
     }
 
@@ -267,7 +267,7 @@ impl NodeView for Node {
     fn videos(&self) -> Vec<VideoTrack> {
         let streams = self.streams();
         let track = |stream: &Stream| {
-            let sent = stream.status.followed()?.sent.as_ref()?;
+            let sent = stream.followed.as_ref()?.sent.as_ref()?;
             Some(VideoTrack {
                 stream: stream.config.spec.name.clone(),
                 label: "sent".to_owned(),
@@ -280,14 +280,31 @@ impl NodeView for Node {
 
     #[cfg(feature = "gstreamer")]
     fn pictures(&self, track: usize, form: PictureForm, after: Option<u64>) -> Pictures {
-        let status = {
+        let sent = {
             let streams = self.streams();
-            let with =
-                |stream: &&Stream| stream.status.followed().is_some_and(|f| f.sent.is_some());
-            streams.iter().filter(with).nth(track).map(|stream| Arc::clone(&stream.status))
+            let mut sent =
+                streams.iter().filter_map(|stream| stream.followed.as_ref()?.sent.clone());
+            sent.nth(track)
         };
-        let sent = status.as_ref().and_then(|status| status.followed()?.sent.as_ref());
         sent.map_or_else(Pictures::default, |sent| sent.shown().pictures(form, after))
+    }
+
+    fn receivers_token(&self, stream: &str) -> Option<Token> {
+        self.token_of_receivers(stream)
+    }
+
+    fn ask(
+        &self,
+        stream: &str,
+        to: SocketAddr,
+        delay: Option<Duration>,
+        lasts: Duration,
+    ) -> Result<AskedReceiver, AskError> {
+        self.add_asked(stream, to, delay, lasts)
+    }
+
+    fn leave(&self, stream: &str, to: SocketAddr) -> bool {
+        self.remove_asked(stream, to)
     }
 
     fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {

@@ -8,7 +8,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window};
 use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wait_until};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
-use selvedge_units::{Bitrate, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 /// Longer than anything takes on a slow machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -126,15 +126,20 @@ fn a_stream_that_can_not_be_added_changes_nothing() {
 }
 
 #[test]
-fn a_link_takes_64_streams_while_it_runs() {
+fn a_link_takes_1024_streams_while_it_runs() {
     let node = running(LINK, Vec::new());
     let to = |n: u16| SocketAddr::from(([127, 0, 0, 1], 40_000 + n));
-    for n in 0..64 {
-        node.add_stream(stream(&format!("s{n}"), to(n))).unwrap();
+    let small = |n| {
+        let mut stream = stream(&format!("s{n}"), to(n));
+        (stream.spec.ring, stream.spec.pool) = (4, Bytes(64_000));
+        stream
+    };
+    for n in 0..1024 {
+        node.add_stream(small(n)).unwrap();
     }
-    let full = node.add_stream(stream("s64", to(64))).expect_err("it is full");
+    let full = node.add_stream(small(1024)).expect_err("it is full");
     assert!(
-        matches!(full, AddError::Start(StartError::Link { why: PlacementError::Full(64), .. })),
+        matches!(full, AddError::Start(StartError::Link { why: PlacementError::Full(1024), .. })),
         "{full}"
     );
 }

@@ -155,7 +155,7 @@ mod tests {
         let packets: Vec<Vec<u8>> =
             sizes.iter().enumerate().map(|(n, &size)| vec![n as u8; size]).collect();
         let outgoing: Vec<Outgoing<'_>> =
-            packets.iter().map(|bytes| Outgoing { to: b.address(), bytes }).collect();
+            packets.iter().map(|bytes| Outgoing { to: b.address(), head: &[], bytes }).collect();
         send.send_batch(&outgoing);
         let mut got = Vec::new();
         for _ in 0..1000 {
@@ -183,7 +183,7 @@ mod tests {
         let packets: Vec<Vec<u8>> = vec![vec![1; 60_000], vec![2; 1400], vec![3; 1400], vec![4; 7]];
         for run in [&packets[..1], &packets[1..]] {
             let outgoing: Vec<Outgoing<'_>> =
-                run.iter().map(|bytes| Outgoing { to: b.address(), bytes }).collect();
+                run.iter().map(|bytes| Outgoing { to: b.address(), head: &[], bytes }).collect();
             send.send_batch(&outgoing);
         }
         let mut got: Vec<Vec<u8>> = Vec::new();

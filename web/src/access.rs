@@ -60,6 +60,10 @@ impl AccessGate {
         if !reads || head.uri.path() == "/ws" {
             self.same_origin(&head.headers, &host)?;
         }
+        if !reads && is_for_receivers(head.uri.path()) {
+            // Those who ask for a stream have a token for it, which its route checks.
+            return Ok(AdmittedRequest { role: Role::View, cookie: None });
+        }
         let admitted = if self.tokens.is_empty() || is_open(head.uri.path()) {
             AdmittedRequest { role: Role::Control, cookie: None }
         } else {
@@ -161,6 +165,12 @@ fn no_length() -> Problem {
     Problem::bad("bad-framing", "Transfer-Encoding", message, remedy)
 }
 
+/// Whether a path is that by which receivers ask for a stream.
+fn is_for_receivers(path: &str) -> bool {
+    let rest = path.strip_prefix("/api/v1/streams/").and_then(|rest| rest.split_once('/'));
+    rest.is_some_and(|(_, rest)| rest == "receivers" || rest.starts_with("receivers/"))
+}
+
 /// The two files that the token page needs; they contain nothing about the node.
 fn is_open(path: &str) -> bool {
     matches!(path, "/style.css" | "/favicon.svg")
@@ -173,7 +183,7 @@ fn is_local(host: &str) -> bool {
         || literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn bearer_of(value: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bearer_of(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
 }

@@ -21,6 +21,7 @@ mod metrics;
 mod places;
 mod problem;
 mod publish;
+mod receivers;
 mod routes;
 mod server;
 mod session;

@@ -105,6 +105,8 @@ fn counted(address: IpAddr) -> IpAddr {
 pub(crate) struct Slot {
     places: Arc<Mutex<Places<Arc<Notify>>>>,
     number: u64,
+    /// The client's.
+    pub(crate) address: IpAddr,
     taken: Arc<Notify>,
     answered: AtomicBool,
     /// Once all are dropped, all connections have ended.
@@ -125,6 +127,7 @@ impl Slot {
         Some(Self {
             places: Arc::clone(places),
             number,
+            address: address.to_canonical(),
             taken,
             answered: AtomicBool::new(false),
             _alive: alive,

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use selvedge_units::Instant;
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ use crate::access::AdmittedRequest;
 use crate::app::App;
 use crate::places::Slot;
 use crate::problem::Problem;
-use crate::{api, assets, socket};
+use crate::{api, assets, receivers, socket};
 
 /// The largest body of a request, in bytes.
 const BODY_MAX: usize = 4096;
@@ -29,6 +29,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/api/v1/history", get(api::history))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
         .route("/api/v1/streams/{name}/streamlet", get(api::streamlet))
+        .route("/api/v1/streams/{name}/receivers", post(receivers::ask))
+        .route("/api/v1/streams/{name}/receivers/{port}", delete(receivers::leave))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
         .route("/api/v1/events", get(api::events))
         .route("/api/v1/reload", post(api::reload))

@@ -248,7 +248,7 @@ impl ConnectionChain {
             Lower::Udp(transmitter) => {
                 let to = self.peer;
                 let outgoing: Vec<Outgoing<'_>> =
-                    datagrams.map(|bytes| Outgoing { to, bytes }).collect();
+                    datagrams.map(|bytes| Outgoing { to, head: &[], bytes }).collect();
                 let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
                 transmitter.send_batch(&outgoing);
                 outgoing.len()

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use selvedge_data_stream::{Contract, Spec};
 
-use super::{LinkConfig, NodeConfig, PageConfig, Placement, SourceUri, StreamConfig};
+use super::{LinkConfig, NodeConfig, PageConfig, Placement, SourceUri, StreamConfig, stream_table};
 
 /// All that changes. Links and streams are places in the two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Difference {
                 let link = &old.links[stream.link];
                 let with_link = found.removed_links.contains(&stream.link);
                 if stream.stack.is_some() || !(with_link || releases(stream, link)) {
-                    found.restart.push(format!("stream.{}", stream.spec.name));
+                    found.restart.push(stream_table(&stream.spec.name));
                 }
                 found.removed_streams.push(at);
             }
@@ -105,7 +105,7 @@ impl Difference {
     #[must_use]
     pub fn applied(&self, old: &NodeConfig, new: &NodeConfig) -> Applied {
         let link = |link: &LinkConfig| format!("link.{}", link.name);
-        let stream = |stream: &StreamConfig| format!("stream.{}", stream.spec.name);
+        let stream = |stream: &StreamConfig| stream_table(&stream.spec.name);
         let mut done = Applied::default();
         let named = |steps: &[Step], names: Vec<String>| {
             let all = steps.iter().cloned().zip(names);
@@ -144,7 +144,7 @@ impl Difference {
         let takes = stream.stack.is_none() && (is_new_link || link.placement != Placement::Kernel);
         let Some(at) = at else {
             if !takes {
-                self.restart.push(format!("stream.{name}"));
+                self.restart.push(stream_table(name));
             }
             return Step::Added;
         };
@@ -173,7 +173,7 @@ impl Difference {
         let held = keeps_port || keeps_source;
         let released = before.stack.is_none() && (link_goes || releases(before, old_link));
         if held || !released || !takes {
-            self.restart.extend(anew.iter().map(|key| format!("stream.{name}.{key}")));
+            self.restart.extend(anew.iter().map(|key| format!("{}.{key}", stream_table(name))));
         }
         Step::Replaced(at)
     }
@@ -253,7 +253,8 @@ fn stream_keys(old: &StreamConfig, new: &StreamConfig) -> (Vec<&'static str>, Ve
         ["delay" = delay, "window" = windows, "weight" = weight, "priority" = priority],
         ["late" = late, "work_conserving" = work_conserving, "class" = class, "parent" = parent]);
     let [sdp, mut anew] = changed!(old, new: StreamConfig but [spec link output],
-        ["sdp" = sdp], ["source" = source | far | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail, "streamlets" = slot]);
+        ["sdp" = sdp, "receivers" = asks], ["source" = source | far | is_reported, "rtcp_port" = rtcp_port, "stack" = stack, "thumbnail" = thumbnail, "streamlets" = slot,
+         "receiver" = shares]);
     if let (SourceUri::Launch { line, .. }, SourceUri::Launch { line: before, .. }) =
         (&new.source, &old.source)
         && line == before

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use toml_edit::{DocumentMut, Item};
 
-use super::{ConfigErrors, Parsed, parse};
+use super::{ConfigErrors, Parsed, parse, stream_table};
 
 /// A value of a node file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,7 +40,11 @@ impl Change {
     /// A change of a key of `[table.name]` to a text.
     #[must_use]
     pub fn text(table: &str, name: &str, key: &str, value: impl fmt::Display) -> Self {
-        Self { key: format!("{table}.{name}.{key}"), value: Value::Text(value.to_string()) }
+        let table = match table {
+            "stream" => stream_table(name),
+            _ => format!("{table}.{name}"),
+        };
+        Self { key: format!("{table}.{key}"), value: Value::Text(value.to_string()) }
     }
 }
 

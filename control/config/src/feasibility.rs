@@ -15,7 +15,7 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
 
 use super::edit::Change;
-use super::{LinkConfig, NodeConfig, StreamConfig};
+use super::{LinkConfig, NodeConfig, StreamConfig, stream_table};
 
 /// The time that selection keeps free before a deadline, beside one packet's time.
 const GUARD: Duration = Duration::from_millis(2);
@@ -201,11 +201,11 @@ impl Case {
                 let shown = Duration(takes.0.next_multiple_of(1_000_000));
                 let of_link = format!("takes {shown} of the link; the delay is {delay}");
                 let text = format!("the largest frame, {largest}, {of_link}");
-                add(format!("stream.{name}.delay"), Need::Delay(n, takes), text);
+                add(format!("{}.delay", stream_table(name)), Need::Delay(n, takes), text);
             }
             if largest > *pool {
                 let text = format!("the largest frame, {largest}, has no room in a pool of {pool}");
-                add(format!("stream.{name}.pool"), Need::Pool(n, largest), text);
+                add(format!("{}.pool", stream_table(name)), Need::Pool(n, largest), text);
             }
             if let Some(queue) = link.queue.filter(|queue| largest > *queue) {
                 let frame = format!("the largest frame of {name}, {largest}");

@@ -169,6 +169,8 @@ selvedge_units::named! {
         Gso = "gso",
         /// Whole frames to the device's driver, by AF_XDP.
         Xdp = "xdp",
+        /// Nowhere: packets count as sent. It measures the node alone.
+        Null = "null",
     }
 }
 
@@ -283,9 +285,47 @@ pub struct StreamConfig {
     pub rtcp_port: Option<u16>,
     /// `streamlets`, `sets` and `streamlet_queue`: the streamlets that share it. Its `to` is then the first one's.
     pub slot: Option<Arc<SlotConfig>>,
+    /// Whether its source's frames go to several receivers, each a stream named `STREAM/RECEIVER`: the tables
+    /// `receiver`.
+    pub shares: bool,
+    /// `receivers`: what receivers that ask may have of its source.
+    pub asks: Option<Arc<Asks>>,
+}
+
+/// What receivers that ask may have of a stream's source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asks {
+    /// `token`: only those who send it are answered.
+    pub token: Token,
+    /// `most`: so many at a time.
+    pub most: usize,
+    /// What each gets, at its own address: the keys of the stream's table.
+    pub like: StreamConfig,
+}
+
+/// The path of a stream's table: `stream.cam`, and for the stream `cam/hall`, one of its receivers,
+/// `stream.cam.receiver.hall`.
+#[must_use]
+pub fn stream_table(name: &str) -> String {
+    match name.split_once('/') {
+        Some((stream, receiver)) => format!("stream.{stream}.receiver.{receiver}"),
+        None => format!("stream.{name}"),
+    }
 }
 
 impl StreamConfig {
+    /// The name of the stream whose source it sends: its own, or that of which it is a receiver.
+    #[must_use]
+    pub fn source_name(&self) -> &str {
+        self.spec.name.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether both are receivers of the same source's frames.
+    #[must_use]
+    pub fn shares_source(&self, other: &Self) -> bool {
+        self.shares && other.shares && self.source_name() == other.source_name()
+    }
+
     /// A stream from this source to this receiver over the first link, with all defaults.
     #[must_use]
     pub fn new(name: &str, source: SourceUri, to: SocketAddr) -> Self {
@@ -301,6 +341,8 @@ impl StreamConfig {
             is_reported: false,
             rtcp_port: None,
             slot: None,
+            shares: false,
+            asks: None,
         }
     }
 

@@ -298,6 +298,9 @@ pub enum ConfigFault {
     /// A name that is too long there, by its bytes.
     #[error("the name has {0} bytes, in the kernel it may have 31; shorten it")]
     LongInKernel(usize),
+    /// A stream that can't share its source's frames.
+    #[error("receivers share the frames of one source: {0}")]
+    Receivers(&'static str),
     /// The coprocessor of this link is to read a source that only the node can read.
     #[error(
         "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{0}\""

@@ -113,7 +113,11 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PageCo
     PageConfig { listen, token, view_token, tls, connections_per_address }
 }
 
-fn token<'t>(reader: &mut Reader<'t>, section: &Section<'t>, key: &str) -> Option<Token> {
+pub(super) fn token<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    key: &str,
+) -> Option<Token> {
     let entry = reader.entry(section, key)?;
     let text = reader.text(&entry, "what openssl rand -hex 16 prints, in quotes")?;
     let token = text.parse();

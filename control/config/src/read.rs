@@ -13,7 +13,7 @@ use super::tree::Nodes;
 use super::{
     BondConfig, ConfigErrors, ConfigFault, LinkConfig, NodeConfig, PageConfig, Placement, Position,
     SourceMap, SourceUri, StreamConfig, bond, destination, link, page, quoted, slot, stack, stream,
-    syntax, tunnel,
+    stream_table, syntax, tunnel,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -97,39 +97,47 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
 
     let bonds = bond::read(reader, &root);
     let tables = reader.named(&root, &NamedTables { is_required, ..STREAMS });
-    let streams: Vec<Option<StreamConfig>> = tables
-        .iter()
-        .map(|table| stream::read(reader, table, &link_names, &trees, &links))
-        .collect();
-    refuse_shared(reader, streams.iter().flatten());
+    let of = stream::Links { names: &link_names, trees: &trees, sound: &links };
+    let streams: Vec<Option<Vec<StreamConfig>>> =
+        tables.iter().map(|table| stream::read(reader, table, &of)).collect();
+    refuse_shared(reader, streams.iter().flatten().flatten());
 
     let mut links = links.into_iter().collect::<Option<Vec<_>>>()?;
-    let mut streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
+    let mut streams = streams.into_iter().collect::<Option<Vec<_>>>()?.concat();
+    if streams.len() > STREAMS_MAX {
+        let (count, most) = (streams.len(), STREAMS_MAX);
+        let mistake = ConfigFault::TooMany { count, what: "stream", of: "node", most };
+        reader.errors.push_key(&reader.map, "stream", mistake);
+    }
     for stream in &streams {
         refuse_unknown_bond(reader, stream, &bonds);
         let link = &links[stream.link];
         if let Some((key, mistake)) = stack::find_conflict(stream, link) {
             let inherits = key == "stack" && link.stack == stream.stack;
             let table =
-                if inherits { path("link", &link.name) } else { path("stream", &stream.spec.name) };
+                if inherits { path("link", &link.name) } else { stream_table(&stream.spec.name) };
             reader.errors.push_key(&reader.map, &path(&table, key), mistake);
         }
         if let Some((key, error)) = destination::find_conflict(stream, link) {
-            let key = path(&path("stream", &stream.spec.name), key);
+            let key = path(&stream_table(&stream.spec.name), key);
             reader.errors.push_key(&reader.map, &key, ConfigFault::Destination(error));
         }
         if let Some(mistake) = slot::find_conflict(stream, link) {
-            let key = path(&path("stream", &stream.spec.name), "streamlets");
+            let key = path(&stream_table(&stream.spec.name), "streamlets");
             reader.errors.push_key(&reader.map, &key, mistake);
+        }
+        if let Some((key, why)) = stream::find_conflict(stream, link) {
+            let key = path(&stream_table(&stream.spec.name), key);
+            reader.errors.push_key(&reader.map, &key, ConfigFault::Receivers(why));
         }
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
-            let key = path(&path("stream", &stream.spec.name), "source");
+            let key = path(&stream_table(&stream.spec.name), "source");
             let mistake = ConfigFault::NotReadable(cut(&link.name));
             reader.errors.push_key(&reader.map, &key, mistake);
         }
         if link.placement == Placement::Kernel {
-            let table = path("stream", &stream.spec.name);
+            let table = stream_table(&stream.spec.name);
             if matches!(stream.spec.contract.windows, Windows::PerKind(_)) {
                 let key = path(&table, "window");
                 reader.errors.push_key(&reader.map, &key, ConfigFault::KindsInKernel);
@@ -148,7 +156,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
 fn refuse_unknown_bond(reader: &mut Reader<'_>, stream: &StreamConfig, bonds: &[BondConfig]) {
     let SourceUri::Bond { bond, .. } = &stream.source else { return };
     if stream.spec.full == WhenFull::Block {
-        let key = path(&path("stream", &stream.spec.name), "full");
+        let key = path(&stream_table(&stream.spec.name), "full");
         reader.errors.push_key(&reader.map, &key, ConfigFault::BondWaits);
     }
     if bonds.iter().any(|other| other.name == *bond) {
@@ -157,7 +165,7 @@ fn refuse_unknown_bond(reader: &mut Reader<'_>, stream: &StreamConfig, bonds: &[
     let names: Vec<&str> = bonds.iter().map(|bond| &*bond.name).collect();
     let nearest = nearest(bond, names.iter().copied()).map(cut);
     let (name, known) = (quoted(bond), listed(&names));
-    let key = path(&path("stream", &stream.spec.name), "source");
+    let key = path(&stream_table(&stream.spec.name), "source");
     let mistake = ConfigFault::NoSuch { what: "bond", name, nearest, known };
     reader.errors.push_key(&reader.map, &key, mistake);
 }
@@ -180,6 +188,7 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
     let mut receivers = TakenName { used: "sent to by", key: "to", by: HashMap::new() };
     let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };
     let mut files = TakenName { used: "written by", key: "sdp", by: HashMap::new() };
+    let mut sources: BTreeSet<&str> = BTreeSet::new();
     let mut outputs: HashMap<(&str, &str), Vec<&StreamConfig>> = HashMap::new();
     for stream in streams {
         match stream.output.as_ref().filter(|to| to.scheme() != "rtp") {
@@ -204,16 +213,21 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
         if let Some(path) = &stream.sdp {
             files.take(reader, path.clone(), &stream.spec.name);
         }
+        // Receivers of one source listen once.
+        let listens = !stream.shares || sources.insert(stream.source_name());
         if let SourceUri::Network(url) = &stream.source
+            && listens
             && url.scheme() == "udp"
         {
             listeners.take(reader, url.to_string(), &stream.spec.name);
         }
         if let SourceUri::Rtp { listen, .. } = stream.source {
-            listeners.take(reader, listen.to_string(), &stream.spec.name);
+            if listens {
+                listeners.take(reader, listen.to_string(), &stream.spec.name);
+            }
             let any = listen.ip().is_unspecified() && stream.spec.to.ip().is_loopback();
             if listen == stream.spec.to || (any && listen.port() == stream.spec.to.port()) {
-                let key = path(&path("stream", &stream.spec.name), "to");
+                let key = path(&stream_table(&stream.spec.name), "to");
                 reader.errors.push_key(&reader.map, &key, ConfigFault::Loop(stream.spec.to));
             }
         }
@@ -230,7 +244,7 @@ fn refuse_together(reader: &mut Reader<'_>, stream: &StreamConfig, others: &[&St
     } else {
         return;
     };
-    let key_of = |stream: &StreamConfig| path(&path("stream", &stream.spec.name), "to");
+    let key_of = |stream: &StreamConfig| path(&stream_table(&stream.spec.name), "to");
     let line = reader.map.at(&key_of(first)).map_or(1, |at| at.line);
     let (what, other) = (cut(&first.receiver()), cut(&first.spec.name));
     let mistake = ConfigFault::Together { what, other, line, why };
@@ -258,7 +272,7 @@ impl<'s> TakenName<'s> {
         what: String,
         stream: &'s str,
     ) {
-        let key_of = |name, key| path(&path("stream", name), key);
+        let key_of = |name, key| path(&stream_table(name), key);
         let Some(&(other, others)) = self.by.get(&what) else {
             self.by.insert(what, (stream, key));
             return;

@@ -1,18 +1,20 @@
-//! `[stream.NAME]`.
+//! `[stream.NAME]`, and `[stream.NAME.receiver.NAME]`: each further receiver is a stream of its own that shares the
+//! source's frames.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
+use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, WhenFull, Window, WindowError, Windows};
 use toml::de::DeValue;
 
 use super::destination;
 use super::quote::cut;
-use super::section::{Entry, Reader, Section, listed};
+use super::section::{Entry, NamedTables, Reader, Section, listed};
 use super::tree::Nodes;
 use super::{
-    ConfigFault, Destination, LinkConfig, SourceUri, StreamConfig, knobs, quoted, slot, stack,
+    Asks, ConfigFault, Destination, LinkConfig, Placement, SourceUri, StreamConfig, Token, knobs,
+    page, quoted, slot, stack,
 };
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
@@ -30,32 +32,140 @@ const OWN: &[&str] = &[
     "streamlets",
     "sets",
     "streamlet_queue",
+    "receiver",
+    "receivers",
 ];
-pub(super) const KNOWN: &[&str] = &known();
-const KNOWN_LEN: usize = OWN.len() + KEYS.len();
+/// The same of a further receiver; the rest are [`KEYS`].
+const RECEIVER_OWN: &[&str] = &["to", "link", "parent", "sdp", "rtcp_port"];
+pub(super) const KNOWN: &[&str] = &known::<{ OWN.len() + KEYS.len() }>(OWN);
+pub(super) const RECEIVER_KNOWN: &[&str] =
+    &known::<{ RECEIVER_OWN.len() + KEYS.len() }>(RECEIVER_OWN);
 
-const fn known() -> [&'static str; KNOWN_LEN] {
-    let mut all = [""; KNOWN_LEN];
+const fn known<const LEN: usize>(own: &[&'static str]) -> [&'static str; LEN] {
+    let mut all = [""; LEN];
     let mut n = 0;
-    while n < KNOWN_LEN {
-        all[n] = if n < OWN.len() { OWN[n] } else { KEYS[n - OWN.len()].name };
+    while n < LEN {
+        all[n] = if n < own.len() { own[n] } else { KEYS[n - own.len()].name };
         n += 1;
     }
     all
 }
 
+/// The keys of what receivers that ask may have, and the most of them.
+const ASKS_KNOWN: &[&str] = &["token", "most"];
+const ASKS_EXAMPLE: &str = "receivers = { token = \"...\", most = 10 }";
+const ASKERS_RANGE: RangeInclusive<usize> = 1..=1000;
+/// The most further receivers of a stream.
+pub(super) const RECEIVERS_MAX: usize = 1024;
+const RECEIVERS: NamedTables = NamedTables {
+    key: "receiver",
+    what: "receiver",
+    example: "[stream.lecture.receiver.hall] with to",
+    is_required: false,
+    most: RECEIVERS_MAX,
+    of: "stream",
+};
+
 /// The ports at which RTCP may arrive: RTP has the one before.
 const RTCP_PORTS: RangeInclusive<u16> = 1_025..=u16::MAX;
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
 
-/// A stream; `None` if it has no valid source, receiver or link, which has been reported. `trees` are
-/// the links' nodes, and `sound` the links, `None` for a link that is not valid itself.
+/// The links of a file, for its streams.
+pub(super) struct Links<'a> {
+    pub(super) names: &'a [&'a str],
+    /// Their nodes.
+    pub(super) trees: &'a [Option<Nodes>],
+    /// Those that are valid themselves.
+    pub(super) sound: &'a [Option<LinkConfig>],
+}
+
+/// A stream, and its further receivers; `None` if one has no valid source, receiver or link, which has been reported.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
-    links: &[&str],
-    trees: &[Option<Nodes>],
-    sound: &[Option<LinkConfig>],
+    links: &Links<'_>,
+) -> Option<Vec<StreamConfig>> {
+    let tables = reader.named(section, &RECEIVERS);
+    // Without `to` it is sent to its receivers alone.
+    let is_sent = tables.is_empty() || section.has("to");
+    let stream = own(reader, section, links, is_sent);
+    let has_link = section.has("link") || links.names.len() == 1;
+    let receivers: Vec<_> = tables
+        .iter()
+        .map(|table| receiver(reader, table, links, stream.as_ref(), has_link))
+        .collect();
+    let asks = asks(reader, section);
+    let shares = !tables.is_empty() || asks.is_some();
+    let stream = stream.map(|stream| StreamConfig { shares, ..stream })?;
+    let receivers = receivers.into_iter().collect::<Option<Vec<_>>>()?;
+    let like = StreamConfig { sdp: None, rtcp_port: None, output: None, ..stream.clone() };
+    let mut all: Vec<_> = is_sent.then_some(stream).into_iter().chain(receivers).collect();
+    if let (Some((token, most)), Some(first)) = (asks, all.first_mut()) {
+        first.asks = Some(Arc::new(Asks { token, most, like }));
+    }
+    Some(all)
+}
+
+/// Who may ask for the stream's frames, and how many of them.
+fn asks<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<(Token, usize)> {
+    let table = reader.section(section, "receivers", ASKS_EXAMPLE)?;
+    reader.refuse_unknown(&table, ASKS_KNOWN);
+    reader.required(&table, "token", ASKS_EXAMPLE);
+    let most = reader.integer(&table, "most", ASKERS_RANGE);
+    Some((page::token(reader, &table, "token")?, most.unwrap_or(100)))
+}
+
+/// What a receiver needs of its link.
+struct Route<'a> {
+    link: Option<usize>,
+    to: Option<(SocketAddr, Option<Destination>)>,
+    far: Option<&'a str>,
+    is_measured: bool,
+    parent: Option<u32>,
+}
+
+/// A further receiver of a stream: what its table leaves out is as in the stream's.
+fn receiver<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    links: &Links<'_>,
+    stream: Option<&StreamConfig>,
+    has_link: bool,
+) -> Option<StreamConfig> {
+    reader.refuse_unknown(section, RECEIVER_KNOWN);
+    let default = stream.filter(|_| has_link && !section.has("link")).map(|stream| stream.link);
+    let at = default.or_else(|| link(reader, section, links.names));
+    let route = route(reader, section, links, at, true);
+    let mut spec = stream.map_or_else(|| Spec::new("", UNKNOWN), |stream| stream.spec.clone());
+    KEYS.iter().for_each(|key| read_key(reader, section, key, &mut spec));
+    let sdp = reader.path(section, "sdp", "sdp = \"out/lecture.sdp\"");
+    let rtcp_port = reader.integer(section, "rtcp_port", RTCP_PORTS);
+    let stream = stream?;
+    let (to, output) = route.to?;
+    spec.name = format!("{}/{}", stream.spec.name, section.name);
+    spec.to = to;
+    spec.contract.parent = route.parent.unwrap_or(0);
+    let link = route.link?;
+    Some(StreamConfig {
+        spec,
+        link,
+        sdp,
+        output,
+        far: route.far.map(str::to_owned),
+        is_reported: route.is_measured,
+        rtcp_port,
+        stack: links.sound.get(link)?.as_ref()?.stack.clone(),
+        shares: true,
+        ..stream.clone()
+    })
+}
+
+/// The stream of a table, whether or not it is itself sent anywhere.
+fn own<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    links: &Links<'_>,
+    is_sent: bool,
 ) -> Option<StreamConfig> {
     reader.refuse_unknown(section, KNOWN);
     let is_slot = section.has("streamlets");
@@ -69,10 +179,55 @@ pub(super) fn read<'t>(
             knobs::read(reader, section, source)
         }
     };
-    let link = link(reader, section, links);
+    let at = match is_sent || section.has("link") || links.names.len() == 1 {
+        true => link(reader, section, links.names),
+        false => Some(0),
+    };
+    let route = route(reader, section, links, at, is_sent && !is_slot);
+    let to = match is_slot {
+        true => slot.as_ref().map(|slot| (slot.groups[0].streamlet.to, None)),
+        false => route.to,
+    };
+    let mut spec = Spec::new(section.name, UNKNOWN);
+    KEYS.iter().for_each(|key| read_key(reader, section, key, &mut spec));
+    let sdp = reader.path(section, "sdp", "sdp = \"out/lecture.sdp\"");
+    let thumbnail = reader.flag(section, "thumbnail");
+    let stack = stack::read(reader, section);
+    let rtcp_port = reader.integer(section, "rtcp_port", RTCP_PORTS);
+
+    let (to, output) = to?;
+    let default = StreamConfig::new(section.name, source?, to);
+    let link = route.link?;
+    let links_own = || links.sound.get(link)?.as_ref()?.stack.clone();
+    spec.to = default.spec.to;
+    spec.contract.parent = route.parent.unwrap_or(spec.contract.parent);
+    Some(StreamConfig {
+        spec,
+        link,
+        sdp,
+        thumbnail: thumbnail.unwrap_or(default.thumbnail),
+        stack: stack.unwrap_or_else(links_own),
+        output,
+        far: route.far.map(str::to_owned),
+        is_reported: route.is_measured,
+        rtcp_port,
+        slot: slot.map(Arc::new),
+        ..default
+    })
+}
+
+/// Reads where a receiver is reached, over this link. Without a receiver it reads the rest alone.
+fn route<'t, 'a>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    links: &Links<'a>,
+    link: Option<usize>,
+    is_sent: bool,
+) -> Route<'a> {
+    let sound = links.sound;
     let bond = link.and_then(|link| sound.get(link)?.as_ref()?.bond.as_ref());
     let to = match bond {
-        _ if is_slot => slot.as_ref().map(|slot| (slot.groups[0].streamlet.to, None)),
+        _ if !is_sent => Some((UNKNOWN, None)),
         Some(bond) => {
             reader.refuse(section, "to", ConfigFault::ToOfBond);
             reader.refuse(section, "sdp", ConfigFault::ToOfBond);
@@ -91,40 +246,49 @@ pub(super) fn read<'t>(
             reader.report_value(&entry, ConfigFault::MeasuredTo(quoted(&link.name)));
         }
     }
-    let tree = link.and_then(|link| trees.get(link)?.as_ref());
+    if measured.is_none() {
+        reader.refuse(section, "rtcp_port", ConfigFault::NotReported);
+    }
+    let tree = link.and_then(|link| links.trees.get(link)?.as_ref());
     let parent = match (reader.entry(section, "parent"), tree) {
         (Some(entry), Some(tree)) => tree.find(reader, &entry),
         _ => None,
     };
-    let mut spec = Spec::new(section.name, UNKNOWN);
-    KEYS.iter().for_each(|key| read_key(reader, section, key, &mut spec));
-    let sdp = reader.path(section, "sdp", "sdp = \"out/lecture.sdp\"");
-    let thumbnail = reader.flag(section, "thumbnail");
-    let stack = stack::read(reader, section);
-    let rtcp_port = reader.integer(section, "rtcp_port", RTCP_PORTS);
-    if measured.is_none() {
-        reader.refuse(section, "rtcp_port", ConfigFault::NotReported);
-    }
+    let (far, is_measured) = (bond.map(|bond| &*bond.to), measured.is_some());
+    Route { link, to, far, is_measured, parent }
+}
 
-    let (to, output) = to?;
-    let default = StreamConfig::new(section.name, source?, to);
-    let link = link?;
-    let links_own = || sound.get(link)?.as_ref()?.stack.clone();
-    spec.to = default.spec.to;
-    spec.contract.parent = parent.unwrap_or(spec.contract.parent);
-    Some(StreamConfig {
-        spec,
-        link,
-        sdp,
-        thumbnail: thumbnail.unwrap_or(default.thumbnail),
-        stack: stack.unwrap_or_else(links_own),
-        output,
-        far: bond.map(|bond| bond.to.clone()),
-        is_reported: measured.is_some(),
-        rtcp_port,
-        slot: slot.map(Arc::new),
-        ..default
-    })
+/// Why a stream can't share its source's frames with other receivers on this link, if so; and the key that is to blame.
+pub(super) fn find_conflict(
+    stream: &StreamConfig,
+    link: &LinkConfig,
+) -> Option<(&'static str, &'static str)> {
+    let output = stream.output.as_ref().map(Destination::scheme);
+    let sends = !link.is_measured() && link.stack.is_none();
+    match stream {
+        StreamConfig { asks: Some(_), .. } if !sends => Some((
+            "receivers",
+            "those that ask need a link with a stated rate and without a stack or bond",
+        )),
+        _ if !stream.shares => None,
+        StreamConfig { slot: Some(_), .. } => {
+            Some(("receiver", "streamlets are receivers already"))
+        }
+        _ if link.placement != Placement::Inline => Some((
+            "link",
+            "its memory can't be shared with that placement; write a link with \
+                   placement = \"inline\"",
+        )),
+        _ if stream.spec.full == WhenFull::Block => {
+            Some(("full", "one that waits would hold up all others; write full = \"drop\""))
+        }
+        _ if output.is_some_and(|scheme| scheme != "rtp") => Some((
+            "to",
+            "this destination needs packets of its own; write another stream of the same \
+                   source, or an rtp:// address",
+        )),
+        _ => None,
+    }
 }
 
 /// The receiver until the real one has been read.

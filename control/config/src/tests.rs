@@ -317,6 +317,8 @@ fn every_key_is_read() {
             is_reported: false,
             rtcp_port: None,
             slot: None,
+            shares: false,
+            asks: None,
         }]
     );
     assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));

@@ -6,15 +6,16 @@ mod slot;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use selvedge_data_stream::{Kind, SpecSnapshot, Window};
 use selvedge_units::{Bitrate, Duration};
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigErrors;
 use crate::difference::Applied;
 use crate::edit::Change;
+use crate::{ConfigErrors, Token};
 pub use pictures::{Comparison, PictureForm, Pictures, StreamPicture, VideoTrack};
 pub use slot::{SetSnapshot, SharedCounts, StreamletQuery, StreamletSnapshot};
 
@@ -341,6 +342,33 @@ pub enum KnobError {
     Stopping,
 }
 
+/// A receiver that asked for a stream's frames, and gets them for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedReceiver {
+    /// The name of its stream.
+    pub name: String,
+    /// Where its frames go.
+    pub to: String,
+    /// How long, in seconds, unless it asks again.
+    pub for_s: u64,
+    /// The session description; absent until the medium is known.
+    pub sdp: Option<String>,
+}
+
+/// Why a receiver that asks gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// No stream of this name takes receivers that ask.
+    #[error("no stream \"{0}\" takes receivers that ask")]
+    NoStream(String),
+    /// So many have asked before.
+    #[error("{0} receivers have it, and it takes no more")]
+    TooMany(usize),
+    /// The node can't add the receiver.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Something that happened to a node: a reload, a refusal, a key that was set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEvent {
@@ -431,6 +459,28 @@ pub trait NodeView: Send + Sync {
     /// The result of a comparison with another sender; `None` if there is none.
     fn comparison(&self) -> Option<Comparison> {
         None
+    }
+    /// What those who ask for frames of a stream must send; `None` if it takes none.
+    fn receivers_token(&self, _stream: &str) -> Option<Token> {
+        None
+    }
+    /// Sends frames of a stream to this address for a while; again, if it is sent there already. `delay`: instead of the
+    /// stream's.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    fn ask(
+        &self,
+        stream: &str,
+        _to: SocketAddr,
+        _delay: Option<Duration>,
+        _lasts: Duration,
+    ) -> Result<AskedReceiver, AskError> {
+        Err(AskError::NoStream(stream.to_owned()))
+    }
+    /// Sends no more of a stream to a receiver that asked for it; false if it did not.
+    fn leave(&self, _stream: &str, _to: SocketAddr) -> bool {
+        false
     }
     /// Changes a knob.
     ///

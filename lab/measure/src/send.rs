@@ -127,6 +127,7 @@ impl SendLoop {
                 let stream = next() % self.packets.len();
                 Outgoing {
                     to: self.destinations[stream % self.destinations.len()],
+                    head: &[],
                     bytes: &self.packets[stream],
                 }
             }));

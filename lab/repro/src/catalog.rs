@@ -2,8 +2,8 @@
 
 use crate::experiment::Experiment;
 use crate::experiments::{
-    au_hwfq, au_stripe, ca_f6, ca_f7, ca_f8, ca_f9, ca_t1, ca_t2, ni_elim, ni_f5, ni_f6, ni_t1,
-    ni_t2, ni_t3, ni_t4, qf_f10, qf_f10_real, qf_f14, qf_f15, qf_f19, qf_f29, qf_f30, qf_t2,
+    au_florb, au_hwfq, au_stripe, ca_f6, ca_f7, ca_f8, ca_f9, ca_t1, ca_t2, ni_elim, ni_f5, ni_f6,
+    ni_t1, ni_t2, ni_t3, ni_t4, qf_f10, qf_f10_real, qf_f14, qf_f15, qf_f19, qf_f29, qf_f30, qf_t2,
     ss_cyc, ss_f7, ss_f8, ss_f9, ss_f10, ss_pps, ss_real, ss_t2, ss_t3, up_adapt, up_bond,
     up_media, up_media_real, up_rate, up_repair,
 };
@@ -49,6 +49,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     qf_f30::EXPERIMENT,
     #[cfg(feature = "kernel")]
     qf_f33::EXPERIMENT,
+    au_florb::EXPERIMENT,
     au_hwfq::EXPERIMENT,
     au_stripe::EXPERIMENT,
     up_bond::EXPERIMENT,

@@ -78,15 +78,11 @@ struct Pages {
     since: Duration,
 }
 
-impl Pages {
-    fn sent(&self) -> Option<&SentPictures> {
-        self.status.followed()?.sent.as_deref()
-    }
-}
-
 impl Onlookers for Pages {
     fn watched(&self) -> Watched {
-        self.sent().map_or_else(Watched::default, SentPictures::watched)
+        let followed = self.status.followed();
+        let each = followed.iter().filter_map(|one| Some(one.sent.as_ref()?.watched()));
+        each.fold(Watched::default(), Watched::and)
     }
 
     fn small(&self, jpeg: &[u8]) {
@@ -100,7 +96,7 @@ impl Onlookers for Pages {
     }
 
     fn image(&self, present: Duration, jpeg: &[u8]) {
-        if let Some(sent) = self.sent() {
+        for sent in self.status.followed().iter().filter_map(|one| one.sent.as_ref()) {
             sent.rings.image(present + self.since, jpeg);
         }
     }
@@ -244,13 +240,9 @@ pub(crate) fn enqueue(
     };
     let packets = others.as_mut().map(|others| others.packets(frame, since));
     let packets = packets.as_deref().unwrap_or(frame.packets);
-    let sent = status.followed().and_then(|followed| followed.sent.as_deref());
-    for (n, frame_producer) in frame_producers.iter_mut().enumerate() {
+    SentPictures::offer(&status.followed(), frame, since, || {
         // A refused frame is counted by the inlet, and by the link as a gap.
-        let mut enqueue = || frame_producer.enqueue(offer, packets).ok();
-        match sent.filter(|_| n == 0) {
-            Some(sent) => sent.offer(frame, since, enqueue),
-            None => drop(enqueue()),
-        }
-    }
+        let numbers = frame_producers.iter_mut().map(|one| one.enqueue(offer, packets).ok());
+        numbers.collect::<Vec<_>>().into_iter().next().flatten()
+    });
 }

@@ -17,7 +17,7 @@ use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
 use crate::source::slot;
 
 /// Streams that may be added to a running link, beside those that it started with.
-const ROOM: usize = 64;
+const ROOM: usize = 1024;
 
 struct Inline {
     engine: Engine,
@@ -30,10 +30,11 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams = start.members.len();
     let slots: Vec<Option<Slot>> =
         start.members.iter().map(|member| slot(member.config, start.clock)).collect();
+    let shared: Vec<bool> = start.members.iter().map(|member| member.config.shares).collect();
     let (params, carried): (Vec<_>, Vec<_>) =
         start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
     let (engine, registrar, frame_producers) =
-        Engine::start_open(start.clock, start.link, &params, &carried, start.tap, ROOM)
+        Engine::start_open(start.clock, start.link, &params, (&carried, &shared), start.tap, ROOM)
             .map_err(PlacementError::refused)?;
     for (number, slot) in slots.into_iter().enumerate() {
         slot.map(|slot| engine.aggregate(number, slot));
@@ -72,7 +73,11 @@ impl PlacedLink for Inline {
     }
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
-        let added = self.engine.add(&self.registrar, self.room, &member.params, member.carried);
+        let (params, carried) = (&member.params, member.carried);
+        let added = match member.config.shares {
+            true => self.engine.add_receiver(&self.registrar, self.room, params, carried),
+            false => self.engine.add(&self.registrar, self.room, params, carried),
+        };
         let (number, frame_producer) = added.ok_or(PlacementError::Full(self.room))?;
         slot(member.config, self.clock).map(|slot| self.engine.aggregate(number, slot));
         Ok((number, StreamEnd::FrameProducer(frame_producer)))

@@ -130,7 +130,7 @@ fn frames_over(wire: &Veth) -> Result<TransmitCounters, WireError> {
     let mut sender = Transmitter::new(clock, options)?;
     let mut buffer = [0; 100];
     while sender.counters().xdp < ENOUGH {
-        sender.send_batch(&[Outgoing { to, bytes: b"over the wire" }]);
+        sender.send_batch(&[Outgoing { to, head: &[], bytes: b"over the wire" }]);
         receiver.recv(&mut buffer).map_err(WireError::Lost)?;
         let refused = sender.fallback().map(str::to_owned);
         if clock.now().since(Instant::ZERO) > Duration::from_secs(5) || refused.is_some() {

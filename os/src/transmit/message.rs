@@ -72,7 +72,7 @@ pub(super) fn send(
     method: Method,
     single: usize,
 ) -> Outcome {
-    lay_out(packets, times, method, single, |headers| {
+    lay_out(packets, times, method, single, |headers, joined| {
         // SAFETY: the headers, the addresses, parts and control data that they point to, and the
         // packets are alive until this closure returns (see `lay_out`). The kernel writes only
         // `msg_len`s, and reads only what the headers describe.
@@ -84,13 +84,12 @@ pub(super) fn send(
                 libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
-        let len = |header: &libc::mmsghdr| header.msg_hdr.msg_iovlen;
         Outcome {
             taken: match usize::try_from(sent) {
-                Ok(sent) => Ok(headers.iter().take(sent).map(len).sum()),
+                Ok(sent) => Ok(joined.iter().take(sent).sum()),
                 Err(_) => Err(last_error()),
             },
-            first: headers.first().map_or(0, len),
+            first: joined.first().copied().unwrap_or(0),
         }
     })
 }
@@ -104,20 +103,22 @@ pub(super) fn send_parts(socket: &OwnedFd, to: SocketAddr, parts: &[&[u8]]) -> O
     sendmsg_addr(socket, &to, slices, &mut SendAncillaryBuffer::default(), flags).ok()
 }
 
-/// Lays packets out in the kernel's form, on the stack, and passes that to `then`. The headers' pointers are
-/// valid until `then` returns. Only the part in use is ever written.
+/// Lays packets out in the kernel's form, on the stack, and passes that to `then`, with the number of packets
+/// in each message. The headers' pointers are valid until `then` returns. Only the part in use is ever written.
 fn lay_out<R>(
     packets: &[Outgoing<'_>],
     times: &[u64],
     method: Method,
     single: usize,
-    then: impl FnOnce(&mut [libc::mmsghdr]) -> R,
+    then: impl FnOnce(&mut [libc::mmsghdr], &[usize]) -> R,
 ) -> R {
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES_MAX];
     let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES_MAX];
     let mut sizes = [const { MaybeUninit::<SegmentSize>::uninit() }; MESSAGES_MAX];
     let mut departures = [const { MaybeUninit::<Departure>::uninit() }; MESSAGES_MAX];
-    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; PACKETS_MAX];
+    // A packet has a head and the rest.
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; 2 * PACKETS_MAX];
+    let mut in_message = [0; MESSAGES_MAX];
     // One pointer to each array, taken once: borrowing an array again would invalidate the pointers into it
     // that exist already.
     let addresses: *mut RawAddress = addresses.as_mut_ptr().cast();
@@ -126,7 +127,7 @@ fn lay_out<R>(
     let parts: *mut libc::iovec = parts.as_mut_ptr().cast();
     let packets = &packets[..packets.len().min(PACKETS_MAX)];
     let limit = if method == Method::SendMsg { 1 } else { MESSAGES_MAX };
-    let (mut used, mut messages) = (0, 0);
+    let (mut used, mut messages, mut written) = (0, 0, 0);
     while messages < limit && used < packets.len() {
         let rest = &packets[used..];
         let times = times.get(used..).unwrap_or_default();
@@ -142,22 +143,27 @@ fn lay_out<R>(
         // SAFETY: an mmsghdr is integers and pointers, for which zero bytes are a value.
         let mut header: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: `messages < limit <= MESSAGES_MAX`, the length of `addresses`, `sizes` and `departures`;
-        // `used + joined <= packets.len() <= PACKETS_MAX`, the length of `parts`.
+        // at most two parts are written for each packet of `packets`, of which there are at most PACKETS_MAX,
+        // half the length of `parts`.
         unsafe {
             let to = addresses.add(messages);
             to.write(address);
             header.msg_hdr.msg_name = to.cast();
-            header.msg_hdr.msg_iov = parts.add(used);
-            for (i, packet) in rest[..joined].iter().enumerate() {
-                parts.add(used + i).write(libc::iovec {
-                    iov_base: packet.bytes.as_ptr().cast_mut().cast(),
-                    iov_len: packet.bytes.len(),
-                });
+            header.msg_hdr.msg_iov = parts.add(written);
+            let first = written;
+            for packet in &rest[..joined] {
+                let head = Some(packet.head).filter(|head| !head.is_empty());
+                for part in head.into_iter().chain([packet.bytes]) {
+                    let (iov_base, iov_len) = (part.as_ptr().cast_mut().cast(), part.len());
+                    parts.add(written).write(libc::iovec { iov_base, iov_len });
+                    written += 1;
+                }
             }
+            header.msg_hdr.msg_iovlen = (written - first) as _;
             if joined > 1 {
                 let size = sizes.add(messages);
                 // `joinable` joins only packets of which several fit a datagram.
-                let bytes = u16::try_from(rest[0].bytes.len()).unwrap_or(u16::MAX);
+                let bytes = u16::try_from(rest[0].len()).unwrap_or(u16::MAX);
                 size.write(SegmentSize::new(libc::SOL_UDP, libc::UDP_SEGMENT, bytes));
                 header.msg_hdr.msg_control = size.cast();
                 header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
@@ -169,28 +175,28 @@ fn lay_out<R>(
             }
         }
         header.msg_hdr.msg_namelen = address_len;
-        header.msg_hdr.msg_iovlen = joined as _;
         headers[messages].write(header);
+        in_message[messages] = joined;
         used += joined;
         messages += 1;
     }
-    let written = headers.as_mut_ptr().cast();
+    let headers = headers.as_mut_ptr().cast();
     // SAFETY: the first `messages` headers were written above.
-    then(unsafe { std::slice::from_raw_parts_mut(written, messages) })
+    then(unsafe { std::slice::from_raw_parts_mut(headers, messages) }, &in_message[..messages])
 }
 
 /// How many packets, from the first on, may pass as one: same destination, same size, the last perhaps
 /// shorter. Empty datagrams are sent alone, because they would leave no trace in a longer one.
 fn joinable(packets: &[Outgoing<'_>]) -> usize {
     let first = packets[0];
-    let size = first.bytes.len();
+    let size = first.len();
     if size == 0 {
         return 1;
     }
     let mut joined = 1;
     let most = SEGMENTS_MAX.min(SEGMENTED_MAX / size);
     for packet in packets.iter().skip(1) {
-        let len = packet.bytes.len();
+        let len = packet.len();
         if joined >= most || len == 0 || len > size || packet.to != first.to {
             break;
         }
@@ -253,7 +259,7 @@ mod tests {
     /// Reads a layout back as the kernel would: sizes of the parts of each message, the segment size, the
     /// destination's port. Runs under Miri.
     fn read_back(packets: &[Outgoing<'_>], method: Method, single: usize) -> Vec<Message> {
-        lay_out(packets, &[], method, single, |headers| {
+        lay_out(packets, &[], method, single, |headers, _| {
             headers
                 .iter()
                 .map(|header| {
@@ -291,7 +297,7 @@ mod tests {
         let packets: Vec<_> = payloads
             .iter()
             .zip(ports)
-            .map(|(bytes, port)| Outgoing { to: ([127, 0, 0, 1], port).into(), bytes })
+            .map(|(bytes, port)| Outgoing { to: ([127, 0, 0, 1], port).into(), head: &[], bytes })
             .collect();
         let message = |parts: &[usize], first_byte, cut, port| Message {
             parts: parts.to_vec(),
@@ -315,10 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn a_head_is_a_part_of_its_own_and_counts_for_the_segment() {
+        let to = ([127, 0, 0, 1], 7).into();
+        let packets = [Outgoing { to, head: &[3; 4], bytes: &[1; 9] }; 3];
+        let parts = vec![4, 9, 4, 9, 4, 9];
+        let joined = Message { parts, first_byte: 3, cut: Some(13), port: 7 };
+        assert_eq!(read_back(&packets, Method::Gso, 0), [joined]);
+        let counted = lay_out(&packets, &[], Method::Gso, 0, |_, joined| joined.to_vec());
+        assert_eq!(counted, [3], "packets, not parts");
+    }
+
+    #[test]
     fn packets_with_departure_times_go_by_themselves() {
         let to = ([127, 0, 0, 1], 7).into();
-        let packets = [Outgoing { to, bytes: &[1; 9] }; 5];
-        let laid = lay_out(&packets, &[0, 0, 77, 78], Method::Gso, 0, |headers| {
+        let packets = [Outgoing { to, head: &[], bytes: &[1; 9] }; 5];
+        let laid = lay_out(&packets, &[0, 0, 77, 78], Method::Gso, 0, |headers, _| {
             let of = |header: &libc::mmsghdr| {
                 let header = &header.msg_hdr;
                 let control = header.msg_control.cast::<libc::cmsghdr>();
@@ -339,12 +356,12 @@ mod tests {
     fn a_call_and_a_message_have_their_limits() {
         let payload = vec![1; 1200];
         let to = ([127, 0, 0, 1], 7).into();
-        let packets = vec![Outgoing { to, bytes: &payload }; 600];
+        let packets = vec![Outgoing { to, head: &[], bytes: &payload }; 600];
         let joined = read_back(&packets, Method::Gso, 0);
         assert!(joined.iter().all(|m| m.parts.iter().sum::<usize>() <= SEGMENTED_MAX));
         assert_eq!(joined.iter().map(|m| m.parts.len()).sum::<usize>(), PACKETS_MAX);
         assert_eq!(read_back(&packets, Method::SendMmsg, 0).len(), MESSAGES_MAX);
-        let small = vec![Outgoing { to, bytes: &payload[..1] }; 600];
+        let small = vec![Outgoing { to, head: &[], bytes: &payload[..1] }; 600];
         assert!(read_back(&small, Method::Gso, 0).iter().all(|m| m.parts.len() <= SEGMENTS_MAX));
     }
 }

@@ -48,7 +48,8 @@ fn every_method_delivers_every_packet_once_in_order() {
     for method in METHODS {
         let (socket, to) = listener("127.0.0.1:0");
         let mut transmitter = transmitter(method);
-        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> =
+            payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
         expect(&socket, &payloads);
         let counters = transmitter.counters();
@@ -66,7 +67,7 @@ fn destinations_and_families_may_alternate() {
         let batch: Vec<_> = payloads
             .iter()
             .enumerate()
-            .map(|(i, bytes)| Outgoing { to: listeners[i / 2 % 3].1, bytes })
+            .map(|(i, bytes)| Outgoing { to: listeners[i / 2 % 3].1, head: &[], bytes })
             .collect();
         assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
         for (n, (socket, _)) in listeners.iter().enumerate() {
@@ -82,7 +83,8 @@ fn fewer_calls_are_made_by_the_better_methods() {
     let calls = METHODS.map(|method| {
         let mut transmitter = transmitter(method);
         let payloads = payloads(&[100; 128]);
-        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> =
+            payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         transmitter.send_batch(&batch);
         (transmitter.method(), transmitter.counters().calls)
     });
@@ -103,7 +105,11 @@ fn a_closed_port_harms_nobody_and_is_counted() {
         let batch: Vec<_> = payloads
             .iter()
             .enumerate()
-            .map(|(i, bytes)| Outgoing { to: if i % 2 == 0 { to } else { closed }, bytes })
+            .map(|(i, bytes)| Outgoing {
+                to: if i % 2 == 0 { to } else { closed },
+                head: &[],
+                bytes,
+            })
             .collect();
         // The error of each refused packet may be returned for the next one.
         for one in batch.chunks(10) {
@@ -122,7 +128,8 @@ fn what_cannot_be_sent_is_refused_and_the_rest_goes() {
         let (socket, to) = listener("127.0.0.1:0");
         let mut transmitter = transmitter(method);
         let payloads = payloads(&[10, 65_508, 10]);
-        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> =
+            payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         let fates = transmitter.send_batch(&batch);
         assert_eq!(fates, [Fate::Sent, Fate::Refused(Errno::MSGSIZE), Fate::Sent]);
         expect(&socket, &[payloads[0].clone(), payloads[2].clone()]);
@@ -136,7 +143,7 @@ fn a_run_that_exceeds_the_device_goes_packet_by_packet() {
     let mut transmitter = transmitter(Method::Gso);
     let to = SocketAddr::from(([127, 0, 0, 1], 0));
     let payloads = payloads(&[20; 3]);
-    let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+    let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
     assert_eq!(transmitter.send_batch(&batch), [Fate::Refused(Errno::INVAL); 3]);
     if transmitter.method() == Method::Gso {
         assert_eq!(transmitter.counters().gso_refused, 1);
@@ -163,7 +170,7 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
         let mut buffer = [0; 2000];
         let clock = Clock::new();
         while transmitter.counters().xdp == 0 {
-            let fates = transmitter.send_batch(&[Outgoing { to, bytes: b"first" }]);
+            let fates = transmitter.send_batch(&[Outgoing { to, head: &[], bytes: b"first" }]);
             assert_eq!(fates, [Fate::Sent]);
             let (len, from) = socket.recv_from(&mut buffer).unwrap();
             assert_eq!((&buffer[..len], from.ip()), (&b"first"[..], namespace::NEAR.into()));
@@ -174,7 +181,8 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
         let mut sizes: Vec<usize> = (0..300).map(|n| n * 37 % 1400).collect();
         sizes.extend([1472, 1473, 1, 0]);
         let payloads = payloads(&sizes);
-        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> =
+            payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         let before = transmitter.counters();
         assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
         expect(&socket, &payloads);
@@ -184,9 +192,9 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
         // All except the large one.
         assert_eq!(counters.xdp - before.xdp, sizes.len() as u64 - 1);
         // From the port of its sockets.
-        transmitter.send_batch(&[Outgoing { to, bytes: b"again" }]);
+        transmitter.send_batch(&[Outgoing { to, head: &[], bytes: b"again" }]);
         let (_, from) = socket.recv_from(&mut buffer).unwrap();
-        transmitter.send_batch(&[Outgoing { to, bytes: &[1; 3000] }]);
+        transmitter.send_batch(&[Outgoing { to, head: &[], bytes: &[1; 3000] }]);
         assert_eq!(socket.recv_from(&mut buffer).unwrap().1, from);
     });
 }
@@ -198,7 +206,8 @@ fn what_can_not_go_by_af_xdp_goes_by_the_sockets_for_a_reason() {
     let mut transmitter = transmitter(Method::Xdp);
     let payloads = payloads(&[80; 10]);
     for (socket, to) in [(socket, to), (socket6, to6)] {
-        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> =
+            payloads.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
         expect(&socket, &payloads);
     }

@@ -93,7 +93,7 @@ impl Xdp {
         let mut first = None;
         for (n, packet) in packets.iter().enumerate() {
             let path = self.path(packet.to, now);
-            let can = path.is_some_and(|path| path.fits(packet.bytes.len()));
+            let can = path.is_some_and(|path| path.fits(packet.len()));
             if can != *first.get_or_insert(can) {
                 return (n, !can);
             }
@@ -126,8 +126,10 @@ impl Xdp {
             let port = self.ports[usize::from(packet.to.is_ipv6())];
             self.identification = self.identification.wrapping_add(1);
             let at = write_headers(chunk, path, port, packet, self.identification);
-            chunk[at..at + packet.bytes.len()].copy_from_slice(packet.bytes);
-            socket.put(at + packet.bytes.len());
+            let (begin, end) = (at + packet.head.len(), at + packet.len());
+            chunk[at..begin].copy_from_slice(packet.head);
+            chunk[begin..end].copy_from_slice(packet.bytes);
+            socket.put(end);
             put += 1;
         }
         let (taken, calls, error) = socket.kick();

@@ -14,7 +14,7 @@ use selvedge_data_stream::rtp::{STAMPED_LEN, stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{
     Counts, Descriptor, Fate, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
-use selvedge_place_engine::engine::{FrameConsumer, Stamp};
+use selvedge_place_engine::engine::{FrameConsumer, PacketHead, Stamp};
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -288,12 +288,15 @@ impl FrameConsumer for SharedConsumer {
         (1..=usize::from(self.limits.packet)).contains(&len).then_some((at, len))
     }
 
-    fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
+    fn stamp(
+        &mut self,
+        payload: PayloadSpan,
+        (at, len): (usize, usize),
+        stamp: Stamp,
+    ) -> PacketHead {
         let of = |held: &&mut HeldFrame| held.span == Some(payload);
-        let Some(held) = self.held.iter_mut().find(of) else { return };
-        if at + len > payload.len as usize {
-            return;
-        }
+        let held = self.held.iter_mut().find(of).filter(|_| at + len <= payload.len as usize);
+        let Some(held) = held else { return PacketHead::NONE };
         held.chosen.resize(payload.len as usize, 0);
         let packet = &mut held.chosen[at..at + len];
         if self.pool.read(payload, at, packet) && held.stamped {
@@ -302,6 +305,7 @@ impl FrameConsumer for SharedConsumer {
             stamp_sequence(packet, number);
             stamp_deadline(packet, stamp.deadline, stamp.now);
         }
+        PacketHead::NONE
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {

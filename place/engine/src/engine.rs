@@ -29,7 +29,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 pub use self::carrier::{Carrier, StreamCarrier};
 use self::departures::Departures;
 pub use self::frame_consumer::{
-    FrameConsumer, LocalConsumer, LocalPoller, Poller, Registrar, Stamp,
+    FrameConsumer, LocalConsumer, LocalPoller, PacketHead, Poller, Registrar, Stamp,
 };
 pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};
@@ -122,12 +122,14 @@ impl Engine {
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
-        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, &[], tap, 0)?;
+        let (engine, _, frame_producers) =
+            Self::start_open(clock, link, streams, (&[], &[]), tap, 0)?;
         Ok((engine, frame_producers))
     }
 
     /// Like [`start`](Self::start), but some streams have carriers in place of the engine's sockets:
-    /// `carried` in their order, `None` or a missing entry for the others. There is room for `room` more
+    /// `carried` in their order, `None` or a missing entry for the others. Those that are true in `shared` are
+    /// [receivers](Registrar::receiver) of frames that others may get as well. There is room for `room` more
     /// streams, which [`add`](Self::add) adds while the engine runs.
     ///
     /// # Errors
@@ -136,7 +138,7 @@ impl Engine {
         clock: Clock,
         link: &LinkConfig,
         streams: &[StreamParams],
-        carried: &[Option<StreamCarrier>],
+        (carried, shared): (&[Option<StreamCarrier>], &[bool]),
         tap: Option<Box<dyn FateTap>>,
         room: usize,
     ) -> Result<(Self, Registrar, Vec<FrameProducer>), EngineError> {
@@ -146,9 +148,16 @@ impl Engine {
         let mut frame_producers = Vec::with_capacity(streams.len());
         for (n, stream) in streams.iter().enumerate() {
             let carried = carried.get(n).cloned().flatten();
-            let (new, producer) = registrar.stream(stream, carried, Arc::clone(&worker.stop));
-            let number = worker.attach(new);
-            let mut producer = producer(number);
+            let stop = Arc::clone(&worker.stop);
+            let (number, mut producer) = if shared.get(n).is_some_and(|shares| *shares) {
+                let (new, producer) = registrar.receiver(stream, carried, stop);
+                let number = worker.attach(new);
+                (number, producer(number))
+            } else {
+                let (new, producer) = registrar.stream(stream, carried, stop);
+                let number = worker.attach(new);
+                (number, producer(number))
+            };
             producer.set_steps(Arc::clone(&worker.steps), number, stream.spec.contract);
             frame_producers.push(producer);
         }
@@ -171,6 +180,28 @@ impl Engine {
         carried: Option<StreamCarrier>,
     ) -> Option<(usize, FrameProducer)> {
         let (new, producer) = registrar.stream(stream, carried, Arc::clone(&self.stop));
+        self.added(room, new, producer, stream)
+    }
+
+    /// The same for one of several receivers of the same frames ([`Registrar::receiver`]).
+    pub fn add_receiver(
+        &self,
+        registrar: &Registrar,
+        room: usize,
+        stream: &StreamParams,
+        carried: Option<StreamCarrier>,
+    ) -> Option<(usize, FrameProducer)> {
+        let (new, producer) = registrar.receiver(stream, carried, Arc::clone(&self.stop));
+        self.added(room, new, producer, stream)
+    }
+
+    fn added(
+        &self,
+        room: usize,
+        new: NewStream<LocalConsumer>,
+        producer: impl FnOnce(usize) -> FrameProducer,
+        stream: &StreamParams,
+    ) -> Option<(usize, FrameProducer)> {
         let number = self.attach(new)?;
         if number >= room {
             self.remove(number);
@@ -409,6 +440,7 @@ fn transmission(sending: Sending) -> TransmitOptions {
         Sending::Auto | Sending::Gso => Method::Gso,
         Sending::Sendmmsg => Method::SendMmsg,
         Sending::Xdp => Method::Xdp,
+        Sending::Null => Method::Null,
     };
     TransmitOptions { method, ..TransmitOptions::default() }
 }

@@ -6,6 +6,8 @@
 //! section 2.2.3: with a circular queue for each stream, the producers and the scheduler need no
 //! synchronisation.)
 
+pub mod fan_out;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,6 +20,7 @@ use selvedge_data_stream::{
 };
 use selvedge_units::{Bytes, Duration, Instant};
 
+use self::fan_out::{FanOut, FanOutWriter, ReceiverEnd};
 use crate::extension::Stage;
 use crate::link_steps::LinkSteps;
 use selvedge_os::clock::Clock;
@@ -38,6 +41,17 @@ pub struct FrameProducerCounters {
     pub last_arrival: AtomicU64,
     /// Frames that found no room, or whose packets were not RTP.
     pub refused: AtomicU64,
+}
+
+impl FrameProducerCounters {
+    pub(crate) fn arrived(&self, at: Instant) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        self.last_arrival.store(at.0.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// When the newest frames of a stream arrived, by number: for receivers on this host that judge deadlines by
@@ -192,10 +206,17 @@ impl FrameProducerParams {
     }
 }
 
+/// Where frames go.
+enum Room {
+    /// Into a pool and a ring of the stream's own.
+    Own { ring: Box<dyn FrameQueue>, pool: PoolWriter },
+    /// Into memory that several receivers share, each with its own ring.
+    Shared(FanOutWriter),
+}
+
 /// The source's end of a stream.
 pub struct FrameProducer {
-    ring: Box<dyn FrameQueue>,
-    pool: PoolWriter,
+    room: Room,
     clock: Clock,
     full: WhenFull,
     writer: FrameWriter,
@@ -220,9 +241,21 @@ impl FrameProducer {
         pool: PoolWriter,
         stop: Arc<AtomicBool>,
     ) -> Self {
+        Self::with_room(params, Room::Own { ring, pool }, stop)
+    }
+
+    /// A frame producer for this receiver, and those that join it.
+    pub(crate) fn fan_out(
+        params: &FrameProducerParams,
+        end: ReceiverEnd,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self::with_room(params, Room::Shared(FanOutWriter::new(end)), stop)
+    }
+
+    fn with_room(params: &FrameProducerParams, room: Room, stop: Arc<AtomicBool>) -> Self {
         Self {
-            ring,
-            pool,
+            room,
             clock: params.clock,
             full: params.full,
             writer: FrameWriter::new(params.ssrc, params.overhead, params.payload_max),
@@ -237,17 +270,30 @@ impl FrameProducer {
         }
     }
 
+    /// The receivers of its frames, which others may join; `None` if its stream shares its frames with none.
+    #[must_use]
+    pub fn receivers(&self) -> Option<FanOut> {
+        match &self.room {
+            Room::Own { .. } => None,
+            Room::Shared(shared) => Some(shared.receivers()),
+        }
+    }
+
     /// Lets the link's steps decide on each frame as it arrives, before its payload is written. A frame that a
     /// step discards counts as one that found no room. `stream` is the stream's number on the link.
     pub fn set_steps(&mut self, steps: Arc<LinkSteps>, stream: usize, contract: Contract) {
         steps.add(stream, contract);
-        self.steps = Some((steps, stream));
+        match &self.room {
+            Room::Own { .. } => self.steps = Some((steps, stream)),
+            Room::Shared(shared) => shared.receivers().set_steps(&steps, stream),
+        }
     }
 
     /// The counters, for observers.
     #[must_use]
     pub fn counters(&self) -> Arc<FrameProducerCounters> {
-        Arc::clone(&self.counters)
+        let shared = self.receivers().and_then(|receivers| receivers.first_counters());
+        shared.unwrap_or_else(|| Arc::clone(&self.counters))
     }
 
     /// Adds a second flag that ends the wait for room. A slow link, or one whose other end is gone, then does
@@ -289,9 +335,9 @@ impl FrameProducer {
         packets: &[&[u8]],
     ) -> Result<u32, DropReason> {
         let frame = self.frame(arrival, &offer, packets.len());
-        self.place(frame, offer.timestamp, packets).map(|()| frame.seq).inspect_err(|_| {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        })
+        self.place(frame, offer.timestamp, packets)
+            .map(|()| frame.seq)
+            .inspect_err(|_| self.counters.refused())
     }
 
     /// Takes a frame that arrives now, whose packets' payloads `fill` puts into their places: it gets the places, in
@@ -316,9 +362,7 @@ impl FrameProducer {
                 done => break done.map(|()| frame.seq),
             }
         }
-        .inspect_err(|_| {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        })
+        .inspect_err(|_| self.counters.refused())
     }
 
     /// The next frame, before its packets are written.
@@ -327,8 +371,7 @@ impl FrameProducer {
         self.seq = seq.wrapping_add(1);
         let inferred = self.group.push(offer.kind, offer.referenced, offer.closes);
         let refs = offer.refs.unwrap_or(inferred);
-        self.counters.frames.fetch_add(1, Ordering::Relaxed);
-        self.counters.last_arrival.store(arrival.0.max(1), Ordering::Relaxed);
+        self.counters.arrived(arrival);
         if let Some(arrivals) = &self.arrivals {
             arrivals.record(seq, arrival);
         }
@@ -378,6 +421,9 @@ impl FrameProducer {
         if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
             return Err(DropReason::Unusable);
         }
+        if let Room::Shared(shared) = &mut self.room {
+            return shared.enqueue(self.clock, frame, timestamp, packets);
+        }
         if let Some((steps, stream)) = &self.steps
             && steps.is_used()
             && let Some(size) = self.writer.size(packets)
@@ -399,16 +445,17 @@ impl FrameProducer {
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<(), DropReason> {
+        let Room::Own { ring, pool } = &mut self.room else { return Err(DropReason::Unusable) };
         let room = FrameWriter::room(packets);
-        let mut reservation = self.pool.reserve(room).map_err(no_room)?;
-        if self.ring.free() == 0 {
+        let mut reservation = pool.reserve(room).map_err(no_room)?;
+        if ring.free() == 0 {
             return Err(DropReason::Full);
         }
         let written = self.writer.write(reservation.bytes_mut(), &mut frame, timestamp, packets)?;
         reservation.truncate(written);
         frame.payload = reservation.commit();
         // There was room before, and only this thread uses it up.
-        if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
+        if ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
     fn try_fill(
@@ -421,9 +468,15 @@ impl FrameProducer {
         if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
             return Err(DropReason::Unusable);
         }
+        let (ring, pool) = match &mut self.room {
+            Room::Own { ring, pool } => (ring, pool),
+            Room::Shared(shared) => {
+                return shared.fill(self.clock, frame, timestamp, packets, fill);
+            }
+        };
         let room = FrameWriter::room_for(packets);
-        let mut reservation = self.pool.reserve(room).map_err(no_room)?;
-        if self.ring.free() == 0 {
+        let mut reservation = pool.reserve(room).map_err(no_room)?;
+        if ring.free() == 0 {
             return Err(DropReason::Full);
         }
         let mut places = Vec::with_capacity(packets.len());
@@ -434,19 +487,20 @@ impl FrameProducer {
             return Err(DropReason::Unusable);
         }
         frame.payload = reservation.commit();
-        if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
+        if ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
     /// Lets the engine make room, or returns why it will not.
     fn wait_for_room(&self) -> Result<(), DropReason> {
+        let Room::Own { ring, .. } = &self.room else { return Err(DropReason::Removed) };
         let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
         if is_stopped(&self.stop)
             || self.source_stops.as_ref().is_some_and(is_stopped)
-            || self.ring.is_abandoned()
+            || ring.is_abandoned()
         {
             return Err(DropReason::Removed);
         }
-        self.ring.notify();
+        ring.notify();
         self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         Ok(())
     }

@@ -13,4 +13,5 @@ pub mod link_steps;
 pub mod receive;
 pub mod record;
 pub mod report;
+mod shared_payloads;
 pub mod slot;

@@ -34,6 +34,8 @@ pub struct LinkReport {
     pub missed_departures: u64,
     /// The measured cost of sending.
     pub send_cost: SendCost,
+    /// Bytes of payloads that several receivers share and that were copied, for carriers, which take whole packets.
+    pub copied: Bytes,
     /// Bytes waiting.
     pub backlog: Bytes,
     /// Its streams, in their order.
@@ -140,6 +142,7 @@ impl LinkReport {
             recent: RecentPacing::default(),
             missed_departures: 0,
             send_cost: SendCost::default(),
+            copied: Bytes(0),
             backlog: link.backlog(),
             streams,
             extensions: Vec::new(),

@@ -46,7 +46,7 @@ fn a_transmitter_allocates_only_for_its_largest_batch() {
     let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = sink.local_addr().unwrap();
     let payload = [0; 500];
-    let batch = vec![Outgoing { to, bytes: &payload }; 300];
+    let batch = vec![Outgoing { to, head: &[], bytes: &payload }; 300];
     for method in [Method::SendMsg, Method::SendMmsg, Method::Gso] {
         let options = TransmitOptions { method, ..TransmitOptions::default() };
         let mut transmitter = Transmitter::new(Clock::new(), options).unwrap();

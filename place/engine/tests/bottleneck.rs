@@ -64,7 +64,7 @@ fn overload() {
         clock.sleep_until(sent_at(seq));
         let (deadline, now) = (sent_at(seq) + DELAY, clock.now());
         let packets = (0..PACKETS).map(|part| packet(seq, part, deadline, now)).collect::<Vec<_>>();
-        let batch: Vec<_> = packets.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let batch: Vec<_> = packets.iter().map(|bytes| Outgoing { to, head: &[], bytes }).collect();
         let fates = transmitter.send_batch(&batch);
         assert!(fates.iter().all(|fate| matches!(fate, Fate::Sent | Fate::Busy)), "{fates:?}");
         busy += fates.iter().filter(|&&fate| fate == Fate::Busy).count() as u64;
@@ -107,7 +107,7 @@ fn full_queues() {
             for patience in [Duration::ZERO, Duration::from_millis(40)] {
                 let options = TransmitOptions { method, send_buffer, patience };
                 let mut transmitter = Transmitter::new(clock, options).unwrap();
-                let batch = vec![Outgoing { to, bytes: &payload }; 200];
+                let batch = vec![Outgoing { to, head: &[], bytes: &payload }; 200];
                 let sent = transmitter.send_batch(&batch).iter().filter(|&&f| f == Fate::Sent);
                 let sent = sent.count() as u64;
                 let counters = transmitter.counters();

@@ -76,7 +76,7 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     };
     let link = LinkConfig::new("test", Bitrate::from_mbps(50), Discipline::Dwcs);
     let (engine, _, mut frame_producers) =
-        Engine::start_open(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None, 0)
+        Engine::start_open(clock, &link, &[stream(1), stream(2)], (&[Some(carried)], &[]), None, 0)
             .unwrap();
     let (small, large) = (packets(3, 400), packets(2, 1200));
     assert_eq!(enqueue(&mut frame_producers[0], Kind::Still, &large), Err(DropReason::Unusable));

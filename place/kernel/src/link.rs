@@ -405,6 +405,7 @@ impl Shared {
         pacing.waited = kernel.waited;
         let used = Use { sent: sent_bytes, could_send: pacing.could_send };
         *self.report.lock() = LinkReport {
+            copied: Bytes(0),
             name: self.name.clone(),
             discipline: self.discipline,
             rate,

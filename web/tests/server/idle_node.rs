@@ -1,17 +1,21 @@
 //! A node that does nothing by itself: tests set the visible state and read the changed knobs.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use selvedge_control_config::PageConfig;
 use selvedge_control_config::view::{
-    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot, PictureForm, Pictures,
-    QueueingCounts, SetSnapshot, SharedCounts, StepSnapshot, StreamPicture, StreamSnapshot,
-    StreamState, StreamletQuery, StreamletSnapshot,
+    AskError, AskedReceiver, Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot,
+    PictureForm, Pictures, QueueingCounts, SetSnapshot, SharedCounts, StepSnapshot, StreamPicture,
+    StreamSnapshot, StreamState, StreamletQuery, StreamletSnapshot,
 };
+use selvedge_control_config::{PageConfig, Token};
 use selvedge_units::{Duration, Instant};
 use selvedge_web::{Limits, Server};
+
+/// The token of those who ask for the stream `lecture`.
+pub(crate) const ASKS: &str = "s3cret-token-to-ask";
 
 /// A name that needs escaping wherever it goes.
 pub(crate) const ODD: &str = "a \"b\"\\/é\n%41";
@@ -124,6 +128,28 @@ impl IdleNode {
 }
 
 impl NodeView for IdleNode {
+    fn receivers_token(&self, stream: &str) -> Option<Token> {
+        (stream == "lecture").then(|| ASKS.parse().unwrap())
+    }
+
+    fn ask(
+        &self,
+        stream: &str,
+        to: SocketAddr,
+        _delay: Option<Duration>,
+        lasts: Duration,
+    ) -> Result<AskedReceiver, AskError> {
+        if to.port() == 9999 {
+            return Err(AskError::TooMany(100));
+        }
+        let (name, for_s) = (format!("{stream}/asked"), lasts.0 / 1_000_000_000);
+        Ok(AskedReceiver { name, to: format!("rtp://{to}"), for_s, sdp: None })
+    }
+
+    fn leave(&self, _stream: &str, to: SocketAddr) -> bool {
+        to == "127.0.0.1:5004".parse().unwrap()
+    }
+
     fn streamlet(&self, stream: &str, query: StreamletQuery) -> Option<StreamletSnapshot> {
         let StreamletQuery { number, to, ssrc } = query;
         let is_it = stream == "lecture" && number.is_none_or(|number| number == 17);

@@ -6,6 +6,7 @@ mod http;
 mod idle_node;
 mod limits;
 mod metrics;
+mod receivers;
 mod slow;
 mod socket;
 mod tls;

@@ -87,7 +87,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Sends a datagram of the handshake; like any datagram it may be lost.
     pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
-        lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
+        lock(&self.transmitter).send_batch(&[Outgoing { to, head: &[], bytes }]);
     }
 
     pub(super) fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {

@@ -59,7 +59,7 @@ pub(crate) fn udp_batches(size: Bytes, long: StdDuration) -> Result<f64, BenchEr
     let mut transmitter = transmitter.map_err(|error| failed(&error))?;
     let mut reader = b.reader().map_err(|error| failed(&error))?;
     let (message, to) = (vec![1; size.0 as usize], b.address());
-    let batch = [Outgoing { to, bytes: &message }; BATCH];
+    let batch = [Outgoing { to, head: &[], bytes: &message }; BATCH];
     Ok(load::rate(
         long,
         || _ = transmitter.send_batch(&batch),

@@ -1,5 +1,6 @@
 //! The experiments, a file each, and what several of them share.
 
+pub(crate) mod au_florb;
 pub(crate) mod au_hwfq;
 pub(crate) mod au_stripe;
 mod belabox;

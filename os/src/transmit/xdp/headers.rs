@@ -19,7 +19,7 @@ pub(super) fn write_headers(
     packet: &Outgoing<'_>,
     identification: u16,
 ) -> usize {
-    let udp_len = (packet.bytes.len() + 8) as u16;
+    let udp_len = (packet.len() + 8) as u16;
     chunk[..6].copy_from_slice(&path.next_hop);
     chunk[6..12].copy_from_slice(&path.own);
     let (addresses, at) = match (path.source, packet.to) {
@@ -62,7 +62,7 @@ pub(super) fn write_headers(
     udp[6..8].fill(0);
     // The pseudo-header: addresses, protocol, length; then header and payload.
     let partial = addresses + u64::from(UDP) + u64::from(udp_len);
-    let checksum = !fold(sum(sum(partial, udp), packet.bytes));
+    let checksum = !fold(sum(sum(sum(partial, udp), packet.head), packet.bytes));
     // Zero would mean that there is none.
     let checksum = if checksum == 0 { 0xffff } else { checksum };
     udp[6..8].copy_from_slice(&checksum.to_be_bytes());
@@ -102,7 +102,8 @@ mod tests {
             mtu: 1500,
         };
         let mut chunk = vec![0xaa; HEADERS_MAX + payload.len()];
-        let packet = Outgoing { to: to.parse().unwrap(), bytes: payload };
+        let (head, bytes) = payload.split_at(payload.len() / 8 * 4);
+        let packet = Outgoing { to: to.parse().unwrap(), head, bytes };
         let at = write_headers(&mut chunk, &path, 40_000, &packet, 7);
         chunk[at..at + payload.len()].copy_from_slice(payload);
         chunk.truncate(at + payload.len());

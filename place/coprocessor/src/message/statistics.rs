@@ -289,6 +289,7 @@ impl Statistics {
         let [sent, could_send] = self.recent_bytes.map(Bytes);
         let used = Use { sent, could_send };
         LinkReport {
+            copied: Bytes(0),
             name: self.name.clone(),
             discipline: Discipline::from_name(&self.discipline).unwrap_or_default().name(),
             rate: Bitrate(self.rate_bps),

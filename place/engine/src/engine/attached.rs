@@ -15,7 +15,7 @@ use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
 use super::carrier::{StreamCarrier, overhead};
-use super::frame_consumer::{FrameConsumer, Stamp};
+use super::frame_consumer::{FrameConsumer, PacketHead, Stamp};
 use crate::slot::Slot;
 
 /// The engine's state of a stream.
@@ -29,6 +29,10 @@ pub(super) struct AttachedStream<O> {
     pub(super) carried: Option<StreamCarrier>,
     /// Bytes that its carrier sent beside packets, and that the link has not paid for yet.
     pub(super) extra: Bytes,
+    /// A packet for the carrier, where its head and its rest lie apart.
+    joined: Vec<u8>,
+    /// Bytes of payloads that were copied for the carrier.
+    pub(super) copied: Bytes,
     /// The qdisc that holds its packets until their departure times.
     pub(super) held_by: Option<Holding>,
     /// Frames that may wait at the link.
@@ -57,6 +61,8 @@ pub(super) struct LocatedPacket {
     pub(super) payload: PayloadSpan,
     pub(super) at: usize,
     pub(super) len: usize,
+    /// What replaces its beginning, if anything.
+    pub(super) head: PacketHead,
     /// When it must leave the device, if not at once.
     pub(super) leaves: Option<Instant>,
 }
@@ -73,6 +79,8 @@ impl<O: FrameConsumer> AttachedStream<O> {
             overhead: overhead(to, carried.as_ref()),
             carried,
             extra: Bytes(0),
+            joined: Vec::new(),
+            copied: Bytes(0),
             held_by: None,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
@@ -105,7 +113,8 @@ impl<O: FrameConsumer> AttachedStream<O> {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
             let (at, len) = self.frame_consumer.packet(payload, &mut walk)?;
             if packet == next.packet {
-                return Some(LocatedPacket { stream, payload, at, len, leaves: None });
+                let head = PacketHead::NONE;
+                return Some(LocatedPacket { stream, payload, at, len, head, leaves: None });
             }
             self.cursor.packet += 1;
             self.cursor.next = walk;
@@ -124,18 +133,36 @@ impl<O: FrameConsumer> AttachedStream<O> {
     /// Hands the packet to the carrier, if there is one.
     pub(super) fn carry(&mut self, packet: &LocatedPacket) -> Result<(), DropReason> {
         let Some(carried) = &self.carried else { return Ok(()) };
-        if carried.by.carry(self.frame_consumer.bytes(packet.payload, (packet.at, packet.len))) {
+        let mut joined = std::mem::take(&mut self.joined);
+        let (head, rest) = self.parts(packet);
+        let (taken, copied) = if head.is_empty() {
+            (carried.by.carry(rest), Bytes(0))
+        } else {
+            joined.clear();
+            joined.extend_from_slice(head);
+            joined.extend_from_slice(rest);
+            (carried.by.carry(&joined), Bytes(rest.len() as u64))
+        };
+        (self.joined, self.copied) = (joined, self.copied + copied);
+        if taken {
             return Ok(());
         }
         self.send_errors += 1;
         Err(DropReason::SendFailed)
     }
 
+    /// A packet's head, if it has one, and the rest of it.
+    pub(super) fn parts<'a>(&'a self, packet: &'a LocatedPacket) -> (&'a [u8], &'a [u8]) {
+        let head = packet.head.bytes();
+        let bytes = self.frame_consumer.bytes(packet.payload, (packet.at, packet.len));
+        (head, bytes.get(head.len()..).unwrap_or_default())
+    }
+
     /// Writes into the packet its number, its frame's deadline, and how long before the deadline it leaves.
-    pub(super) fn stamp(&mut self, packet: &LocatedPacket, next: &Transmit, now: Instant) {
+    pub(super) fn stamp(&mut self, packet: &mut LocatedPacket, next: &Transmit, now: Instant) {
         let own = self.frame_consumer.slot_mut().and_then(Slot::numbering);
         let sequence = own.unwrap_or(&mut self.numbering).number(&next.frame, next.packet);
         let stamp = Stamp { sequence, deadline: next.deadline, now };
-        self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
+        packet.head = self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
     }
 }

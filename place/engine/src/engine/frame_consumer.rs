@@ -13,24 +13,16 @@ use selvedge_units::{Bytes, Instant};
 
 use super::carrier::{StreamCarrier, overhead};
 use super::{NewStream, StreamParams, payload_max, spin};
+use crate::frame_producer::fan_out::ReceiverEnd;
 use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
+pub use crate::shared_payloads::{PacketHead, Stamp};
+use crate::shared_payloads::{SharedPayloads, shared};
 use crate::slot::Slot;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
 
 /// Frames that are moved from a slot's ring at once.
 const SORTED_MAX: usize = 256;
-
-/// The fields of a packet that are known only when it leaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Stamp {
-    /// Its RTP sequence number.
-    pub sequence: u16,
-    /// The deadline of its frame.
-    pub deadline: Instant,
-    /// When it leaves.
-    pub now: Instant,
-}
 
 /// The engine's end of a stream: it dequeues frames and reads their packets.
 pub trait FrameConsumer: Send {
@@ -41,9 +33,10 @@ pub trait FrameConsumer: Send {
     /// The next packet of a frame behind `cursor`, which moves behind it: its position in the payload and its
     /// length.
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)>;
-    /// Writes the stamp into a packet.
-    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp);
-    /// A packet's bytes, for the kernel; none if there is no such packet.
+    /// Writes the stamp into a packet, or into a head that replaces the packet's beginning, which it returns.
+    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp) -> PacketHead;
+    /// A packet's bytes, for the kernel; none if there is no such packet. They include the beginning that a
+    /// head replaces.
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
     /// Releases a frame that was dequeued, and had this fate; frames of no bytes were never here.
     fn settled(&mut self, frame: &Frame, fate: Fate);
@@ -83,9 +76,36 @@ pub trait Poller: Send {
 
 /// A stream of the same process.
 pub struct LocalConsumer {
-    pub(crate) ring: Consumer<Frame>,
-    pub(crate) pool: PoolReader,
+    ring: Consumer<Frame>,
+    payloads: Payloads,
     slot: Option<Box<Slot>>,
+}
+
+/// Where the payloads of its frames lie.
+enum Payloads {
+    /// In a pool of its own.
+    Pool(PoolReader),
+    /// In memory that it shares with other receivers of the same frames.
+    Shared(SharedPayloads),
+}
+
+impl Payloads {
+    fn bytes(&self, payload: PayloadSpan) -> Option<&[u8]> {
+        match self {
+            Self::Pool(pool) => pool.bytes(payload).ok(),
+            Self::Shared(shared) => shared.bytes(payload),
+        }
+    }
+
+    fn release(&mut self, frame: &Frame) {
+        match self {
+            _ if frame.payload.len == 0 => {}
+            // Refused only for a span that was released before, which cannot happen since a frame is settled
+            // once.
+            Self::Pool(pool) => drop(pool.release(frame.payload)),
+            Self::Shared(shared) => shared.release(frame.payload),
+        }
+    }
 }
 
 impl LocalConsumer {
@@ -94,17 +114,9 @@ impl LocalConsumer {
         let Some(slot) = &mut self.slot else { return };
         for _ in 0..SORTED_MAX {
             let Some(frame) = self.ring.pop() else { break };
-            slot.take(&frame, self.pool.bytes(frame.payload).unwrap_or_default());
-            release(&mut self.pool, &frame);
+            slot.take(&frame, self.payloads.bytes(frame.payload).unwrap_or_default());
+            self.payloads.release(&frame);
         }
-    }
-}
-
-fn release(pool: &mut PoolReader, frame: &Frame) {
-    if frame.payload.len > 0 {
-        // Refused only for a span that was released before, which cannot happen since a frame is settled
-        // once.
-        let _ = pool.release(frame.payload);
     }
 }
 
@@ -113,7 +125,13 @@ impl FrameConsumer for LocalConsumer {
         self.sort();
         match &mut self.slot {
             Some(slot) => slot.promote(now),
-            None => self.ring.pop(),
+            None => {
+                let frame = self.ring.pop()?;
+                Some(match &mut self.payloads {
+                    Payloads::Pool(_) => frame,
+                    Payloads::Shared(shared) => shared.pop(frame),
+                })
+            }
         }
     }
 
@@ -125,26 +143,38 @@ impl FrameConsumer for LocalConsumer {
         let at = cursor.offset() + PACKET_HEADER_LEN;
         let bytes = match &self.slot {
             Some(slot) => slot.payload(),
-            None => self.pool.bytes(payload).ok()?,
+            None => self.payloads.bytes(payload)?,
         };
         Some((at, cursor.next(bytes)?.len()))
     }
 
-    fn stamp(&mut self, payload: PayloadSpan, (at, len): (usize, usize), stamp: Stamp) {
-        if let Some(slot) = &mut self.slot {
-            slot.stamp((at, len), stamp.sequence, (stamp.deadline, stamp.now));
-        } else if let Ok(bytes) = self.pool.bytes_mut(payload)
-            && let Some(packet) = bytes.get_mut(at..at + len)
-        {
-            stamp_sequence(packet, stamp.sequence);
-            stamp_deadline(packet, stamp.deadline, stamp.now);
+    fn stamp(
+        &mut self,
+        payload: PayloadSpan,
+        (at, len): (usize, usize),
+        stamp: Stamp,
+    ) -> PacketHead {
+        match (&mut self.slot, &mut self.payloads) {
+            (Some(slot), _) => {
+                slot.stamp((at, len), stamp.sequence, (stamp.deadline, stamp.now));
+            }
+            (None, Payloads::Shared(shared)) => return shared.head(payload, (at, len), stamp),
+            (None, Payloads::Pool(pool)) => {
+                if let Ok(bytes) = pool.bytes_mut(payload)
+                    && let Some(packet) = bytes.get_mut(at..at + len)
+                {
+                    stamp_sequence(packet, stamp.sequence);
+                    stamp_deadline(packet, stamp.deadline, stamp.now);
+                }
+            }
         }
+        PacketHead::NONE
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
         let bytes = match &self.slot {
             Some(slot) => slot.payload(),
-            None => self.pool.bytes(payload).unwrap_or_default(),
+            None => self.payloads.bytes(payload).unwrap_or_default(),
         };
         bytes.get(at..at + len).unwrap_or_default()
     }
@@ -152,7 +182,7 @@ impl FrameConsumer for LocalConsumer {
     fn settled(&mut self, frame: &Frame, fate: Fate) {
         match &mut self.slot {
             Some(slot) => slot.settled(fate),
-            None => release(&mut self.pool, frame),
+            None => self.payloads.release(frame),
         }
     }
 
@@ -209,25 +239,56 @@ impl Registrar {
     ) -> (NewStream<LocalConsumer>, impl FnOnce(usize) -> FrameProducer) {
         let (producer, consumer) = ring(stream.spec.ring as usize);
         let (writer, reader) = pool(stream.spec.pool);
-        let frame_consumer = LocalConsumer { ring: consumer, pool: reader, slot: None };
-        let overhead = overhead(stream.spec.to, carried.as_ref());
-        let payload_max = match &carried {
-            Some(carried) => payload_max(carried.packet_max, Bytes(0)),
-            None => payload_max(self.mtu, overhead),
-        };
-        let params = FrameProducerParams {
-            clock: self.clock,
-            full: stream.spec.full,
-            overhead,
-            payload_max,
-            ssrc: stream.ssrc,
-        };
+        let payloads = Payloads::Pool(reader);
+        let frame_consumer = LocalConsumer { ring: consumer, payloads, slot: None };
+        let params = self.params(stream, carried.as_ref());
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
         let source_end = move |number| {
             let ring = Box::new(LocalFrameQueue { ring: producer, waker, ready, stream: number });
             FrameProducer::new(&params, ring, writer, stop)
         };
         (NewStream { spec: stream.spec.clone(), frame_consumer, carried }, source_end)
+    }
+
+    /// The same for one of several receivers of the same frames: its frame producer writes into memory that
+    /// those which [join](crate::frame_producer::fan_out::FanOut::join) it share.
+    pub fn receiver(
+        &self,
+        stream: &StreamParams,
+        carried: Option<StreamCarrier>,
+        stop: Arc<AtomicBool>,
+    ) -> (NewStream<LocalConsumer>, impl FnOnce(usize) -> FrameProducer) {
+        let (producer, consumer) = ring(stream.spec.ring as usize);
+        let params = self.params(stream, carried.as_ref());
+        let (room, reader) =
+            shared(&stream.spec, (params.overhead, params.payload_max), params.ssrc);
+        let payloads = Payloads::Shared(reader);
+        let frame_consumer = LocalConsumer { ring: consumer, payloads, slot: None };
+        let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
+        let source_end = move |number| {
+            let ring = LocalFrameQueue { ring: producer, waker, ready, stream: number };
+            FrameProducer::fan_out(&params, ReceiverEnd::new(room, Box::new(ring)), stop)
+        };
+        (NewStream { spec: stream.spec.clone(), frame_consumer, carried }, source_end)
+    }
+
+    fn params(
+        &self,
+        stream: &StreamParams,
+        carried: Option<&StreamCarrier>,
+    ) -> FrameProducerParams {
+        let overhead = overhead(stream.spec.to, carried);
+        let payload_max = match carried {
+            Some(carried) => payload_max(carried.packet_max, Bytes(0)),
+            None => payload_max(self.mtu, overhead),
+        };
+        FrameProducerParams {
+            clock: self.clock,
+            full: stream.spec.full,
+            overhead,
+            payload_max,
+            ssrc: stream.ssrc,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use selvedge_data_stream::{DropReason, Frame};
 use selvedge_units::{Bytes, Instant};
 
 use super::attached::AttachedStream;
-use super::frame_consumer::{FrameConsumer, Poller};
+use super::frame_consumer::Poller;
 use super::worker::{BATCH, Worker};
 use crate::extension::Stage;
 use selvedge_os::transmit::{Fate as Handed, Outgoing};
@@ -115,7 +115,8 @@ impl<P: Poller> Worker<P> {
                 let leaves = self.link.spaced(now, run.size);
                 located.leaves = Some(leaves).filter(|leaves| *leaves > now);
             }
-            stream.stamp(&located, &wanted, located.leaves.unwrap_or(now));
+            let leaves = located.leaves.unwrap_or(now);
+            stream.stamp(&mut located, &wanted, leaves);
             match stream.carry(&located) {
                 Ok(()) => {}
                 // As above: it is tried once more, as the first.
@@ -151,7 +152,7 @@ impl<P: Poller> Worker<P> {
         self.flushes = self.flushes.wrapping_add(1);
         let mut size = Bytes(0);
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
+        let mut packets = [Outgoing { to: unset, head: &[], bytes: &[] }; BATCH];
         let (mut times, mut timed) = ([0; BATCH], 0);
         for (n, (packet, chosen)) in packets.iter_mut().zip(&self.batch).enumerate() {
             let Some(stream) = &self.streams[chosen.stream] else { continue };
@@ -161,8 +162,8 @@ impl<P: Poller> Worker<P> {
                     (times[n], timed) = (time, n + 1);
                 }
             }
-            let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
-            *packet = Outgoing { to: stream.receiver(), bytes };
+            let (head, bytes) = stream.parts(chosen);
+            *packet = Outgoing { to: stream.receiver(), head, bytes };
             size += Bytes(chosen.len as u64) + stream.overhead;
         }
         let packets = &packets[..self.batch.len()];

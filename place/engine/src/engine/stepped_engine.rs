@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
-use selvedge_units::Instant;
+use selvedge_units::{Bytes, Instant};
 
 use super::frame_consumer::{FrameConsumer, Poller};
 use super::worker::Worker;
@@ -43,6 +43,11 @@ impl<P: Poller> SteppedEngine<P> {
         self.worker.attach(stream)
     }
 
+    /// Removes a stream and its waiting frames; its number is free.
+    pub fn remove(&mut self, stream: usize) {
+        self.worker.remove(self.worker.clock.now(), stream);
+    }
+
     /// Makes a stream the slot of these streamlets, as [`Engine::aggregate`](super::Engine::aggregate) does.
     pub fn aggregate(&mut self, stream: usize, slot: Slot) -> bool {
         let stream = self.worker.streams.get_mut(stream).and_then(Option::as_mut);
@@ -69,6 +74,12 @@ impl<P: Poller> SteppedEngine<P> {
     /// Waits as the engine's thread would, on the same poller.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         self.worker.port.wait_until(at)
+    }
+
+    /// Bytes of payloads that several receivers share and that were copied for carriers.
+    #[must_use]
+    pub fn copied(&self) -> Bytes {
+        self.worker.streams.iter().flatten().map(|stream| stream.copied).sum()
     }
 
     /// The link in its present state.

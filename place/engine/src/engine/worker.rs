@@ -233,7 +233,7 @@ impl<P: Poller> Worker<P> {
     }
 
     /// Removes a stream now; its number is free.
-    fn remove(&mut self, now: Instant, n: usize) {
+    pub(super) fn remove(&mut self, now: Instant, n: usize) {
         let Some(stream) = self.streams.get(n).and_then(Option::as_ref) else { return };
         let (index, awaited) = (stream.index, stream.removal_deadline.is_some());
         self.link.remove_stream(now, index);
@@ -398,6 +398,7 @@ impl<P: Poller> Worker<P> {
             recent: self.pacing.recent(now, used),
             missed_departures: self.transmitter.missed(),
             send_cost: self.send_cost,
+            copied: self.streams.iter().flatten().map(|stream| stream.copied).sum(),
             ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
         };
         *self.report.lock() = report;

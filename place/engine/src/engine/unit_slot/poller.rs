@@ -8,7 +8,7 @@ use selvedge_data_stream::{Counts, Fate, Frame, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::record::EngineRecorder;
-use crate::engine::{FrameConsumer, NewStream, Poller, Stamp};
+use crate::engine::{FrameConsumer, NewStream, PacketHead, Poller, Stamp};
 use selvedge_os::wake::Woken;
 
 /// A poller whose frame consumers get the trace's values.
@@ -60,9 +60,9 @@ impl<O: FrameConsumer> FrameConsumer for TraceConsumer<O> {
         self.frame_consumer.packet(payload, cursor)
     }
 
-    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp) {
+    fn stamp(&mut self, payload: PayloadSpan, packet: (usize, usize), stamp: Stamp) -> PacketHead {
         self.seen.packet_left(self.stream, stamp.deadline);
-        self.frame_consumer.stamp(payload, packet, stamp);
+        self.frame_consumer.stamp(payload, packet, stamp)
     }
 
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8] {
