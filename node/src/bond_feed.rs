@@ -25,6 +25,7 @@ use crate::bond_credentials::{BondStartError, sealing};
 use crate::credentials::PeersWatch;
 use crate::feed::{FeedStatus, OnInfo};
 use crate::keeper::{Keeper, Stop};
+use crate::measured::OfferedStream;
 use crate::passed_nodes::{NodeId, PassedError, PassedNodes};
 use crate::source::write_sdp;
 use crate::tunnels::{IntoDevice, NodeTunnels};
@@ -33,15 +34,6 @@ use crate::tunnels::{IntoDevice, NodeTunnels};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Packets of a frame, at most.
 const PACKETS_MAX: usize = u16::MAX as usize;
-
-/// A stream whose medium is known.
-pub(crate) struct OfferedStream {
-    pub(crate) name: String,
-    pub(crate) info: StreamInfo,
-    pub(crate) period: Duration,
-    /// The nodes that it has passed, this one included.
-    pub(crate) passed: PassedNodes,
-}
 
 /// The description of a stream for the far end: its name, its period in nanoseconds, and its session description with the nodes
 /// that it has passed, each on lines of its own.

@@ -2,10 +2,11 @@
 //! report.
 
 use selvedge_data_link::PathEstimate;
+use selvedge_media::StreamInfo;
 use selvedge_place_engine::engine::Heard;
 use selvedge_units::{Bitrate, Duration, Instant};
 
-use crate::bond_feed::OfferedStream;
+use crate::passed_nodes::PassedNodes;
 
 /// How often the links' rates and the encoders follow the bonds.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -38,4 +39,13 @@ pub(crate) struct Offered {
     pub(crate) shortest: Option<Duration>,
     /// Those whose media are known.
     pub(crate) streams: Vec<OfferedStream>,
+}
+
+/// A stream whose medium is known.
+pub(crate) struct OfferedStream {
+    pub(crate) name: String,
+    pub(crate) info: StreamInfo,
+    pub(crate) period: Duration,
+    /// The nodes that it has passed, this one included.
+    pub(crate) passed: PassedNodes,
 }

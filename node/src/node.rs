@@ -21,7 +21,7 @@ use selvedge_place_engine::frame_producer::FrameProducerCounters;
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
-use crate::bond_feed::{FarEnds, Feed, Gathered, OfferedStream};
+use crate::bond_feed::{FarEnds, Feed, Gathered};
 use crate::bonds::NodeBonds;
 #[cfg(feature = "gstreamer")]
 use crate::encoders::{Follower, follow_rate};
@@ -31,7 +31,7 @@ use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
 use crate::keeper::Keeper;
-use crate::measured::{MeasuredLinks, Offered};
+use crate::measured::{MeasuredLinks, Offered, OfferedStream};
 use crate::output::StreamOutput;
 use crate::passed_nodes::NodeId;
 use crate::path_events::PathEvents;

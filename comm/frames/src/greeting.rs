@@ -13,7 +13,7 @@ use crate::segment::{Segment, SegmentError};
 /// The version of these messages and of what follows.
 const VERSION: u32 = 1;
 /// How long a program waits for the node's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The message that wakes the other end's reader.
 pub(crate) const BELL: [u8; 1] = [1];
 
@@ -70,6 +70,23 @@ pub enum ConnectError {
     Segment(#[from] SegmentError),
 }
 
+/// Why a program's greeting is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    /// It is no greeting.
+    #[error("the greeting can't be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    /// Of another release.
+    #[error("the program speaks version {0}, the node {VERSION}; use one release")]
+    Version(u32),
+    /// A viewer came to the path of a source.
+    #[error("this path takes frames; connect a camera")]
+    NotCamera,
+    /// A camera came to the path of an output.
+    #[error("this path gives frames; connect a viewer")]
+    NotViewer,
+}
+
 impl Greeting {
     /// A program's greeting.
     #[must_use]
@@ -77,22 +94,16 @@ impl Greeting {
         Self { selvedge_frames: VERSION, role, encoding: encoding.map(str::to_owned) }
     }
 
-    pub(crate) fn read(bytes: &[u8], wanted: Role) -> Result<Self, String> {
-        let greeting: Self = serde_json::from_slice(bytes)
-            .map_err(|why| format!("the greeting can't be read: {why}"))?;
+    pub(crate) fn read(bytes: &[u8], wanted: Role) -> Result<Self, GreetingError> {
+        let greeting: Self = serde_json::from_slice(bytes)?;
         if greeting.selvedge_frames != VERSION {
-            let is = greeting.selvedge_frames;
-            return Err(format!(
-                "the program speaks version {is}, the node {VERSION}; use one release"
-            ));
+            return Err(GreetingError::Version(greeting.selvedge_frames));
         }
-        if greeting.role != wanted {
-            return Err(match wanted {
-                Role::Camera => "this path takes frames; connect a camera".to_owned(),
-                Role::Viewer => "this path gives frames; connect a viewer".to_owned(),
-            });
+        match (greeting.role == wanted, wanted) {
+            (true, _) => Ok(greeting),
+            (false, Role::Camera) => Err(GreetingError::NotCamera),
+            (false, Role::Viewer) => Err(GreetingError::NotViewer),
         }
-        Ok(greeting)
     }
 
     /// Connects, greets and waits for the answer: the socket, the memory, and the stream's encoding.
@@ -105,7 +116,7 @@ impl Greeting {
         let socket = seqpacket::connect_to(path).map_err(absent)?;
         let text = serde_json::to_vec(self).unwrap_or_default();
         seqpacket::send(&socket, &text, &[]).map_err(absent)?;
-        if !seqpacket::wait_readable(&socket, PATIENCE) {
+        if !seqpacket::wait_readable(&socket, TIMEOUT) {
             return Err(ConnectError::NoNode(at));
         }
         let Received::Message(bytes, fds) = seqpacket::receive(&socket).map_err(absent)? else {

@@ -55,7 +55,7 @@ impl Newcomers {
                 Ok(Received::Nothing) => self.silent.push(socket),
                 Ok(Received::Message(bytes, _)) => match Greeting::read(&bytes, self.role) {
                     Ok(greeting) => admit(socket, greeting),
-                    Err(why) => refuse(&socket, why),
+                    Err(why) => refuse(&socket, why.to_string()),
                 },
                 Ok(Received::TooLong) => refuse(&socket, "the greeting is too long".to_owned()),
                 Ok(Received::End) | Err(_) => {}

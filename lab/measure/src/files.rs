@@ -180,9 +180,10 @@ impl Drop for Serving {
 /// The part of a processor that processes take, after a second in which they begin.
 fn share_of(processes: &[u32], lasts: Duration) -> f64 {
     let all = || processes.iter().map(|&id| processor_time(id).0).sum::<u64>();
-    thread::sleep(Duration::from_secs(1).into());
+    let clock = Clock::shared();
+    clock.sleep_until(clock.now() + Duration::from_secs(1));
     let before = all();
-    thread::sleep(lasts.into());
+    clock.sleep_until(clock.now() + lasts);
     all().saturating_sub(before) as f64 / lasts.0 as f64
 }
 
@@ -209,7 +210,7 @@ fn fetch(at: SocketAddr, name: &str, lasts: Duration) {
     while clock.now() < ends {
         let Ok(mut stream) = TcpStream::connect(at) else {
             // The server is beginning, or has ended.
-            thread::sleep(Duration::from_millis(20).into());
+            clock.sleep_until(clock.now() + Duration::from_millis(20));
             continue;
         };
         let request = format!("GET /{name} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");

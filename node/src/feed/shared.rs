@@ -20,7 +20,7 @@ use crate::shared_source::SharedSource;
 use crate::source_spec::SourceSpec;
 
 /// How long the thread waits before it checks whether it must stop.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// How often the program sees new counts.
 const COUNTS_EVERY: Duration = Duration::from_millis(100);
 /// A capture that is said to be longer ago, or yet to come, counts as now.
@@ -86,7 +86,7 @@ impl SharedSource {
         let (mut was, mut due, mut totals) = (None, Instant::ZERO, Totals::default());
         while !stop.is_requested() {
             let Self { port, framer, .. } = &mut self;
-            port.poll(PATIENCE, &mut |info: &FrameInfo, unit: &[u8]| {
+            port.poll(TIMEOUT, &mut |info: &FrameInfo, unit: &[u8]| {
                 let now = clock.now();
                 let is_near = info.at <= now && now.since(info.at) <= CAPTURED_WITHIN;
                 let at = if is_near { info.at } else { now };
