@@ -377,14 +377,14 @@ fn a_source_that_can_not_be_opened_changes_nothing() {
     let now = node.snapshot();
     assert_eq!((now.streams.len(), now.links.len(), now.streams[0].weight), (1, 1, 1));
     // A full link does not keep some of them.
-    let ports = (0..70).map(|n| SocketAddr::from(([127, 0, 0, 1], 41_000 + n)));
+    let ports = (0..1030).map(|n| SocketAddr::from(([127, 0, 0, 1], 41_000 + n)));
     let many = ports.enumerate().map(|(n, to)| stream(&format!("s{n}"), to));
     new = before.clone();
     new.streams.extend(many);
     assert!(matches!(node.reload_config(&new), Err(ReloadError::Refused(_))));
-    new.streams.truncate(65);
+    new.streams.truncate(1025);
     node.reload_config(&new).unwrap();
-    assert_eq!(node.snapshot().streams.len(), 65);
+    assert_eq!(node.snapshot().streams.len(), 1025);
     node.reload_config(&before).unwrap();
     node.reload_config(&new).unwrap();
 }
