@@ -374,6 +374,17 @@ fn a_token_is_one_that_can_be_sent_and_that_not_everybody_knows() {
     assert!(!format!("{token:?}").contains("0123456789abcdef"), "{token:?}");
 }
 
+/// Not among the scenarios, which hold no token.
+#[test]
+fn those_that_ask_need_a_link_whose_frames_they_can_share() {
+    let text = "[link.uplink]\nrate = \"auto\"\n\n[stream.lecture]\nsource = \"test:video\"\n\
+                to = \"rtp://127.0.0.1:5004\"\nreceivers = { token = \"0123456789abcdef\" }\n";
+    let expected = "test.toml:7:13: stream.lecture.receivers: receivers share the frames of one source: those that ask \
+                    need a link with a stated rate and without a stack or bond";
+    assert_eq!(wrong(&text).to_string().trim_end(), expected);
+    assert!(parse(&text.replace("auto", "6 Mbit/s"), "test.toml").is_ok());
+}
+
 #[test]
 fn no_example_holds_a_token() {
     for folder in ["scenarios", "scenarios/bad", "fuzz/seeds/node_file"] {
