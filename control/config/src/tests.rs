@@ -381,7 +381,7 @@ fn those_that_ask_need_a_link_whose_frames_they_can_share() {
                 to = \"rtp://127.0.0.1:5004\"\nreceivers = { token = \"0123456789abcdef\" }\n";
     let expected = "test.toml:7:13: stream.lecture.receivers: receivers share the frames of one source: those that ask \
                     need a link with a stated rate and without a stack or bond";
-    assert_eq!(wrong(&text).to_string().trim_end(), expected);
+    assert_eq!(wrong(text).to_string().trim_end(), expected);
     assert!(parse(&text.replace("auto", "6 Mbit/s"), "test.toml").is_ok());
 }
 
