@@ -1,8 +1,8 @@
 //! Receivers that ask for a stream's frames while it flows: each is a stream of its own, shares the source, and ends unless
 //! it asks again in time. So one that never leaves costs nothing.
 //!
-//! An address is given by who asks: the page's server passes on that of the connection, so that nobody can aim a stream
-//! at a third host.
+//! A receiver can't choose its address: the page's server passes on that of the connection, so that nobody can aim a
+//! stream at a third host.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
