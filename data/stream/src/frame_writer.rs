@@ -73,29 +73,20 @@ impl FrameWriter {
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<usize, DropReason> {
-        let mut writer = PacketWriter::new(payload);
-        let mut sequence = self.sequence;
-        let mut size = Bytes(0);
-        for (n, packet) in packets.iter().enumerate() {
-            let packet = Packet::parse(packet).map_err(|_| DropReason::Unusable)?;
-            if packet.payload.len() > self.payload_max {
-                return Err(DropReason::Unusable);
-            }
-            let tag = FrameTag::of(frame, n as u16);
-            let header = Header { sequence, timestamp, ssrc: self.ssrc, ..packet.header };
-            let len = rtp::packet_len(packet.payload.len());
-            let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;
-            rtp::write_packet(out, header, tag, packet.payload);
-            size += Bytes(len as u64) + self.overhead;
-            sequence = sequence.wrapping_add(1);
-        }
-        self.sequence = sequence;
-        frame.size = size;
-        Ok(writer.written())
+        let parsed = packets.iter().map(|packet| {
+            let Packet { header, payload, .. } =
+                Packet::parse(packet).map_err(|_| DropReason::Unusable)?;
+            let Header { marker, payload_type, .. } = header;
+            Ok((
+                PacketShape { marker, payload_type, payload: Bytes(payload.len() as u64) },
+                payload,
+            ))
+        });
+        self.write_each(payload, frame, timestamp, parsed, |place, bytes| {
+            place.copy_from_slice(bytes);
+        })
     }
-}
 
-impl FrameWriter {
     /// Bytes that suffice for packets of these shapes in a payload.
     #[must_use]
     pub fn room_for(packets: &[PacketShape]) -> usize {
@@ -116,27 +107,39 @@ impl FrameWriter {
         packets: &[PacketShape],
         mut place: impl FnMut(&'p mut [u8]),
     ) -> Result<usize, DropReason> {
-        let (room, mut rest) = (payload.len(), payload);
+        let packets = packets.iter().map(|shape| Ok((*shape, ())));
+        self.write_each(payload, frame, timestamp, packets, |at, ()| place(at))
+    }
+
+    /// Writes the headers of each packet, and lets `fill` put into place what comes with its shape.
+    fn write_each<'p, T>(
+        &mut self,
+        payload: &'p mut [u8],
+        frame: &mut Frame,
+        timestamp: u32,
+        packets: impl Iterator<Item = Result<(PacketShape, T), DropReason>>,
+        mut fill: impl FnMut(&'p mut [u8], T),
+    ) -> Result<usize, DropReason> {
+        let mut writer = PacketWriter::new(payload);
+        let mut sequence = self.sequence;
         let mut size = Bytes(0);
-        for (n, shape) in packets.iter().enumerate() {
-            let payload = shape.payload.0 as usize;
-            let len = rtp::packet_len(payload);
-            let is_small = payload <= self.payload_max && rest.len() >= PACKET_HEADER_LEN + len;
-            let short = u16::try_from(len).ok().filter(|_| is_small);
-            let short = short.ok_or(DropReason::Unusable)?;
-            let (length, behind) = rest.split_at_mut(PACKET_HEADER_LEN);
-            length.copy_from_slice(&short.to_le_bytes());
-            let (out, behind) = behind.split_at_mut(len);
-            rest = behind;
-            let sequence = self.sequence.wrapping_add(n as u16);
-            let PacketShape { marker, payload_type, .. } = *shape;
+        for (n, packet) in packets.enumerate() {
+            let (PacketShape { marker, payload_type, payload }, bytes) = packet?;
+            let payload = payload.0 as usize;
+            if payload > self.payload_max {
+                return Err(DropReason::Unusable);
+            }
+            let tag = FrameTag::of(frame, n as u16);
             let header = Header { marker, payload_type, sequence, timestamp, ssrc: self.ssrc };
-            place(rtp::write_headers(out, header, FrameTag::of(frame, n as u16)));
+            let len = rtp::packet_len(payload);
+            let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;
+            fill(rtp::write_headers(out, header, tag), bytes);
             size += Bytes(len as u64) + self.overhead;
+            sequence = sequence.wrapping_add(1);
         }
-        self.sequence = self.sequence.wrapping_add(packets.len() as u16);
+        self.sequence = sequence;
         frame.size = size;
-        Ok(room - rest.len())
+        Ok(writer.written())
     }
 }
 

@@ -31,7 +31,8 @@ pub enum PacketWriteError {
 /// Writes packets into a payload, one after the other.
 #[derive(Debug)]
 pub struct PacketWriter<'a> {
-    payload: &'a mut [u8],
+    /// The payload from behind the last packet.
+    rest: &'a mut [u8],
     written: usize,
     packets: u16,
 }
@@ -39,7 +40,7 @@ pub struct PacketWriter<'a> {
 impl<'a> PacketWriter<'a> {
     /// Begins at the payload's first byte.
     pub const fn new(payload: &'a mut [u8]) -> Self {
-        Self { payload, written: 0, packets: 0 }
+        Self { rest: payload, written: 0, packets: 0 }
     }
 
     /// Appends a copy of a packet.
@@ -55,15 +56,16 @@ impl<'a> PacketWriter<'a> {
     ///
     /// # Errors
     /// [`PacketWriteError`]; nothing is then written.
-    pub fn push_with(&mut self, len: usize) -> Result<&mut [u8], PacketWriteError> {
+    pub fn push_with(&mut self, len: usize) -> Result<&'a mut [u8], PacketWriteError> {
         let size = |n: usize| Bytes(n as u64);
         let short = u16::try_from(len).map_err(|_| PacketWriteError::TooLong(size(len)))?;
         let packets = self.packets.checked_add(1).ok_or(PacketWriteError::TooMany)?;
-        let rest = &mut self.payload[self.written..];
-        let (wanted, left) = (len + PACKET_HEADER_LEN, rest.len());
-        let Some(record) = rest.get_mut(..wanted) else {
+        let (wanted, left) = (len + PACKET_HEADER_LEN, self.rest.len());
+        if wanted > left {
             return Err(PacketWriteError::NoRoom { wanted: size(wanted), left: size(left) });
-        };
+        }
+        let (record, rest) = core::mem::take(&mut self.rest).split_at_mut(wanted);
+        self.rest = rest;
         self.written += wanted;
         self.packets = packets;
         let (header, packet) = record.split_at_mut(PACKET_HEADER_LEN);

@@ -251,6 +251,7 @@ pub const fn packet_len(payload: usize) -> usize {
 /// # Panics
 /// If `out` is of any other length: the caller has reserved it by [`packet_len`].
 pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8]) {
+    assert_eq!(out.len(), packet_len(payload.len()), "the caller reserves exactly one packet");
     write_headers(out, header, tag).copy_from_slice(payload);
 }
 
