@@ -50,14 +50,10 @@ impl FrameWriter {
         packets.iter().map(|packet| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN).sum()
     }
 
-    /// The size on the wire of a frame of these packets; `None` if one is not RTP.
+    /// The size on the wire of a frame of packets with payloads of these lengths; `None` if one is not known.
     #[must_use]
-    pub fn size(&self, packets: &[&[u8]]) -> Option<Bytes> {
-        let sizes = packets.iter().map(|packet| {
-            let payload = Packet::parse(packet).ok()?.payload.len();
-            Some(Bytes(rtp::packet_len(payload) as u64) + self.overhead)
-        });
-        sizes.sum()
+    pub fn size(&self, lens: impl Iterator<Item = Option<usize>>) -> Option<Bytes> {
+        lens.map(|len| Some(Bytes(rtp::packet_len(len?) as u64) + self.overhead)).sum()
     }
 
     /// Writes a frame's RTP packets into `payload`, which has [`Self::room`] for them, and sets the

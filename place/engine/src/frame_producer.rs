@@ -7,6 +7,7 @@
 //! synchronisation.)
 
 pub mod fan_out;
+mod packets;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use selvedge_data_stream::{
 use selvedge_units::{Bytes, Duration, Instant};
 
 use self::fan_out::{FanOut, FanOutWriter, ReceiverEnd};
+use self::packets::{Filled, FramePackets};
 use crate::extension::Stage;
 use crate::link_steps::LinkSteps;
 use selvedge_os::clock::Clock;
@@ -334,14 +336,11 @@ impl FrameProducer {
         offer: FrameMetadata,
         packets: &[&[u8]],
     ) -> Result<u32, DropReason> {
-        let frame = self.frame(arrival, &offer, packets.len());
-        self.place(frame, offer.timestamp, packets)
-            .map(|()| frame.seq)
-            .inspect_err(|_| self.counters.refused())
+        self.enqueue_packets(arrival, offer, packets)
     }
 
     /// Takes a frame that arrives now, whose packets' payloads `fill` puts into their places: it gets the places, in
-    /// order. So what lies in a file is read to where it is sent from. Steps at arrival don't see the frame.
+    /// order. So what lies in a file is read to where it is sent from.
     ///
     /// # Errors
     /// As [`FrameProducer::enqueue`]; [`DropReason::Unusable`] as well if `fill` returns false.
@@ -349,20 +348,21 @@ impl FrameProducer {
         &mut self,
         offer: FrameMetadata,
         packets: &[PacketShape],
-        mut fill: impl FnMut(Vec<&mut [u8]>) -> bool,
+        fill: impl FnMut(Vec<&mut [u8]>) -> bool,
     ) -> Result<u32, DropReason> {
-        let frame = self.frame(self.clock.now(), &offer, packets.len());
-        loop {
-            match self.try_fill(frame, offer.timestamp, packets, &mut fill) {
-                Err(DropReason::Full) if self.full == WhenFull::Block => {
-                    if let Err(why) = self.wait_for_room() {
-                        break Err(why);
-                    }
-                }
-                done => break done.map(|()| frame.seq),
-            }
-        }
-        .inspect_err(|_| self.counters.refused())
+        self.enqueue_packets(self.clock.now(), offer, Filled { packets, fill })
+    }
+
+    fn enqueue_packets(
+        &mut self,
+        arrival: Instant,
+        offer: FrameMetadata,
+        packets: impl FramePackets,
+    ) -> Result<u32, DropReason> {
+        let frame = self.frame(arrival, &offer, packets.count());
+        self.place(frame, offer.timestamp, packets)
+            .map(|()| frame.seq)
+            .inspect_err(|_| self.counters.refused())
     }
 
     /// The next frame, before its packets are written.
@@ -417,22 +417,27 @@ impl FrameProducer {
     }
 
     /// Puts a frame into pool and ring, as soon as there is room if the stream waits for room.
-    fn place(&mut self, frame: Frame, timestamp: u32, packets: &[&[u8]]) -> Result<(), DropReason> {
-        if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
+    fn place(
+        &mut self,
+        frame: Frame,
+        timestamp: u32,
+        mut packets: impl FramePackets,
+    ) -> Result<(), DropReason> {
+        if !(1..=usize::from(u16::MAX)).contains(&packets.count()) {
             return Err(DropReason::Unusable);
         }
         if let Room::Shared(shared) = &mut self.room {
-            return shared.enqueue(self.clock, frame, timestamp, packets);
+            return shared.enqueue(self.clock, frame, timestamp, &mut packets);
         }
         if let Some((steps, stream)) = &self.steps
             && steps.is_used()
-            && let Some(size) = self.writer.size(packets)
+            && let Some(size) = self.writer.size(packets.lens())
             && steps.run(Stage::Arrival, self.clock, *stream, &Frame { size, ..frame })
         {
             return Err(DropReason::Full);
         }
         loop {
-            match self.try_enqueue(frame, timestamp, packets) {
+            match self.try_enqueue(frame, timestamp, &mut packets) {
                 Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_for_room()?,
                 done => return done,
             }
@@ -443,50 +448,21 @@ impl FrameProducer {
         &mut self,
         mut frame: Frame,
         timestamp: u32,
-        packets: &[&[u8]],
+        packets: &mut impl FramePackets,
     ) -> Result<(), DropReason> {
         let Room::Own { ring, pool } = &mut self.room else { return Err(DropReason::Unusable) };
-        let room = FrameWriter::room(packets);
-        let mut reservation = pool.reserve(room).map_err(no_room)?;
+        let mut reservation = pool.reserve(packets.room()).map_err(|error| match error {
+            PoolError::Full { .. } => DropReason::Full,
+            PoolError::TooLarge { .. } => DropReason::Unusable,
+        })?;
         if ring.free() == 0 {
             return Err(DropReason::Full);
         }
-        let written = self.writer.write(reservation.bytes_mut(), &mut frame, timestamp, packets)?;
+        let payload = reservation.bytes_mut();
+        let written = packets.write(&mut self.writer, payload, &mut frame, timestamp)?;
         reservation.truncate(written);
         frame.payload = reservation.commit();
         // There was room before, and only this thread uses it up.
-        if ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
-    }
-
-    fn try_fill(
-        &mut self,
-        mut frame: Frame,
-        timestamp: u32,
-        packets: &[PacketShape],
-        fill: &mut impl FnMut(Vec<&mut [u8]>) -> bool,
-    ) -> Result<(), DropReason> {
-        if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
-            return Err(DropReason::Unusable);
-        }
-        let (ring, pool) = match &mut self.room {
-            Room::Own { ring, pool } => (ring, pool),
-            Room::Shared(shared) => {
-                return shared.fill(self.clock, frame, timestamp, packets, fill);
-            }
-        };
-        let room = FrameWriter::room_for(packets);
-        let mut reservation = pool.reserve(room).map_err(no_room)?;
-        if ring.free() == 0 {
-            return Err(DropReason::Full);
-        }
-        let mut places = Vec::with_capacity(packets.len());
-        let payload = reservation.bytes_mut();
-        let mut place = |at| places.push(at);
-        self.writer.write_headers(payload, &mut frame, timestamp, packets, &mut place)?;
-        if !fill(places) {
-            return Err(DropReason::Unusable);
-        }
-        frame.payload = reservation.commit();
         if ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
@@ -503,13 +479,5 @@ impl FrameProducer {
         ring.notify();
         self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         Ok(())
-    }
-}
-
-/// The reason of a drop for a pool that has no room.
-const fn no_room(error: PoolError) -> DropReason {
-    match error {
-        PoolError::Full { .. } => DropReason::Full,
-        PoolError::TooLarge { .. } => DropReason::Unusable,
     }
 }

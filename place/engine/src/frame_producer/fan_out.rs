@@ -14,11 +14,12 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use selvedge_data_memory::PayloadSpan;
-use selvedge_data_stream::rtp::{self, Packet};
-use selvedge_data_stream::{DropReason, Frame, FrameWriter, PacketShape};
+use selvedge_data_stream::rtp;
+use selvedge_data_stream::{DropReason, Frame, FrameWriter};
 use selvedge_os::clock::Clock;
 use selvedge_units::Bytes;
 
+use super::packets::FramePackets;
 use super::{FrameProducer, FrameProducerCounters, FrameQueue};
 use crate::extension::Stage;
 use crate::link_steps::LinkSteps;
@@ -142,52 +143,19 @@ impl FanOutWriter {
     }
 
     /// Writes a frame once, and passes it to every receiver that has room. An error if none has.
-    pub(crate) fn enqueue(
-        &mut self,
-        clock: Clock,
-        frame: Frame,
-        timestamp: u32,
-        packets: &[&[u8]],
-    ) -> Result<(), DropReason> {
-        let lens = packets.iter().map(|packet| Some(Packet::parse(packet).ok()?.payload.len()));
-        let room = FrameWriter::room(packets);
-        self.enqueue_by(clock, frame, (room, lens), |writer, payload, frame| {
-            writer.write(payload, frame, timestamp, packets)
-        })
-    }
-
-    /// The same for a frame whose packets' payloads `fill` puts into their places.
-    pub(crate) fn fill(
-        &mut self,
-        clock: Clock,
-        frame: Frame,
-        timestamp: u32,
-        packets: &[PacketShape],
-        fill: &mut impl FnMut(Vec<&mut [u8]>) -> bool,
-    ) -> Result<(), DropReason> {
-        let lens = packets.iter().map(|packet| Some(packet.payload.0 as usize));
-        let room = FrameWriter::room_for(packets);
-        self.enqueue_by(clock, frame, (room, lens), |writer, payload, frame| {
-            let mut places = Vec::with_capacity(packets.len());
-            let mut place = |at| places.push(at);
-            let len = writer.write_headers(payload, frame, timestamp, packets, &mut place)?;
-            if fill(places) { Ok(len) } else { Err(DropReason::Unusable) }
-        })
-    }
-
-    /// Takes a frame of this `room`, and of packets with payloads of these lengths, by writing it once.
-    fn enqueue_by(
+    pub(super) fn enqueue(
         &mut self,
         clock: Clock,
         mut frame: Frame,
-        (room, lens): (usize, impl Iterator<Item = Option<usize>>),
-        write: impl FnOnce(&mut FrameWriter, &mut [u8], &mut Frame) -> Result<usize, DropReason>,
+        timestamp: u32,
+        packets: &mut impl FramePackets,
     ) -> Result<(), DropReason> {
+        let room = packets.room();
         let receivers = self.receivers();
         let Receivers { ends, written } = &mut *receivers.0.lock();
         ends.retain(|end| !end.queue.is_abandoned());
         let mut longest = Some(0);
-        for len in lens {
+        for len in packets.lens() {
             longest = longest.zip(len).map(|(longest, len)| longest.max(len));
             frame.size += Bytes(rtp::packet_len(len.unwrap_or_default()) as u64);
         }
@@ -205,7 +173,7 @@ impl FanOutWriter {
         }
         let mut payload = self.unheld(room);
         let bytes = Arc::get_mut(&mut payload).ok_or(DropReason::Full)?;
-        let len = write(&mut self.writer, bytes, &mut frame)?;
+        let len = packets.write(&mut self.writer, bytes, &mut frame, timestamp)?;
         *written += Bytes(len as u64);
         frame.payload = PayloadSpan { start: 0, len: len as u32 };
         for end in ends.iter_mut().filter(|end| end.takes) {
@@ -289,7 +257,7 @@ mod tests {
             deadline: None,
             payload: PayloadSpan::default(),
         };
-        writer.enqueue(Clock::simulated(), frame, 0, &[&packet])
+        writer.enqueue(Clock::simulated(), frame, 0, &mut &[&packet[..]][..])
     }
 
     #[test]
