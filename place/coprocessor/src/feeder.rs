@@ -350,9 +350,7 @@ impl PacedProducer {
         // A refused frame is counted by the frame producer, and by the link as a gap.
         let _ = self.frame_producer.enqueue(offer, &packets);
     }
-}
 
-impl PacedProducer {
     /// Sleeps until an instant since the recording's beginning; false if the reader must stop.
     fn wait_until(&mut self, at: Duration) -> bool {
         let now = self.clock.now();
