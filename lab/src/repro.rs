@@ -53,7 +53,7 @@ pub(crate) struct ReproArgs {
     /// Run under each edited input as well, and fail if a claim failed under none
     #[arg(long, conflicts_with_all = ["edit", "list"])]
     counter_tests: bool,
-    /// Write all outcomes and their counter-tests, which run the quick way, to a page in Markdown
+    /// Bring a page in Markdown up to date with the outcomes and their counter-tests, which run the quick way
     #[arg(long, value_name = "FILE", conflicts_with_all = ["edit", "list", "counter_tests"])]
     report: Option<PathBuf>,
 }
@@ -100,7 +100,7 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
         let progress = Progress { place, experiment, stop: &stop, reported_at: last_report };
         let run = run(experiment, &params, args.counter_tests || args.report.is_some(), &progress)?;
         if let Some(file) = &args.report {
-            report::add(file, &run, &params, place.0 == 1)?;
+            report::add(file, &run, &params)?;
         }
         if !run.passed() {
             failed.push(experiment.id);

@@ -1,49 +1,72 @@
 //! `selvedge-lab repro --report FILE`: the outcomes of experiments and of their counter-tests as a page in Markdown.
-//! The page grows by one experiment at a time, so a run that is stopped leaves what it found.
+//! The page changes by one experiment at a time, so a run that is stopped leaves what it found.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use selvedge_cli_terminal::Failure;
-use selvedge_lab_repro::{Params, record};
+use selvedge_lab_repro::{EXPERIMENTS, Params, record};
 
 use super::Run;
 use super::list::date;
 
-/// Adds what a run found to the page, which the first one begins.
-pub(super) fn add(page: &Path, run: &Run, params: &Params, is_first: bool) -> Result<(), Failure> {
-    let fault = |error: std::io::Error| Failure::failed(format!("{}: {error}", page.display()));
-    let before =
-        if is_first { begin(params) } else { std::fs::read_to_string(page).map_err(fault)? };
-    record::replace(page, (before + &section(run)).as_bytes()).map_err(fault)
+/// Puts what a run found on the page in the place of what stood there of the same experiment. A quick
+/// run does not take the place of a whole one. What is on the page keeps the order of the list.
+pub(super) fn add(page: &Path, run: &Run, params: &Params) -> Result<(), Failure> {
+    let fault = |error: io::Error| Failure::failed(format!("{}: {error}", page.display()));
+    let before = match std::fs::read_to_string(page) {
+        Ok(before) => before,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(fault(error)),
+    };
+    let mut text = HEAD.to_owned();
+    for experiment in EXPERIMENTS {
+        let old = kept(&before, experiment.id);
+        let is_new = experiment.id == run.experiment.id
+            && !(params.quick && old.is_some_and(|old| !old.contains(QUICK)));
+        match old {
+            _ if is_new => text += &section(run, params),
+            Some(old) => text += old,
+            None => {}
+        }
+    }
+    record::replace(page, text.as_bytes()).map_err(fault)
 }
 
-fn begin(params: &Params) -> String {
+/// What begins the page.
+const HEAD: &str = "# Experiments\n\n`selvedge-lab repro ID... --report FILE` writes this page, and `make experiments` \
+    that of the first three papers.\nEach run takes the place of what stood here of its experiment, except a quick one \
+    that of a whole one.\nV: virtual time; R: real time on this machine; M: a model. A counter-test is a quick run with \
+    an edited\ninput, under which a claim must fail; `selvedge-lab repro ID --edit NAME` shows one. A claim in real time \
+    is not\njudged where the machine itself was kept from its work.\n";
+
+/// What marks a section of fewer cases and shorter measurements.
+const QUICK: &str = ", **quick**";
+
+/// The section of an experiment on a page.
+fn kept<'a>(page: &'a str, id: &str) -> Option<&'a str> {
+    let begin = page.find(&format!("\n## {id}: "))?;
+    let after = page[begin + 1..].find("\n## ").map_or(page.len(), |at| begin + 1 + at);
+    Some(&page[begin..after])
+}
+
+fn section(run: &Run, params: &Params) -> String {
+    let experiment = run.experiment;
     let now = selvedge_os::clock::wall_time().duration_since(UNIX_EPOCH);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let quick = if params.quick {
-        "\n**These are quick runs**: fewer cases and shorter measurements than the experiments are made for.\n"
-    } else {
-        ""
-    };
-    format!(
-        "# Experiments\n\n`selvedge-lab repro ID... --report FILE` writes this page, and `make experiments` that of the \
-         first three papers.\nIt began on {}, on {processors} processors. V: virtual time; R: real time on this \
-         machine; M: a model.\nA counter-test is a quick run with an edited input, under which a claim must fail; \
-         `selvedge-lab repro ID\n--edit NAME` shows one. A claim in real time is not judged where the machine itself was \
-         kept from its work.\n{quick}",
-        date(now.map_or(0, |now| now.as_secs()))
-    )
-}
-
-fn section(run: &Run) -> String {
-    let experiment = run.experiment;
     let mut text = String::new();
     let _ = write!(
         text,
-        "\n## {}: {}\n\n{} ({}), {}. ",
-        experiment.id, experiment.title, experiment.paper, experiment.section, experiment.kind
+        "\n## {}: {}\n\n{} ({}), {}. {}, {processors} processors{}. ",
+        experiment.id,
+        experiment.title,
+        experiment.paper,
+        experiment.section,
+        experiment.kind,
+        date(now.map_or(0, |now| now.as_secs())),
+        if params.quick { QUICK } else { "" }
     );
     let outcome = match &run.outcome {
         Ok(outcome) => outcome,
