@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::Mutex;
 use std::thread;
 
 use selvedge_data_cpu::{Config, Task, TaskError};
+use selvedge_data_stack::contract::LATE_ONE_IN;
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Machine, WakeUp};
 use selvedge_data_stream::Window;
@@ -21,12 +23,18 @@ use selvedge_place_cpu::members::MemberRule;
 use selvedge_place_cpu::{Placement, rights};
 use selvedge_units::Duration;
 
+use crate::sync::lock;
+
 /// The period of a reservation by the kernel: the shortest that it grants without a change of its settings.
 const PERIOD: Duration = Duration::from_micros(100);
 /// The period of a reservation by a dispatcher, which samples each millisecond.
 const DISPATCHED_PERIOD: Duration = Duration::from_millis(100);
-/// How long wake-ups are measured.
-const MEASURED: Duration = Duration::from_millis(200);
+/// How long wake-ups are measured, in sleeps of a millisecond. The longest of `n` is exceeded by one in `n + 1`, so
+/// these bound more than the share that a firm contract states, [`LATE_ONE_IN`].
+const MEASURED: Duration = Duration::from_millis(2 * LATE_ONE_IN);
+
+/// What this process has measured, by share and processors.
+static WAKE_UPS: Mutex<BTreeMap<(Load, Vec<usize>), WakeUp>> = Mutex::new(BTreeMap::new());
 
 /// The processor time that an endpoint requests for each of its elements, and for its thread that reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,8 +145,16 @@ impl Reservation {
         Ok(granted)
     }
 
-    /// How late a thread with such a reservation wakes up, measured now.
+    /// How late a thread with such a reservation wakes up: measured now, once for all endpoints of a process.
     pub(crate) fn wake_up(&self) -> Result<WakeUp, ReservationError> {
+        let key = (self.share, self.processors.clone());
+        let known = lock(&WAKE_UPS).get(&key).copied();
+        let measured = known.map_or_else(|| self.measure_wake_up(), Ok)?;
+        lock(&WAKE_UPS).insert(key, measured);
+        Ok(measured)
+    }
+
+    fn measure_wake_up(&self) -> Result<WakeUp, ReservationError> {
         let (name, named) = std::sync::mpsc::channel();
         let (begin, begun) = std::sync::mpsc::channel::<()>();
         let measure = thread::Builder::new().name("stack wake-ups".into()).spawn(move || {
