@@ -1,5 +1,7 @@
 //! Bursts over frames: which stream may continue with its next frames without another decision, so
 //! that they leave in one system call.
+//!
+//! These methods of [`Link`] have a file of their own, since only links that grant bursts call them.
 
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Fate, Frame};
