@@ -6,7 +6,6 @@
 mod accessors;
 mod core;
 mod dequeue;
-mod observe;
 mod order;
 
 use ::core::cmp::Reverse;
