@@ -7,8 +7,8 @@ use crate::environment::{Access, Constant, Environment, Record};
 use crate::limits::MEMORY_MAX;
 use crate::parse;
 use crate::source::{CodeError, Diagnostic};
-use crate::syntax::{Declaration, Declarator, Expr, Name, TypeName};
-use crate::types::{Scalar, Struct, Type};
+use crate::syntax::{Declaration, Declarator, Expr, Name};
+use crate::types::{Struct, Type};
 
 impl Environment {
     /// Reads declarations; docs/ecode.md lists the allowed ones.
@@ -112,49 +112,4 @@ fn layout(
         return Err(Diagnostic::new(name.at, what, "make its arrays shorter"));
     }
     Ok(Arc::new(layout))
-}
-
-impl<'a> Checker<'a> {
-    /// The type that a declarator gives to its name.
-    pub(super) fn ty(&mut self, declarator: &Declarator<'a>) -> Result<Type, Diagnostic> {
-        let mut ty = self.named_type(&declarator.of)?;
-        for length in declarator.lengths.iter().rev() {
-            let (bits, scalar) = self.constant(length)?;
-            let value = (scalar != Scalar::Double).then_some(bits as i64);
-            let Some(count) = value.filter(|v| (1..=i64::from(MEMORY_MAX)).contains(v)) else {
-                let what = "this is no length for an array".to_owned();
-                let remedy = format!("write a constant integer from 1 to {MEMORY_MAX}");
-                return Err(Diagnostic::new(length.at, what, remedy));
-            };
-            ty = Type::Array(Arc::new(ty), count as u32);
-            if ty.size() > MEMORY_MAX {
-                let what = format!("this array takes more than {MEMORY_MAX} bytes");
-                return Err(Diagnostic::new(declarator.name.at, what, "make it shorter"));
-            }
-        }
-        Ok(ty)
-    }
-
-    pub(super) fn named_type(&self, name: &TypeName<'_>) -> Result<Type, Diagnostic> {
-        match name {
-            TypeName::Storage(storage) => Ok(Type::Scalar(*storage)),
-            TypeName::Struct(name) => {
-                let found = self.environment.structs.get(name.text);
-                found.map(|layout| Type::Struct(Arc::clone(layout))).ok_or_else(|| {
-                    let known = self.environment.structs.keys().map(String::as_str);
-                    let what = format!("there is no struct \"{}\"", name.text);
-                    Diagnostic::new(name.at, what, super::place::nearest(name.text, known))
-                })
-            }
-        }
-    }
-
-    /// The value of a constant expression.
-    pub(super) fn constant(&mut self, value: &Expr<'a>) -> Result<(u64, Scalar), Diagnostic> {
-        let checked = self.value(value)?;
-        checked.as_constant().map(|bits| (bits, checked.ty)).ok_or_else(|| {
-            let remedy = "use numbers and constants only";
-            Diagnostic::new(value.at, "this is not known before the handler runs", remedy)
-        })
-    }
 }
