@@ -299,11 +299,17 @@ impl Sender {
     }
 
     /// Gives a packet to the path that brings it in time at the least cost, and of those to the one that is free
-    /// first; if none does, to the one that brings it first.
+    /// first; if none does, to the one that brings it first. Beside a metered path a free one is in time if half of the time is
+    /// left then: what waits longer is lost once its path becomes slower, and no other brings it any more.
     fn place(&mut self, now: Instant, held: Held) -> bool {
         let is_used = self.is_used();
         let is_any_used = self.paths.values().any(&is_used);
         let base = &self.base;
+        let is_metered = |path: &Path| path.params.cost == Cost::Metered;
+        let spared = match self.paths.values().any(|path| is_used(path) && is_metered(path)) {
+            true => held.deadline.since(now) / 2,
+            false => Duration::ZERO,
+        };
         let (mut best, mut rate) = (None, Bitrate(0));
         for (id, path) in &self.paths {
             if is_any_used && !is_used(path) {
@@ -315,12 +321,8 @@ impl Sender {
             let arrives = sent + excess;
             let is_late = arrives + MARGIN > held.deadline;
             let rank = if is_late { arrives } else { begins + path.repair_time() };
-            let key = (
-                is_late,
-                if is_late { Default::default() } else { path.params.cost },
-                rank,
-                excess,
-            );
+            let is_dear = is_metered(path) || arrives + spared > held.deadline;
+            let key = (is_late, !is_late && is_dear, rank, excess);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, *id));
             }
@@ -423,18 +425,21 @@ impl Sender {
         Some(Transmit { path, bytes: encode_description(path, stream, &text) })
     }
 
-    /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that delivers and is not
-    /// used it is empty, unless larger packets vanish there and one is tried. The link does not pay for it.
+    /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that is idle, or delivers
+    /// and is not used, it is empty, unless larger packets vanish there and one is tried. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
         let is_used = self.is_used();
+        let placed = self.placed;
         let due = |(id, path): (&PathId, &mut Path)| {
             let (wanted, is_used) = (wants(*id, path), is_used(path));
-            path.poll_probe(now, wanted, is_used).then_some(*id)
+            let is_due = path.poll_probe(now, wanted, is_used);
+            let is_idle = !is_due && is_used && path.is_idle(now, placed);
+            (is_due || is_idle).then_some((*id, is_idle))
         };
-        let id = self.paths.iter_mut().find_map(due)?;
+        let (id, is_idle) = self.paths.iter_mut().find_map(due)?;
         let path = self.paths.get_mut(&id)?;
-        let is_empty = path.is_active() && !is_used(path) && !path.mtu.tries(now);
+        let is_empty = is_idle || path.is_active() && !is_used(path) && !path.mtu.tries(now);
         let padded = if is_empty { OVERHEAD } else { PADDED };
         let others = self.paths.values().filter(|_| padded == PADDED);
         let newest = others.filter_map(Path::newest).next().cloned();
@@ -455,7 +460,7 @@ impl Sender {
         let is_used = self.is_used();
         let is_only = self.is_one_active();
         let due = |(id, path): (&PathId, &Path)| {
-            path.poll_timeout(wants(*id, path), is_used(path), is_only)
+            path.poll_timeout(wants(*id, path), is_used(path), is_only, self.placed)
         };
         let paths = self.paths.iter().filter_map(due).min();
         let is_any_active = self.paths.values().any(Path::is_active);

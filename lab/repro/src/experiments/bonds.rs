@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use selvedge_data_link::{Link, LinkParams};
-use selvedge_data_net_bond::{PathParams, RateParams};
+use selvedge_data_net_bond::{PathParams, PathStatus, RateParams};
 use selvedge_data_net_line::{
     DelayModel, Jitter, Limit, LineModel, LossModel, Outages, Packet, QueueModel, Rate, Trace,
 };
@@ -12,7 +12,8 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Frame, rtp};
 use selvedge_sim::media::{BondedLoad, BondedSender, MediaStream, Receiver, Sender};
 use selvedge_sim::{
-    Datagram, Endpoint, Flow, FlowId, HostId, Limits, Network, Payload, Results, Simulation,
+    Datagram, Endpoint, EndpointId, Flow, FlowId, HostId, Limits, Network, Payload, Results,
+    Simulation,
 };
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
@@ -202,12 +203,46 @@ pub(super) fn decodable(
 ) -> Result<f64, RunError> {
     let (mut network, hosts) = network(roads, seed)?;
     let all = Bitrate(roads.iter().map(|road| road.rate.0).sum());
-    let is_bonded = matches!(spread, Spread::Bond | Spread::InOrder);
-    let rate = if spread == Spread::Bond { PathParams::default().rate.start } else { all };
-    let overhead = if is_bonded { BELOW + selvedge_data_net_bond::OVERHEAD } else { BELOW };
-    let headers = overhead + Bytes(rtp::packet_len(0) as u64);
-    let mtu = headers + Bytes(PAYLOAD);
-    let selection = spread != Spread::InOrder;
+    let start = |road: &Road| match spread {
+        Spread::Bond => RateParams::default(),
+        _ => RateParams { start: road.rate, least: road.rate, most: road.rate },
+    };
+    if matches!(spread, Spread::Bond | Spread::InOrder) {
+        let params = |road| PathParams { rate: start(road), ..PathParams::default() };
+        let params: Vec<_> = roads.iter().map(params).collect();
+        let rate = if spread == Spread::Bond { PathParams::default().rate.start } else { all };
+        let selects = spread != Spread::InOrder;
+        let mut run = BondRun::over(network, &hosts, &params, (media, frames), (rate, selects))?;
+        run.finish()?;
+        return Ok(run.decodable() as f64 / run.frames() as f64);
+    }
+    let (sender, flows) = streams(&mut network, hosts[0], (media, frames), BELOW, (all, true))?;
+    attach_striped(&mut network, &hosts, roads, spread, sender, &flows)?;
+    let mut simulation = Simulation::new(network, Limits::default())?;
+    simulation.run(end(frames), &mut |_| {})?;
+    let whole = f64::from(frames) * flows.len() as f64;
+    Ok(decodable_of(&simulation.results(), &flows) as f64 / whole)
+}
+
+/// When so many frames of each stream have come.
+fn end(frames: u32) -> Instant {
+    Instant::ZERO + PERIOD * u64::from(frames) + Duration::from_secs(6)
+}
+
+fn decodable_of(results: &Results, flows: &[FlowId]) -> u64 {
+    let counts = flows.iter().filter_map(|flow| results.flows[flow.0 as usize].frames.as_ref());
+    counts.map(|counts| counts.received.decodable).sum()
+}
+
+/// The streams of a link, whose packets have so much below them, at this rate, by selection or in their order.
+fn streams(
+    network: &mut Network,
+    hosts: [HostId; 2],
+    (media, frames): (Media, u32),
+    overhead: Bytes,
+    (rate, selection): (Bitrate, bool),
+) -> Result<(Sender, Vec<FlowId>), RunError> {
+    let mtu = overhead + Bytes(rtp::packet_len(0) as u64 + PAYLOAD);
     let discipline = if selection { Discipline::Dwcs } else { Discipline::Fifo };
     let params =
         LinkParams { discipline, selection, rate, burst: mtu, catch_up: None, mtu, queue: None };
@@ -215,7 +250,7 @@ pub(super) fn decodable(
     let mut flows = Vec::new();
     for (number, (list, begin)) in media.lists().into_iter().enumerate().take(media.count()) {
         let name = format!("stream {number}");
-        let flow = network.flow(&name, hosts[0][0], hosts[0][1])?;
+        let flow = network.flow(&name, hosts[0], hosts[1])?;
         let (packets, period, contract) = (Vec::new(), PERIOD, media.contract());
         sender.add_stream(MediaStream {
             name,
@@ -230,24 +265,72 @@ pub(super) fn decodable(
         });
         flows.push(flow);
     }
-    if is_bonded {
-        let params = |road: &Road| match spread {
-            Spread::Bond => PathParams::default(),
-            _ => PathParams {
-                rate: RateParams { start: road.rate, least: road.rate, most: road.rate },
-                ..PathParams::default()
-            },
-        };
-        let paths: Vec<_> = hosts.iter().copied().zip(roads.iter().map(params)).collect();
-        let load = BondedLoad::Streams(Box::new(sender));
-        BondedSender::attach(&mut network, "bond", &paths, load, &flows)?;
-    } else {
-        attach_striped(&mut network, &hosts, roads, spread, sender, &flows)?;
+    Ok((sender, flows))
+}
+
+/// Two streams over the product's bond.
+pub(super) struct BondRun {
+    simulation: Simulation,
+    sender: EndpointId,
+    flows: Vec<FlowId>,
+    frames: u32,
+}
+
+impl BondRun {
+    /// Over these paths, of which so much is known beforehand.
+    pub(super) fn new(
+        media: Media,
+        frames: u32,
+        roads: &[Road],
+        params: &[PathParams],
+        seed: u64,
+    ) -> Result<Self, RunError> {
+        let (network, hosts) = network(roads, seed)?;
+        let rate = PathParams::default().rate.start;
+        Self::over(network, &hosts, params, (media, frames), (rate, true))
     }
-    let mut simulation = Simulation::new(network, Limits::default())?;
-    let lasts = PERIOD * u64::from(frames) + Duration::from_secs(6);
-    simulation.run(Instant::ZERO + lasts, &mut |_| {})?;
-    Ok(share(&simulation.results(), &flows, frames))
+
+    fn over(
+        mut network: Network,
+        hosts: &[[HostId; 2]],
+        params: &[PathParams],
+        (media, frames): (Media, u32),
+        link: (Bitrate, bool),
+    ) -> Result<Self, RunError> {
+        let overhead = BELOW + selvedge_data_net_bond::OVERHEAD;
+        let (sender, flows) = streams(&mut network, hosts[0], (media, frames), overhead, link)?;
+        let paths: Vec<_> = hosts.iter().copied().zip(params.iter().copied()).collect();
+        let load = BondedLoad::Streams(Box::new(sender));
+        let [sender, _] = BondedSender::attach(&mut network, "bond", &paths, load, &flows)?;
+        let simulation = Simulation::new(network, Limits::default())?;
+        Ok(Self { simulation, sender, flows, frames })
+    }
+
+    /// Runs up to an instant.
+    pub(super) fn run(&mut self, until: Instant) -> Result<(), RunError> {
+        Ok(self.simulation.run(until, &mut |_| {})?)
+    }
+
+    /// Runs to the end of the streams.
+    pub(super) fn finish(&mut self) -> Result<(), RunError> {
+        self.run(end(self.frames))
+    }
+
+    /// What the sending end knows of each path.
+    pub(super) fn paths(&self) -> Vec<PathStatus> {
+        let sender = self.simulation.endpoint::<BondedSender>(self.sender);
+        sender.map_or_else(Vec::new, |sender| sender.paths().map(|(_, path)| path).collect())
+    }
+
+    /// Frames of all streams.
+    pub(super) fn frames(&self) -> u64 {
+        u64::from(self.frames) * self.flows.len() as u64
+    }
+
+    /// Those that were decodable on time so far.
+    pub(super) fn decodable(&self) -> u64 {
+        decodable_of(&self.simulation.results(), &self.flows)
+    }
 }
 
 /// The same for each of these seeds, half of them on another processor.
@@ -269,12 +352,6 @@ pub(super) fn decodable_each(
         both.extend(second);
         Ok(both)
     })
-}
-
-fn share(results: &Results, flows: &[FlowId], frames: u32) -> f64 {
-    let counts = flows.iter().filter_map(|flow| results.flows[flow.0 as usize].frames.as_ref());
-    let decodable: u64 = counts.map(|counts| counts.received.decodable).sum();
-    decodable as f64 / (f64::from(frames) * flows.len() as f64)
 }
 
 /// A model of a sender that stripes packets by fixed shares.

@@ -55,6 +55,7 @@ pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
 pub(crate) mod up_adapt;
 pub(crate) mod up_bond;
+pub(crate) mod up_faults;
 pub(crate) mod up_media;
 pub(crate) mod up_media_real;
 pub(crate) mod up_rate;
