@@ -19,13 +19,13 @@ use crate::units::Units;
 /// Keeps the pictures of a stream that can be shown.
 #[derive(Debug)]
 pub struct Preview {
-    way: Mutex<Way>,
+    maker: Mutex<UnitMaker>,
     shared: Arc<Shared>,
 }
 
 /// What makes access units of packets.
 #[derive(Debug)]
-enum Way {
+enum UnitMaker {
     Here(Units, Imager),
     InPipeline(Depacketizer),
 }
@@ -49,24 +49,24 @@ impl Preview {
         let written = codec.sound().map_or("", |(name, _)| name).to_owned();
         let shared = Arc::new(Shared { codec, rings, written: Mutex::new(written) });
         if let Some(units) = Units::new(codec, clock_rate) {
-            return Ok(Some(Self { way: Mutex::new(Way::Here(units, imager)), shared }));
+            return Ok(Some(Self { maker: Mutex::new(UnitMaker::Here(units, imager)), shared }));
         }
         let to = Arc::clone(&shared);
         let give = move |unit: &[u8], present| to.take_unit(unit, present, &mut imager);
         let depacketizer = Depacketizer::new(codec, clock_rate, give)?;
-        Ok(depacketizer.map(|it| Self { way: Mutex::new(Way::InPipeline(it)), shared }))
+        Ok(depacketizer.map(|it| Self { maker: Mutex::new(UnitMaker::InPipeline(it)), shared }))
     }
 
     /// Takes all packets of a frame that can be decoded, in decoding order. Does not wait.
     pub fn push(&self, packets: &[Vec<u8>], times: PictureTimes) {
         let rings = &self.shared.rings;
-        match &mut *self.way.lock() {
-            Way::Here(units, imager) => {
+        match &mut *self.maker.lock() {
+            UnitMaker::Here(units, imager) => {
                 let Some((present, unit)) = units.push(packets) else { return };
                 rings.note_times(times, || Some(present));
                 self.shared.take_unit(&unit, present, imager);
             }
-            Way::InPipeline(depacketizer) => {
+            UnitMaker::InPipeline(depacketizer) => {
                 rings.note_times(times, || depacketizer.push(packets));
             }
         }

@@ -307,7 +307,7 @@ impl Feed {
                 SentPictures::offer(&self.status.followed(), content, age, enqueue);
             }
             #[cfg(not(feature = "gstreamer"))]
-            drop((age, enqueue()));
+            let _ = (age, enqueue());
         }
     }
 }
