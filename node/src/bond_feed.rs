@@ -298,16 +298,16 @@ impl Feed {
         if let Some(frame) = gathered.handle_packet(now, packet) {
             frame_producer.skip(frame.missing);
             let packets: Vec<&[u8]> = gathered.packets.iter().map(Vec::as_slice).collect();
-            // A refused frame is counted by the inlet, and by the link as a gap.
-            let enqueue = || frame_producer.enqueue(frame.metadata, &packets).ok();
             let age = self.delay.and_then(|delay| gathered.age(delay));
+            // A refused frame is counted by the inlet, and by the link as a gap.
             #[cfg(feature = "gstreamer")]
             {
+                let enqueue = || frame_producer.enqueue(frame.metadata, &packets).ok();
                 let content = || Content::Packets(gathered.packets.clone());
                 SentPictures::offer(&self.status.followed(), content, age, enqueue);
             }
             #[cfg(not(feature = "gstreamer"))]
-            let _ = (age, enqueue());
+            let _ = (age, frame_producer.enqueue(frame.metadata, &packets));
         }
     }
 }
