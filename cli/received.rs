@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use selvedge_control_config::view::VideoTrack;
-use selvedge_media::{Codec, Preview};
+use selvedge_media::{Codec, PictureTimes, Preview};
 use selvedge_place_engine::receive::{GatheredFrame, OpenFrames, PacketTap};
 use selvedge_units::Instant;
 
@@ -16,7 +16,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// A stream with this RTP encoding name; sound and encodings that can't be shown have no pictures.
+    /// A stream with this RTP encoding name; encodings that can't be shown have no pictures.
     pub(crate) fn new(name: &str, encoding: &str, clock_rate: u32) -> Self {
         let made = Codec::from_encoding(encoding).map(|codec| Preview::new(codec, clock_rate));
         let preview = made.and_then(|made| {
@@ -37,6 +37,7 @@ impl Watched {
             label: "received".to_owned(),
             by: by.to_owned(),
             codec: self.preview.as_ref().map_or_else(String::new, |preview| preview.codec()),
+            sound: self.preview.as_ref().and_then(|preview| preview.sound()),
         }
     }
 }
@@ -84,7 +85,7 @@ impl PacketTap for PictureTap {
 impl Assembler {
     fn show(&self, frame: Option<GatheredFrame>) {
         if let (Some(frame), Some(preview)) = (frame, &self.preview) {
-            preview.push(&frame.packets, frame.left);
+            preview.push(&frame.packets, PictureTimes { left: frame.left, age: None });
         }
     }
 }

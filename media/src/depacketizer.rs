@@ -1,4 +1,5 @@
-//! RTP packets of whole frames in, access units out, in a form for a page's decoder or GStreamer's.
+//! RTP packets of whole frames in, access units out, in a form for GStreamer's decoders: what
+//! [`Units`](crate::units::Units) does not take.
 //!
 //! Packets come from a receiver that knows which frames are whole, or from a source; the payload
 //! formats are GStreamer's. Nothing waits: packets that arrive while the input is full are left out.
@@ -13,25 +14,22 @@ use crate::error::SourceError;
 use crate::picture::Codec;
 use crate::source::elements::{bin, init, wiring};
 use crate::thumbnail::collector;
+use crate::units::MediaTimes;
 
 /// Bytes that may wait for GStreamer's thread.
 const WAITING: u64 = 4 << 20;
-/// Timestamps begin here, so that a picture shown before the first one has a time too.
-const LEAD_TICKS: u64 = 1 << 24;
 
 /// Makes access units of packets. Stopped when dropped.
 #[derive(Debug)]
 pub struct Depacketizer {
     pipeline: gst::Pipeline,
     input: gst_app::AppSrc,
-    clock_rate: u32,
     sequence: u16,
-    /// The last timestamp, and its extension beyond wraps.
-    last: Option<(u32, u64)>,
+    times: MediaTimes,
 }
 
 impl Depacketizer {
-    /// A depacketizer for this codec; `None` for sound. `give` receives each unit with its time of
+    /// A depacketizer for this codec; `None` where there is none. `give` receives each unit with its time of
     /// presentation, from a GStreamer thread.
     ///
     /// # Errors
@@ -43,9 +41,6 @@ impl Depacketizer {
     ) -> Result<Option<Self>, SourceError> {
         init()?;
         let line = match codec {
-            Codec::H264 => {
-                "rtph264depay ! capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=au"
-            }
             Codec::Mpv => "rtpmpvdepay ! mpegvideoparse",
             Codec::Jpeg => "rtpjpegdepay",
             _ => return Ok(None),
@@ -64,7 +59,7 @@ impl Depacketizer {
         pipeline.add_many(parts).map_err(|e| wiring("depacketizer", e))?;
         gst::Element::link_many(parts).map_err(|e| wiring("depacketizer", e))?;
         pipeline.set_state(gst::State::Playing).map_err(|e| wiring("depacketizer", e))?;
-        Ok(Some(Self { pipeline, input, clock_rate: clock_rate.max(1), sequence: 0, last: None }))
+        Ok(Some(Self { pipeline, input, sequence: 0, times: MediaTimes::new(clock_rate) }))
     }
 
     /// Takes all packets of a frame, and returns its time of presentation; `None` if they are malformed
@@ -72,7 +67,7 @@ impl Depacketizer {
     pub fn push(&mut self, packets: &[Vec<u8>]) -> Option<Duration> {
         let stamp = packets.first()?.get(4..8)?;
         let stamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
-        let at = self.presentation(stamp);
+        let at = self.times.of(stamp);
         if self.input.current_level_bytes() >= WAITING {
             return None;
         }
@@ -87,19 +82,6 @@ impl Depacketizer {
             self.input.push_buffer(buffer).ok()?;
         }
         Some(at)
-    }
-
-    /// Converts a timestamp to a time, across wraps; pictures need not be in order.
-    fn presentation(&mut self, stamp: u32) -> Duration {
-        let whole = match self.last {
-            None => LEAD_TICKS,
-            Some((last, whole)) => {
-                whole.saturating_add_signed(i64::from(stamp.wrapping_sub(last).cast_signed()))
-            }
-        };
-        self.last = Some((stamp, whole));
-        let ns = u128::from(whole) * 1_000_000_000 / u128::from(self.clock_rate);
-        Duration(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 

@@ -25,6 +25,8 @@ mod srtp;
 #[cfg(feature = "gstreamer")]
 mod thumbnail;
 mod timeline;
+#[cfg(feature = "gstreamer")]
+mod units;
 
 #[cfg(feature = "gstreamer")]
 pub mod inspect;
@@ -44,7 +46,7 @@ pub use onlookers::{Onlookers, Watched};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};
 #[cfg(feature = "gstreamer")]
-pub use picture_rings::PictureRings;
+pub use picture_rings::{PictureRings, PictureTimes};
 #[cfg(feature = "gstreamer")]
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
@@ -55,3 +57,5 @@ pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{ImageSize, Thumbnailer};
 pub use timeline::{FrameTimes, Timeline};
+#[cfg(feature = "gstreamer")]
+pub use units::Units;

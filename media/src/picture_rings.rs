@@ -25,8 +25,26 @@ const TAKEN_MAX: usize = 4;
 const EARLY_MAX: (usize, usize) = (512, 4 << 20);
 /// Times of frames that are due.
 const TIMES_MAX: usize = 128;
+/// The clock of a ring begins here: what was taken in before has a time too.
+const BEGIN: Duration = Duration::from_secs(3_600);
 /// Pictures are wanted for this long after a request.
 const ASKED: Duration = Duration::from_secs(3);
+
+/// A frame's times, at the moment when it is pushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PictureTimes {
+    /// It is to be shown no earlier than after this.
+    pub left: Duration,
+    /// Since its source took it in; `None` where that is not known.
+    pub age: Option<Duration>,
+}
+
+/// When a frame is due, and when its source took it in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    due: Instant,
+    taken: Option<Instant>,
+}
 
 /// Keeps the pictures of a stream that can be shown.
 #[derive(Debug)]
@@ -42,8 +60,8 @@ struct Kept {
     images: Ring,
     /// Images without a known frame.
     early: Ring,
-    /// When frames are due, by their times of presentation.
-    due: VecDeque<(Duration, Instant)>,
+    /// The times of frames, by when they are presented.
+    times: VecDeque<(Duration, Times)>,
     /// When units and images were last requested.
     asked: [Option<Instant>; 2],
 }
@@ -54,37 +72,42 @@ impl PictureRings {
     pub fn new(codec: Codec) -> Self {
         let ring = || Ring::new(PICTURES_MAX, BYTES_MAX);
         let (units, images, early) = (ring(), ring(), Ring::new(EARLY_MAX.0, EARLY_MAX.1));
-        let kept = Kept { units, images, early, due: VecDeque::new(), asked: [None; 2] };
+        let kept = Kept { units, images, early, times: VecDeque::new(), asked: [None; 2] };
         Self { codec, epoch: StdInstant::now(), kept: Mutex::new(kept) }
     }
 
-    /// Takes a frame that can be decoded, in decoding order; it is to be shown at its time of presentation, no
-    /// earlier than after `left`.
-    pub fn push(&self, picture: Picture, present: Duration, left: Duration, unit: &[u8]) {
-        self.note_due(left, || Some(present));
+    /// Takes a frame that can be decoded, in decoding order; it is to be shown at its time of presentation.
+    pub fn push(&self, picture: Picture, present: Duration, times: PictureTimes, unit: &[u8]) {
+        self.note_times(times, || Some(present));
         self.push_unit(picture, present, unit);
     }
 
-    /// Records that a frame, whose time of presentation `push` returns, is due after `left`. No unit or
-    /// image is taken meanwhile.
-    pub(crate) fn note_due(&self, left: Duration, push: impl FnOnce() -> Option<Duration>) {
-        let due = self.now() + left;
+    /// Records the times of a frame, whose time of presentation `push` returns. No unit or image is taken
+    /// meanwhile.
+    pub(crate) fn note_times(
+        &self,
+        PictureTimes { left, age }: PictureTimes,
+        push: impl FnOnce() -> Option<Duration>,
+    ) {
+        let now = self.now();
+        let times = Times { due: now + left, taken: age.map(|age| now - age) };
         let mut kept = self.kept.lock();
         let Some(present) = push() else { return };
-        if kept.due.len() >= TIMES_MAX {
-            kept.due.pop_front();
+        if kept.times.len() >= TIMES_MAX {
+            kept.times.pop_front();
         }
-        kept.due.push_back((present, due));
+        kept.times.push_back((present, times));
         if let Some(image) = kept.early.take(present) {
-            kept.images.push(true, present, due, image);
+            kept.images.push(true, present, times, image);
         }
     }
 
     /// The access unit of a frame that is due.
     pub(crate) fn push_unit(&self, picture: Picture, present: Duration, unit: &[u8]) {
         let mut kept = self.kept.lock();
-        let due = kept.due_of(present).unwrap_or_else(|| self.now());
-        kept.units.push(stands_alone(picture), present, due, unit.into());
+        let times = kept.times_of(present);
+        let times = times.unwrap_or_else(|| Times { due: self.now(), taken: None });
+        kept.units.push(stands_alone(picture), present, times, unit.into());
     }
 
     /// Pictures after the one with this number, a few at most.
@@ -100,7 +123,7 @@ impl PictureRings {
     }
 
     fn now(&self) -> Instant {
-        Instant(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Instant::ZERO + BEGIN + self.epoch.elapsed().into()
     }
 }
 
@@ -121,9 +144,9 @@ impl Onlookers for PictureRings {
     /// It is shown once its frame is due.
     fn image(&self, present: Duration, jpeg: &[u8]) {
         let mut kept = self.kept.lock();
-        match kept.due_of(present) {
-            Some(due) => kept.images.push(true, present, due, jpeg.into()),
-            None => kept.early.push(true, present, Instant(0), jpeg.into()),
+        match kept.times_of(present) {
+            Some(times) => kept.images.push(true, present, times, jpeg.into()),
+            None => kept.early.push(true, present, Times::default(), jpeg.into()),
         }
     }
 }
@@ -131,16 +154,16 @@ impl Onlookers for PictureRings {
 /// Whether a decoder can begin with a picture.
 pub(crate) const fn stands_alone(picture: Picture) -> bool {
     match picture.kind {
-        Kind::Still => true,
+        Kind::Still | Kind::Audio => true,
         Kind::Intra => picture.closes,
         _ => false,
     }
 }
 
 impl Kept {
-    /// When a picture is due, if that is known.
-    fn due_of(&self, present: Duration) -> Option<Instant> {
-        self.due.iter().rev().find(|(at, _)| *at == present).map(|(_, due)| *due)
+    /// The times of a picture, if they are known.
+    fn times_of(&self, present: Duration) -> Option<Times> {
+        self.times.iter().rev().find(|(at, _)| *at == present).map(|(_, times)| *times)
     }
 }
 
@@ -158,11 +181,12 @@ impl Ring {
         Self { pictures: VecDeque::new(), bytes: 0, next: 0, most: (pictures, bytes) }
     }
 
-    fn push(&mut self, intra: bool, present: Duration, due: Instant, bytes: Arc<[u8]>) {
+    fn push(&mut self, intra: bool, present: Duration, times: Times, bytes: Arc<[u8]>) {
         let number = self.next;
         self.next += 1;
         self.bytes += bytes.len();
-        self.pictures.push_back(StreamPicture { number, intra, present, due, bytes });
+        let Times { due, taken } = times;
+        self.pictures.push_back(StreamPicture { number, intra, present, due, taken, bytes });
         let (pictures, bytes) = self.most;
         while self.pictures.len() > pictures || (self.bytes > bytes && self.pictures.len() > 1) {
             self.bytes -= self.pictures.pop_front().map_or(0, |old| old.bytes.len());
@@ -206,7 +230,7 @@ mod tests {
     fn ring(pictures: u64, size: usize) -> Ring {
         let mut ring = Ring::new(PICTURES_MAX, BYTES_MAX);
         for n in 0..pictures {
-            ring.push(n % 10 == 0, Duration(n), Instant(n), vec![0; size].into());
+            ring.push(n % 10 == 0, Duration(n), Times::default(), vec![0; size].into());
         }
         ring
     }
@@ -236,10 +260,18 @@ mod tests {
         rings.image(first, b"one");
         rings.image(second, b"two");
         assert!(shown().is_empty(), "nobody knows yet whether the frames are sent");
-        rings.push(Picture::DATA, second, Duration::from_secs(1), b"unit");
+        let age = Some(Duration::from_secs(2));
+        rings.push(
+            Picture::DATA,
+            second,
+            PictureTimes { left: Duration::from_secs(1), age },
+            b"unit",
+        );
         let list = shown();
         assert_eq!((list.len(), &*list[0].bytes, list[0].present), (1, &b"two"[..], second));
-        rings.push(Picture::DATA, Duration::from_secs(9), Duration::ZERO, b"unit");
+        let apart = list[0].due.since(list[0].taken.expect("its age is known"));
+        assert_eq!(apart, Duration::from_secs(3));
+        rings.push(Picture::DATA, Duration::from_secs(9), PictureTimes::default(), b"unit");
         rings.image(Duration::from_secs(9), b"late");
         assert_eq!(&*shown()[0].bytes, b"late");
         let watched = Watched { units: true, images: true };

@@ -1,25 +1,33 @@
-//! The moving pictures of one received stream, for pages: whole frames in, access units and images out.
+//! The moving pictures or the sound of one received stream, for pages: whole frames in, access units and images out.
 //!
-//! `packets -> Depacketizer -> rings of units (-> Thumbnailer -> ring of images, while requested)`.
+//! `packets -> Units or Depacketizer -> rings of units (-> Thumbnailer -> ring of images, while requested)`.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selvedge_control_config::view::{PictureForm, Pictures};
+use selvedge_control_config::view::{PictureForm, Pictures, Sound};
 use selvedge_units::Duration;
 
 use crate::depacketizer::Depacketizer;
 use crate::error::SourceError;
 use crate::onlookers::Onlookers;
 use crate::picture::{Codec, h264};
-use crate::picture_rings::{PictureRings, stands_alone};
+use crate::picture_rings::{PictureRings, PictureTimes, stands_alone};
 use crate::thumbnail::Imager;
+use crate::units::Units;
 
 /// Keeps the pictures of a stream that can be shown.
 #[derive(Debug)]
 pub struct Preview {
-    depacketizer: Mutex<Depacketizer>,
+    maker: Mutex<UnitMaker>,
     shared: Arc<Shared>,
+}
+
+/// What makes access units of packets.
+#[derive(Debug)]
+enum UnitMaker {
+    Here(Units, Imager),
+    InPipeline(Depacketizer),
 }
 
 #[derive(Debug)]
@@ -31,25 +39,43 @@ struct Shared {
 }
 
 impl Preview {
-    /// For a stream of this codec; `None` for sound.
+    /// For a stream of this codec; `None` for one that is not shown.
     ///
     /// # Errors
     /// As [`Depacketizer::new`].
     pub fn new(codec: Codec, clock_rate: u32) -> Result<Option<Self>, SourceError> {
         let rings = Arc::new(PictureRings::new(codec));
         let mut imager = Imager::new(codec, Arc::clone(&rings) as Arc<dyn Onlookers>);
-        let shared = Arc::new(Shared { codec, rings, written: Mutex::default() });
+        let written = codec.sound().map_or("", |(name, _)| name).to_owned();
+        let shared = Arc::new(Shared { codec, rings, written: Mutex::new(written) });
+        if let Some(units) = Units::new(codec, clock_rate) {
+            return Ok(Some(Self { maker: Mutex::new(UnitMaker::Here(units, imager)), shared }));
+        }
         let to = Arc::clone(&shared);
         let give = move |unit: &[u8], present| to.take_unit(unit, present, &mut imager);
         let depacketizer = Depacketizer::new(codec, clock_rate, give)?;
-        Ok(depacketizer.map(|it| Self { depacketizer: Mutex::new(it), shared }))
+        Ok(depacketizer.map(|it| Self { maker: Mutex::new(UnitMaker::InPipeline(it)), shared }))
     }
 
-    /// Takes all packets of a frame that can be decoded, in decoding order; it is to be shown no
-    /// earlier than after `left`. Does not wait.
-    pub fn push(&self, packets: &[Vec<u8>], left: Duration) {
-        let mut depacketizer = self.depacketizer.lock();
-        self.shared.rings.note_due(left, || depacketizer.push(packets));
+    /// Takes all packets of a frame that can be decoded, in decoding order. Does not wait.
+    pub fn push(&self, packets: &[Vec<u8>], times: PictureTimes) {
+        let rings = &self.shared.rings;
+        match &mut *self.maker.lock() {
+            UnitMaker::Here(units, imager) => {
+                let Some((present, unit)) = units.push(packets) else { return };
+                rings.note_times(times, || Some(present));
+                self.shared.take_unit(&unit, present, imager);
+            }
+            UnitMaker::InPipeline(depacketizer) => {
+                rings.note_times(times, || depacketizer.push(packets));
+            }
+        }
+    }
+
+    /// The form of its sound, if it is sound.
+    #[must_use]
+    pub fn sound(&self) -> Option<Sound> {
+        Some(self.shared.codec.sound()?.1)
     }
 
     /// The codec as RFC 6381 writes it; empty until it is known, and where a browser has no

@@ -11,7 +11,7 @@ use std::time::Duration as StdDuration;
 use selvedge_control_config::view::{PictureForm, StreamPicture};
 use selvedge_data_stream::Kind;
 use selvedge_media::picture::{h264, jpeg};
-use selvedge_media::{MediaFrame, Preview};
+use selvedge_media::{MediaFrame, PictureTimes, Preview};
 use selvedge_tests_wait::holds_within;
 use selvedge_units::Duration;
 use support::{file, open};
@@ -28,7 +28,8 @@ fn push(name: &str, mut enough: impl FnMut(&Preview, &MediaFrame<'_>) -> bool) {
         if begun && !stop.load(Ordering::Relaxed) {
             let packets: Vec<Vec<u8>> =
                 frame.packets.iter().map(|packet| packet.to_vec()).collect();
-            preview.push(&packets, Duration::from_millis(70));
+            let left = Duration::from_millis(70);
+            preview.push(&packets, PictureTimes { left, age: None });
             stop.store(enough(&preview, &frame), Ordering::Relaxed);
         }
     };

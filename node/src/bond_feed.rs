@@ -13,6 +13,7 @@ use selvedge_comm_bond::{BondReceiver, Deliver};
 use selvedge_control_config::view::StreamState;
 use selvedge_control_config::{NodeConfig, StreamConfig};
 use selvedge_data_net_bond::StreamId;
+use selvedge_data_receive::Playout;
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::rtp::{FrameTag, Packet};
 use selvedge_media::sdp::{Described, Session};
@@ -24,6 +25,8 @@ use selvedge_units::{Duration, Instant};
 use crate::bond_credentials::{BondStartError, sealing};
 use crate::credentials::PeersWatch;
 use crate::feed::{FeedStatus, OnInfo};
+#[cfg(feature = "gstreamer")]
+use crate::follow::{Content, SentPictures};
 use crate::keeper::{Keeper, Stop};
 use crate::measured::OfferedStream;
 use crate::passed_nodes::{NodeId, PassedError, PassedNodes};
@@ -35,14 +38,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Packets of a frame, at most.
 const PACKETS_MAX: usize = u16::MAX as usize;
 
+/// The line of a description that has the stream's delay in nanoseconds.
+const DELAY: &str = "a=x-selvedge-delay:";
+
 /// The description of a stream for the far end: its name, its period in nanoseconds, and its session description with the nodes
-/// that it has passed, each on lines of its own.
+/// that it has passed, each on lines of its own; and its delay, where that shows how old its frames are.
 pub(crate) fn describe(stream: &OfferedStream) -> String {
-    let OfferedStream { name, info, period, passed } = stream;
+    let OfferedStream { name, info, period, passed, delay } = stream;
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9));
     let streams = vec![Described::new(info, nowhere)];
     let session = Session { name: name.clone(), streams };
-    format!("{name}\n{}\n{session}{passed}\r\n", period.0)
+    let delay = delay.map(|Duration(delay)| format!("{DELAY}{delay}\r\n")).unwrap_or_default();
+    format!("{name}\n{}\n{session}{passed}\r\n{delay}", period.0)
+}
+
+/// The delay that a description states.
+fn stated_delay(text: &str) -> Option<Duration> {
+    text.lines().find_map(|line| line.strip_prefix(DELAY))?.trim_end().parse().ok().map(Duration)
 }
 
 /// Reads it; `None` if it is none, or of an encoding that is not known here.
@@ -105,6 +117,8 @@ pub(crate) struct Feed {
     /// What its link and its file know.
     pub(crate) info: Option<StreamInfo>,
     pub(crate) gathered: Gathered,
+    /// The delay that the near end states.
+    pub(crate) delay: Option<Duration>,
 }
 
 /// A stream's place at a bond; dropped, no more frames come.
@@ -207,7 +221,10 @@ impl Deliver for Delivers {
         match passed {
             Ok(passed) => {
                 let feed = feeds.streams.get_mut(name);
-                feed.into_iter().for_each(|feed| *feed.status.passed.lock() = passed.clone());
+                feed.into_iter().for_each(|feed| {
+                    *feed.status.passed.lock() = passed.clone();
+                    feed.delay = stated_delay(text);
+                });
             }
             Err(why) => return feeds.refuse(name, why),
         }
@@ -228,7 +245,7 @@ impl Deliver for Delivers {
             return;
         };
         let news = feed.take_info(info);
-        feed.handle_packet(packet);
+        feed.handle_packet(now, packet);
         drop(locked);
         news.into_iter().for_each(News::publish);
     }
@@ -273,15 +290,24 @@ impl Feed {
         Some(News { info: info.clone(), on_info, config, base })
     }
 
-    fn handle_packet(&mut self, packet: &[u8]) {
+    fn handle_packet(&mut self, now: Instant, packet: &[u8]) {
         if self.status.get().0 != StreamState::Running {
             return;
         }
-        if let Some(frame) = self.gathered.handle_packet(packet) {
-            self.frame_producer.skip(frame.missing);
-            let packets: Vec<&[u8]> = self.gathered.packets.iter().map(Vec::as_slice).collect();
+        let Self { frame_producer, gathered, .. } = self;
+        if let Some(frame) = gathered.handle_packet(now, packet) {
+            frame_producer.skip(frame.missing);
+            let packets: Vec<&[u8]> = gathered.packets.iter().map(Vec::as_slice).collect();
+            let age = self.delay.and_then(|delay| gathered.age(delay));
             // A refused frame is counted by the inlet, and by the link as a gap.
-            let _ = self.frame_producer.enqueue(frame.metadata, &packets);
+            #[cfg(feature = "gstreamer")]
+            {
+                let enqueue = || frame_producer.enqueue(frame.metadata, &packets).ok();
+                let content = || Content::Packets(gathered.packets.clone());
+                SentPictures::offer(&self.status.followed(), content, age, enqueue);
+            }
+            #[cfg(not(feature = "gstreamer"))]
+            let _ = (age, frame_producer.enqueue(frame.metadata, &packets));
         }
     }
 }
@@ -301,13 +327,18 @@ pub(crate) struct Gathered {
     frame: Option<(u32, u16)>,
     /// The last frame that was whole.
     last: Option<u32>,
+    playout: Playout,
+    /// How long before its deadline the last packet left the near end's link.
+    left_ms: i16,
 }
 
 impl Gathered {
     /// Takes a stream's next packet; the frame if it is now whole.
-    fn handle_packet(&mut self, bytes: &[u8]) -> Option<Whole> {
+    fn handle_packet(&mut self, now: Instant, bytes: &[u8]) -> Option<Whole> {
         let packet = Packet::parse(bytes).ok()?;
         let tag = packet.tag?;
+        self.playout.observe(now, &tag);
+        self.left_ms = tag.left_ms;
         let sequence = packet.header.sequence;
         if tag.first {
             self.packets.clear();
@@ -327,5 +358,17 @@ impl Gathered {
         let (closes, timestamp) = (kind == Kind::Intra, packet.header.timestamp);
         let metadata = FrameMetadata { kind, referenced, closes, refs: Some(refs), timestamp };
         Some(Whole { metadata, missing })
+    }
+
+    /// The time since the frame of the last packet arrived at the near end, whose link gives frames this delay; without
+    /// that of the shortest path. `None` if a packet does not show when it left.
+    fn age(&self, delay: Duration) -> Option<Duration> {
+        let queued = self.playout.excess();
+        if matches!(self.left_ms, i16::MIN | i16::MAX) {
+            return None;
+        }
+        let left = i128::from(self.left_ms) * 1_000_000;
+        let age = i128::from(delay.0) - left + i128::from(queued);
+        u64::try_from(age).ok().map(Duration)
     }
 }

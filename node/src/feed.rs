@@ -67,6 +67,17 @@ impl FeedStatus {
 
     pub(crate) fn set_info(&self, info: Option<StreamInfo>) {
         *self.info.lock() = info;
+        self.announce();
+    }
+
+    /// Lets pages know the medium.
+    fn announce(&self) {
+        #[cfg(feature = "gstreamer")]
+        if let Some(info) = self.info() {
+            let followed = self.followed();
+            let sent = followed.iter().filter_map(|one| one.sent.as_ref());
+            sent.for_each(|sent| sent.set_medium(&info));
+        }
     }
 
     pub(crate) fn info(&self) -> Option<StreamInfo> {
@@ -100,6 +111,8 @@ impl FeedStatus {
         let mut all = self.followed.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(followed));
+        drop(all);
+        self.announce();
     }
 
     #[cfg(feature = "gstreamer")]

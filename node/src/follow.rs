@@ -14,7 +14,7 @@ use selvedge_place_engine::engine::FateTap;
 use selvedge_units::Instant;
 
 #[cfg(feature = "gstreamer")]
-pub(crate) use pictures::{Pictures, SentPictures};
+pub(crate) use pictures::{Content, Pictures, SentPictures};
 
 /// How long frames of a stream had waited when they were sent, since the start.
 #[derive(Debug, Default)]
@@ -110,13 +110,17 @@ mod pictures {
     //! The frames that left, as pictures.
 
     use std::collections::VecDeque;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+    use std::sync::{Arc, OnceLock};
 
     use parking_lot::Mutex;
+    use selvedge_control_config::view::VideoTrack;
+    use selvedge_control_config::{SourceUri, StreamConfig};
     use selvedge_data_stream::{Fate, Frame, References};
-    use selvedge_media::{MediaFrame, Onlookers, Picture, PictureRings, StreamInfo, Watched};
+    use selvedge_media::{
+        Onlookers, Picture, PictureRings, PictureTimes, StreamInfo, Units, Watched,
+    };
     use selvedge_units::{Duration, Instant};
 
     use super::Followed;
@@ -137,17 +141,50 @@ mod pictures {
         refs: References,
         on_time: bool,
         left: Duration,
+        /// Since it arrived.
+        waited: Duration,
+    }
+
+    /// What a frame brings to a page.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) enum Content {
+        Unit {
+            picture: Picture,
+            present: Duration,
+            unit: Vec<u8>,
+        },
+        /// Whole packets, which only become a unit while they are shown.
+        Packets(Vec<Vec<u8>>),
+    }
+
+    impl Content {
+        fn len(&self) -> usize {
+            match self {
+                Self::Unit { unit, .. } => unit.len(),
+                Self::Packets(packets) => packets.iter().map(Vec::len).sum(),
+            }
+        }
     }
 
     /// One stream's frames on their way to a page.
     #[derive(Debug)]
     pub(crate) struct SentPictures {
         place: usize,
-        info: StreamInfo,
-        pub(crate) rings: PictureRings,
+        /// Whether frames come as packets.
+        by_packets: bool,
+        medium: OnceLock<ShownMedium>,
         watched: AtomicBool,
         waiting: Mutex<Waiting>,
         fates: SyncSender<Settled>,
+    }
+
+    /// What is shown, once it is known.
+    #[derive(Debug)]
+    struct ShownMedium {
+        info: StreamInfo,
+        rings: PictureRings,
+        /// Where frames come as packets.
+        units: Option<Mutex<Units>>,
     }
 
     #[derive(Debug, Default)]
@@ -159,32 +196,33 @@ mod pictures {
     #[derive(Debug, PartialEq, Eq)]
     struct FrameAwaitingFate {
         seq: u32,
-        picture: Picture,
-        present: Duration,
-        unit: Vec<u8>,
+        /// Since its source took it in, when it arrived here.
+        age: Option<Duration>,
+        content: Content,
     }
 
     impl SentPictures {
-        /// Offers a frame to the links of these streams by `enqueue`, which returns its number. Keeps its access unit
-        /// for each that a page watches, until its fate is known. Its source began `since` its stream did.
+        /// Offers a frame of this age to the links of these streams by `enqueue`, which returns its number. Keeps its
+        /// content for each that a page watches, until its fate is known.
         pub(crate) fn offer(
             streams: &[Arc<Followed>],
-            frame: &MediaFrame<'_>,
-            since: Duration,
+            content: impl Fn() -> Content,
+            age: Option<Duration>,
             enqueue: impl FnOnce() -> Option<u32>,
         ) {
-            // A source in another process takes a moment to begin sending units.
-            let is_watched =
-                |sent: &&Self| sent.watched.load(Ordering::Relaxed) && !frame.unit.is_empty();
+            let is_watched = |sent: &&Self| sent.watched.load(Ordering::Relaxed);
             let sent = streams.iter().filter_map(|one| one.sent.as_deref()).filter(is_watched);
             // Locked meanwhile: the frame's fate may be known before the number is.
             let waiting: Vec<_> = sent.map(|sent| sent.waiting.lock()).collect();
             let Some(seq) = enqueue() else { return };
             for mut waiting in waiting {
-                let (picture, unit) = (frame.picture, frame.unit.to_vec());
-                waiting.bytes += unit.len();
-                let present = frame.media_time + since;
-                waiting.frames.push_back(FrameAwaitingFate { seq, picture, present, unit });
+                let content = content();
+                // A source in another process takes a moment to begin sending units.
+                if content.len() == 0 {
+                    continue;
+                }
+                waiting.bytes += content.len();
+                waiting.frames.push_back(FrameAwaitingFate { seq, age, content });
                 while waiting.frames.len() > FRAMES_MAX || waiting.bytes > BYTES_MAX {
                     let oldest = waiting.frames.front().map_or(0, |frame| frame.seq);
                     waiting.take(oldest);
@@ -201,35 +239,88 @@ mod pictures {
                     refs: frame.refs,
                     on_time: matches!(fate, Fate::Sent { on_time: true, .. }),
                     left: frame.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
+                    waited: now.since(frame.arrival),
                 };
                 // If this thread falls behind, pictures are lost; the engine is not delayed.
                 let _ = self.fates.try_send(settled);
             }
         }
 
+        /// The medium is known; a stream never gets another one. Nothing is shown of one that pages can't show.
+        pub(crate) fn set_medium(&self, info: &StreamInfo) {
+            let units = Units::new(info.codec, info.clock_rate).filter(|_| self.by_packets);
+            let is_shown = if self.by_packets {
+                units.is_some()
+            } else {
+                !info.codec.is_audio() || info.codec.sound().is_some()
+            };
+            if is_shown {
+                let (info, units) = (info.clone(), units.map(Mutex::new));
+                let rings = PictureRings::new(info.codec);
+                self.medium.get_or_init(|| ShownMedium { info, rings, units });
+            }
+        }
+
+        /// Whether pages can be shown it.
+        pub(crate) fn is_shown(&self) -> bool {
+            self.medium.get().is_some()
+        }
+
         /// Its pictures, for a page that watches.
-        pub(crate) fn shown(&self) -> &PictureRings {
+        pub(crate) fn shown(&self) -> Option<&PictureRings> {
+            let medium = self.medium.get()?;
             self.watched.store(true, Ordering::Relaxed);
-            &self.rings
+            Some(&medium.rings)
+        }
+
+        /// Takes an image of a frame.
+        pub(crate) fn image(&self, present: Duration, jpeg: &[u8]) {
+            self.medium.get().into_iter().for_each(|medium| medium.rings.image(present, jpeg));
         }
 
         /// The state of being watched by pages.
         pub(crate) fn watched(&self) -> Watched {
-            if self.watched.load(Ordering::Relaxed) {
-                self.rings.watched()
-            } else {
-                Watched::default()
-            }
+            let medium = self.medium.get().filter(|_| self.watched.load(Ordering::Relaxed));
+            medium.map_or_else(Watched::default, |medium| medium.rings.watched())
         }
 
-        /// The codec as RFC 6381 writes it, as far as it was announced.
-        pub(crate) fn codec(&self) -> String {
+        /// What pages can be shown of the stream with this name, once its medium is known. The codec is written as RFC 6381
+        /// does, as far as it was announced.
+        pub(crate) fn track(&self, stream: &str) -> Option<VideoTrack> {
+            let info = &self.medium.get()?.info;
             let id = |fmtp: &String| {
                 let id =
                     fmtp.split(';').find_map(|each| each.trim().strip_prefix("profile-level-id="));
                 id.map(|id| format!("avc1.{id}"))
             };
-            self.info.fmtp.as_ref().and_then(id).unwrap_or_default()
+            let (codec, sound) = match info.codec.sound() {
+                Some((codec, sound)) => (codec.to_owned(), Some(sound)),
+                None => (info.fmtp.as_ref().and_then(id).unwrap_or_default(), None),
+            };
+            let (stream, label) = (stream.to_owned(), "sent".to_owned());
+            Some(VideoTrack { stream, label, by: String::new(), codec, sound })
+        }
+
+        /// Shows a frame.
+        fn show(
+            &self,
+            FrameAwaitingFate { age, content, .. }: FrameAwaitingFate,
+            settled: &Settled,
+        ) {
+            let Some(ShownMedium { info, rings, units }) = self.medium.get() else { return };
+            let times =
+                PictureTimes { left: settled.left, age: age.map(|age| age + settled.waited) };
+            match content {
+                Content::Unit { picture, present, unit } => {
+                    rings.push(picture, present, times, &unit);
+                }
+                Content::Packets(packets) => {
+                    let unit = units.as_ref().and_then(|units| units.lock().push(&packets));
+                    if let Some((present, unit)) = unit {
+                        rings.push(info.codec.picture(&unit), present, times, &unit);
+                    }
+                }
+            }
         }
     }
 
@@ -243,7 +334,7 @@ mod pictures {
                     return None;
                 }
                 let frame = self.frames.pop_front()?;
-                self.bytes -= frame.unit.len();
+                self.bytes -= frame.content.len();
                 if next == seq {
                     return Some(frame);
                 }
@@ -259,17 +350,18 @@ mod pictures {
     }
 
     impl Pictures {
-        /// For streams with these media; `None` for those without pictures.
-        pub(crate) fn start(infos: Vec<Option<StreamInfo>>) -> std::io::Result<Self> {
+        /// For these streams.
+        pub(crate) fn start(streams: &[StreamConfig]) -> std::io::Result<Self> {
             let (fates, came) = sync_channel(FATES_MAX);
-            let sent = |(place, info): (usize, Option<StreamInfo>)| {
-                info.filter(|info| !info.codec.is_audio()).map(|info| {
-                    let (rings, waiting) = (PictureRings::new(info.codec), Mutex::default());
+            let sent = |(place, stream): (usize, &StreamConfig)| {
+                stream.thumbnail.then(|| {
+                    let by_packets = matches!(stream.source, SourceUri::Bond { .. });
+                    let (medium, waiting) = (OnceLock::new(), Mutex::default());
                     let (watched, fates) = (AtomicBool::new(false), fates.clone());
-                    Arc::new(SentPictures { place, info, rings, watched, waiting, fates })
+                    Arc::new(SentPictures { place, by_packets, medium, watched, waiting, fates })
                 })
             };
-            let streams: Vec<_> = infos.into_iter().enumerate().map(sent).collect();
+            let streams: Vec<_> = streams.iter().enumerate().map(sent).collect();
             let of = streams.clone();
             let keeper = Keeper::start("pictures".to_owned(), move |stop| run(&of, &came, stop))?;
             Ok(Self { streams, _keeper: keeper })
@@ -306,9 +398,8 @@ mod pictures {
                     let shown = decodable[settled.stream].push(&settled);
                     let frame = sent.waiting.lock().take(settled.seq);
                     if let (true, Some(frame)) = (shown, frame) {
-                        let FrameAwaitingFate { picture, present, unit, .. } = frame;
-                        sent.rings.push(picture, present, settled.left, &unit);
-                        sent.watched.store(sent.rings.watched().units, Ordering::Relaxed);
+                        sent.show(frame, &settled);
+                        sent.watched.store(sent.watched().units, Ordering::Relaxed);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -326,7 +417,8 @@ mod pictures {
             let mut decodable = Decodable::default();
             let mut push = |seq, back: u32, on_time| {
                 let refs = if back == 0 { References::NONE } else { References::to([back]) };
-                decodable.push(&Settled { stream: 0, seq, refs, on_time, left: Duration::ZERO })
+                let (left, waited) = (Duration::ZERO, Duration::ZERO);
+                decodable.push(&Settled { stream: 0, seq, refs, on_time, left, waited })
             };
             assert!(!push(10, 1, true), "what it needs was not seen");
             assert!(push(11, 0, true) && push(12, 1, true));
@@ -339,8 +431,8 @@ mod pictures {
         fn frames_wait_for_their_fate_and_no_longer() {
             let mut waiting = Waiting::default();
             let frame = |seq| {
-                let (picture, present) = (Picture::DATA, Duration::ZERO);
-                FrameAwaitingFate { seq, picture, present, unit: vec![seq as u8; 3] }
+                let content = Content::Packets(vec![vec![seq as u8; 3]]);
+                FrameAwaitingFate { seq, age: None, content }
             };
             for seq in [u32::MAX - 1, u32::MAX, 0, 2] {
                 waiting.bytes += 3;

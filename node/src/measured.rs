@@ -48,4 +48,6 @@ pub(crate) struct OfferedStream {
     pub(crate) period: Duration,
     /// The nodes that it has passed, this one included.
     pub(crate) passed: PassedNodes,
+    /// From a frame's arrival at its source to its deadline; `None` where the frame comes from another node.
+    pub(crate) delay: Option<Duration>,
 }

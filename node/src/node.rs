@@ -149,7 +149,9 @@ impl MeasuredLinks for Follows {
         let known = |stream: &Stream| {
             let (name, period) = (stream.config.spec.name.clone(), stream.terms.period);
             let passed = stream.status.passed.lock().and(self.own);
-            Some(OfferedStream { name, info: stream.status.info()?, period, passed })
+            let is_relayed = matches!(stream.config.source, SourceUri::Bond { .. });
+            let delay = stream.terms.delay.filter(|_| !is_relayed);
+            Some(OfferedStream { name, info: stream.status.info()?, period, passed, delay })
         };
         let own = || streams.iter().filter(|stream| stream.config.link == n);
         let tunnel = || own().any(|stream| stream.config.is_tunnel()).then_some(TUNNEL_DELAY);
@@ -307,15 +309,8 @@ impl Node {
         let mut steps = steps::read(config, &base).map_err(StartError::Steps)?.into_iter();
         let started = clock.now();
         #[cfg(feature = "gstreamer")]
-        let pictures = Pictures::start(
-            config
-                .streams
-                .iter()
-                .zip(&opened)
-                .map(|(stream, opened)| opened.info.clone().filter(|_| stream.thumbnail))
-                .collect(),
-        )
-        .map_err(|error| StartError::Feed(error.into()))?;
+        let pictures =
+            Pictures::start(&config.streams).map_err(|error| StartError::Feed(error.into()))?;
         let followed: Vec<Arc<Followed>> = (0..config.streams.len())
             .map(|_n| {
                 Arc::new(Followed {
@@ -483,6 +478,7 @@ impl Node {
                         base,
                         info: None,
                         gathered,
+                        delay: None,
                     };
                     if let Some(place) = self.far_ends.add(bond, name, feed) {
                         source_threads.keep(of, place);

@@ -267,13 +267,7 @@ impl NodeView for Node {
     fn videos(&self) -> Vec<VideoTrack> {
         let streams = self.streams();
         let track = |stream: &Stream| {
-            let sent = stream.followed.as_ref()?.sent.as_ref()?;
-            Some(VideoTrack {
-                stream: stream.config.spec.name.clone(),
-                label: "sent".to_owned(),
-                by: String::new(),
-                codec: sent.codec(),
-            })
+            stream.followed.as_ref()?.sent.as_ref()?.track(&stream.config.spec.name)
         };
         streams.iter().filter_map(track).collect()
     }
@@ -282,11 +276,11 @@ impl NodeView for Node {
     fn pictures(&self, track: usize, form: PictureForm, after: Option<u64>) -> Pictures {
         let sent = {
             let streams = self.streams();
-            let mut sent =
-                streams.iter().filter_map(|stream| stream.followed.as_ref()?.sent.clone());
-            sent.nth(track)
+            let sent = streams.iter().filter_map(|stream| stream.followed.as_ref()?.sent.clone());
+            sent.filter(|sent| sent.is_shown()).nth(track)
         };
-        sent.map_or_else(Pictures::default, |sent| sent.shown().pictures(form, after))
+        let shown = sent.as_ref().and_then(|sent| sent.shown());
+        shown.map_or_else(Pictures::default, |shown| shown.pictures(form, after))
     }
 
     fn receivers_token(&self, stream: &str) -> Option<Token> {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use selvedge_control_config::view::{NodeView, StreamState};
+use selvedge_control_config::view::{NodeView, PictureForm, Pictures, StreamPicture, StreamState};
 use selvedge_data_stream::rtp::Packet;
 use selvedge_node::{Node, NodeOptions, wait_until};
 use selvedge_units::Duration;
@@ -163,6 +163,45 @@ fn three_relays_carry_every_frame_and_one_that_is_restarted_goes_on() {
     });
     assert!(again, "frames go on by the restarted relay");
     drop((origin, nodes));
+}
+
+/// The pictures of a node's first track that are new since `last`, for a page.
+fn new_pictures(node: &Node, last: &mut Option<u64>) -> Vec<(bool, Option<Duration>)> {
+    let Pictures { now, list } = node.pictures(0, PictureForm::Coded, *last);
+    *last = list.last().map_or(*last, |picture| Some(picture.number));
+    let age = |picture: &StreamPicture| picture.taken.map(|taken| now.since(taken));
+    list.iter().map(|picture| (picture.intra, age(picture))).collect()
+}
+
+#[test]
+fn a_far_end_shows_what_comes_and_how_old_it_is() {
+    let folder = Folder::new("shown");
+    let ports = [port(), port()];
+    let receivers = [(); 3].map(|()| Receiver::new());
+    let second = start("second", &relay(ports[1], None, receivers[2].to), &folder.0);
+    let first = start("first", &relay(ports[0], Some(ports[1]), receivers[1].to), &folder.0);
+    assert_eq!(first.videos(), [], "nobody knows yet what comes");
+    let origin = start("origin", &hop(SOURCE, Some(ports[0]), receivers[0].to), &folder.0);
+    let codec = |node: &Node| node.videos().first().map(|track| track.codec.clone());
+    assert!(wait_until(SOON, || codec(&second).is_some()), "the medium is described");
+    for node in [&origin, &first, &second] {
+        assert!(codec(node).unwrap().starts_with("avc1."), "{:?}", node.videos());
+    }
+    // At the origin, one hop away, and behind a relay, which knows nothing of what was before it.
+    for (node, is_known) in [(&origin, true), (&first, true), (&second, false)] {
+        let (mut last, mut shown) = (None, Vec::new());
+        let come = wait_until(SOON, || {
+            shown.extend(new_pictures(node, &mut last));
+            shown.len() >= 30
+        });
+        assert!(come && shown[0].0, "it begins with an intra picture: {shown:?}");
+        assert!(shown.iter().all(|(_, age)| age.is_some() == is_known), "{shown:?}");
+        let mut ages: Vec<_> = shown.iter().filter_map(|(_, age)| *age).collect();
+        ages.sort_unstable();
+        let median = ages.get(ages.len() / 2).copied().unwrap_or_default();
+        assert!(median < Duration::from_secs(2), "{median} of a delay of 2 s");
+    }
+    drop((origin, first, second));
 }
 
 #[test]

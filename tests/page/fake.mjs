@@ -29,8 +29,9 @@ function build() {
 const program = build();
 
 /** A fake node: `url`, and `stop()`, which returns once it has gone. */
-export async function startNode({ listen = "127.0.0.1:0", streams = 6, token = null, compares = false } = {}) {
-  const more = [...(token === null ? [] : ["--token", token]), ...(compares ? ["--compares"] : [])];
+export async function startNode({ listen = "127.0.0.1:0", streams = 6, token = null, watchToken = null, compares = false } = {}) {
+  const more = [...(token === null ? [] : ["--token", token]), ...(watchToken === null ? [] : ["--watch-token", watchToken]),
+    ...(compares ? ["--compares"] : [])];
   const child = spawn(program, [listen, "--streams", String(streams), ...more], {
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -55,7 +56,7 @@ export function startBrowser(executablePath = process.env.CHROMIUM ?? "/usr/bin/
 }
 
 /**
- * A page, and what went wrong on it: console errors, exceptions, requests to anywhere but `url`.
+ * A page, and what went wrong on it: console errors, exceptions, requests to anywhere but the host of `url`.
  */
 export async function openPage(browser, url, options = {}) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, ...options });
@@ -66,7 +67,8 @@ export async function openPage(browser, url, options = {}) {
     if (["error", "warning"].includes(message.type()) && !ours) wrong.push(message.text());
   });
   page.on("pageerror", (error) => wrong.push(String(error)));
-  const outside = (address) => !address.replace(/^ws/, "http").startsWith(url) && !address.startsWith("blob:");
+  const { origin } = new URL(url);
+  const outside = (address) => !address.replace(/^ws/, "http").startsWith(origin) && !address.startsWith("blob:");
   page.on("request", (request) => {
     if (outside(request.url())) wrong.push(`request to ${request.url()}`);
   });

@@ -3,15 +3,12 @@
 // both receivers of `selvedge demo` got, beside each other.
 
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
-import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createSocket } from "node:dgram";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { openPage, startBrowser } from "./fake.mjs";
+import { encode, ports, selvedge, start } from "./programs.mjs";
 
 const STREAMS = 9;
 const SECONDS = Number(process.env.PAGE_SECONDS ?? 8);
@@ -19,59 +16,8 @@ const STOPPED = SECONDS >= 60 ? 60 : 5;
 /** Asked for in a long run alone, on a machine that is left alone: no short test fails because one is slow. */
 const GAP_MS = SECONDS >= 60 ? 200 : Infinity;
 const MEMORY_KB = 2048;
-const root = fileURLToPath(new URL("../../", import.meta.url));
-
-function run(program, args) {
-  const done = spawnSync(program, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
-  assert.equal(done.status, 0, `${program}: ${done.stderr}`);
-  return done.stdout;
-}
-
-function selvedge() {
-  if (process.env.SELVEDGE) return process.env.SELVEDGE;
-  const args = ["build", "-p", "selvedge", "--message-format=json"];
-  if (process.env.PAGE_PROFILE) args.push("--profile", process.env.PAGE_PROFILE);
-  const messages = run("cargo", args).trim().split("\n").map((line) => JSON.parse(line));
-  return messages.find((each) => each.target?.name === "selvedge" && each.executable).executable;
-}
-
-/** Ports that were free a moment ago. */
-async function ports(count) {
-  const sockets = [];
-  for (let n = 0; n < count; n++) {
-    const socket = createSocket("udp4");
-    socket.bind(0, "127.0.0.1");
-    await once(socket, "listening");
-    sockets.push(socket);
-  }
-  const all = sockets.map((socket) => socket.address().port);
-  for (const socket of sockets) socket.close();
-  return all;
-}
-
-/** Starts it, and waits for the address of its page. */
-async function start(program, args) {
-  const child = spawn(program, args, { stdio: ["ignore", "ignore", "pipe"] });
-  process.on("exit", () => child.kill());
-  let said = "";
-  for await (const text of child.stderr) {
-    said += text;
-    const url = /page: (http:\S+)\n/.exec(said)?.[1];
-    if (url) {
-      child.stderr.resume();
-      return { child, url };
-    }
-  }
-  throw new Error(`${args[0]} ended: ${said}`);
-}
 
 const memory = (child) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))[1]);
-
-/** Ten seconds with B pictures. */
-function encode(clip) {
-  run("ffmpeg", ["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25", "-t", "10", "-c:v", "libx264",
-    "-preset", "veryfast", "-bf", "2", "-g", "50", "-b:v", "350k", "-pix_fmt", "yuv420p", clip]);
-}
 
 test("a demo plays what both receivers got, with both figures and the bound", async () => {
   const folder = mkdtempSync(join(tmpdir(), "selvedge-demo-"));

@@ -1,6 +1,6 @@
 //! A simulated node: plausible numbers and pictures to build and test the page with.
 //!
-//! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T] [--compares]`
+//! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T] [--watch-token T] [--compares]`
 //! prints the page's address and runs until it is killed. With `--compares` it shows a comparison as the
 //! demo does, with moving pictures as images, and one of frames that were sent.
 
@@ -20,17 +20,20 @@ use selvedge_web::Server;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut listen: SocketAddr = "127.0.0.1:7700".parse()?;
-    let (mut streams, mut token, mut compares) = (6, None, false);
+    let (mut streams, mut token, mut watch_token, mut compares) = (6, None, None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--streams" => streams = arguments.next().ok_or("--streams wants a number")?.parse()?,
             "--token" => token = arguments.next().map(|token| token.parse()).transpose()?,
+            "--watch-token" => {
+                watch_token = arguments.next().map(|token| token.parse()).transpose()?;
+            }
             "--compares" => compares = true,
             address => listen = address.parse()?,
         }
     }
-    let page = PageConfig { listen, token, ..PageConfig::default() };
+    let page = PageConfig { listen, token, watch_token, ..PageConfig::default() };
     let server = Server::start(Arc::new(FakeNode { compares, ..FakeNode::new(streams) }), page)?;
     println!("http://{}/", server.local_addr());
     loop {
@@ -366,7 +369,7 @@ impl NodeView for FakeNode {
             stream: stream.into(),
             label: label.into(),
             by: by.into(),
-            codec: String::new(),
+            ..VideoTrack::default()
         };
         let tracks = [
             ["lecture", "received", "dwcs"],
@@ -385,7 +388,8 @@ impl NodeView for FakeNode {
         let present = units::Duration::from_millis(newest * 1000 / PICTURES as u64);
         let due = units::Instant::ZERO + present + units::Duration::from_millis(100);
         let bytes = picture(track, newest);
-        let newest = StreamPicture { number: newest, intra: true, present, due, bytes };
+        let taken = Some(units::Instant::ZERO + present);
+        let newest = StreamPicture { number: newest, intra: true, present, due, taken, bytes };
         Pictures { now: units::Instant(now * 1_000_000), list: vec![newest] }
     }
 

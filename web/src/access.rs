@@ -1,8 +1,9 @@
 //! Which clients are admitted, and in which role: Host (against DNS rebinding), Origin (against other
 //! sites' scripts), tokens.
 //!
-//! Pure: decides from a request's head and the time. A browser sends the token in `/?token=` once and
-//! gets a session for it: a cookie that scripts can't read and that it never sends for other sites.
+//! Pure: decides from a request's head and the time. A browser sends the token in `/?token=` or
+//! `/watch?token=` once and gets a session for it: a cookie that scripts can't read and that it never
+//! sends for other sites.
 //! Programs send `Authorization: Bearer`.
 
 use std::net::IpAddr;
@@ -44,7 +45,11 @@ impl AccessGate {
         // prefix excludes cookies that an unencrypted page sets (RFC 6265bis, 4.1.3.2).
         let prefix = if encrypted { "__Host-" } else { "" };
         let cookie = format!("{prefix}selvedge_{}", page.listen.port());
-        let tokens = [(&page.token, Role::Control), (&page.view_token, Role::View)];
+        let tokens = [
+            (&page.token, Role::Control),
+            (&page.view_token, Role::View),
+            (&page.watch_token, Role::Watch),
+        ];
         let tokens = tokens.into_iter().filter_map(|(token, role)| Some((token.clone()?, role)));
         let loopback = page.listen.ip().is_loopback();
         Self { loopback, encrypted, tokens: tokens.collect(), cookie, sessions }
@@ -57,7 +62,7 @@ impl AccessGate {
             return Err(no_length());
         }
         let reads = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if !reads || head.uri.path() == "/ws" {
+        if !reads || matches!(head.uri.path(), "/ws" | "/watch/ws") {
             self.same_origin(&head.headers, &host)?;
         }
         if !reads && is_for_receivers(head.uri.path()) {
@@ -69,10 +74,11 @@ impl AccessGate {
         } else {
             self.identify(head, now)?
         };
-        if !reads && admitted.role == Role::View {
-            return Err(view_only());
+        match admitted.role {
+            Role::View if !reads => Err(view_only()),
+            Role::Watch if !reads || !may_watch(head.uri.path()) => Err(watch_only()),
+            _ => Ok(admitted),
         }
-        Ok(admitted)
     }
 
     /// The name or address by which the client knows the node.
@@ -107,9 +113,9 @@ impl AccessGate {
         let query = head.uri.query().unwrap_or_default().as_bytes();
         let mut pairs = form_urlencoded::parse(query);
         let asked = pairs.find(|(key, _)| key == "token");
-        let given = (head.uri.path() == "/").then_some(asked).flatten();
+        let given = matches!(head.uri.path(), "/" | "/watch").then_some(asked).flatten();
         if let Some(role) = given.and_then(|(_, value)| role_of(value.as_bytes())) {
-            let (name, session) = (&self.cookie, self.sessions.issue(role, now));
+            let (name, session) = (self.cookie_of(role), self.sessions.issue(role, now));
             let (seconds, secure) = (SESSION.0 / 1_000_000_000, ["", "; Secure"]);
             let secure = secure[usize::from(self.encrypted)];
             let cookie = format!(
@@ -117,21 +123,31 @@ impl AccessGate {
             );
             return Ok(AdmittedRequest { role, cookie: Some(cookie) });
         }
-        let mut cookies = headers
-            .get_all(header::COOKIE)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-        let session = cookies.find_map(|pair| {
-            let value = pair.trim_ascii().strip_prefix(self.cookie.as_bytes());
-            self.sessions.role(value?.strip_prefix(b"=")?, now)
-        });
-        if let Some(role) = session {
+        let session = |of: Role| {
+            let name = self.cookie_of(of);
+            let values = headers.get_all(header::COOKIE).iter().map(|value| value.as_bytes());
+            let mut cookies = values.flat_map(|value| value.split(|byte| *byte == b';'));
+            cookies.find_map(|pair| {
+                let value = pair.trim_ascii().strip_prefix(name.as_bytes());
+                self.sessions.role(value?.strip_prefix(b"=")?, now)
+            })
+        };
+        if let Some(role) = session(Role::Control).or_else(|| session(Role::Watch)) {
             return Ok(AdmittedRequest { role, cookie: None });
         }
         let message = "this node wants a token, and none or a wrong one came";
-        let remedy = "send Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser";
+        let remedy = match head.uri.path() {
+            "/watch" | "/watch/ws" => "open /watch?token=TOKEN, the link that you were given",
+            _ => "send Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser",
+        };
         Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message, remedy)
             .at("Authorization"))
+    }
+
+    /// The name of a session's cookie. One who only watches has another, beside that of a person who may do more.
+    fn cookie_of(&self, role: Role) -> String {
+        let name = &self.cookie;
+        if role == Role::Watch { format!("{name}_watch") } else { name.clone() }
     }
 
     /// Browsers send the origin of the requesting script; programs send no Origin.
@@ -157,6 +173,13 @@ pub(crate) fn view_only() -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "view-only", message, remedy)
 }
 
+/// What is refused with the watch token.
+pub(crate) fn watch_only() -> Problem {
+    let message = "the token lets you watch the pictures and nothing else";
+    let remedy = "open /watch, or /?token=TOKEN with the node's token or view_token";
+    Problem::new(StatusCode::FORBIDDEN, "watch-only", message, remedy)
+}
+
 /// The HTTP library removes Content-Length where there is a Transfer-Encoding too. So both together,
 /// which can smuggle requests past proxies, can't be distinguished from the latter alone.
 fn no_length() -> Problem {
@@ -169,6 +192,20 @@ fn no_length() -> Problem {
 fn is_for_receivers(path: &str) -> bool {
     let rest = path.strip_prefix("/api/v1/streams/").and_then(|rest| rest.split_once('/'));
     rest.is_some_and(|(_, rest)| rest == "receivers" || rest.starts_with("receivers/"))
+}
+
+/// Whether the page of those who only watch needs this.
+pub(crate) fn may_watch(path: &str) -> bool {
+    let files = [
+        "/watch.js",
+        "/connection.js",
+        "/wire.js",
+        "/videos.js",
+        "/player.js",
+        "/sound.js",
+        "/make.js",
+    ];
+    matches!(path, "/watch" | "/watch/ws") || files.contains(&path) || is_open(path)
 }
 
 /// The two files that the token page needs; they contain nothing about the node.
@@ -201,8 +238,15 @@ mod tests {
     fn gate(listen: &str, tls: Tls, tokens: &[&str]) -> AccessGate {
         let token = |at: usize| tokens.get(at).map(|token| token.parse().unwrap());
         let listen = listen.parse().unwrap();
-        let page =
-            PageConfig { listen, token: token(0), view_token: token(1), tls, ..Default::default() };
+        let (view_token, watch_token) = (token(1), token(2));
+        let page = PageConfig {
+            listen,
+            token: token(0),
+            view_token,
+            watch_token,
+            tls,
+            ..Default::default()
+        };
         AccessGate::new(&page, SessionKey::new(&[1; 32]))
     }
 
@@ -223,6 +267,7 @@ mod tests {
     fn ask(gate: &AccessGate, request: &str, headers: &[(&str, &str)]) -> &'static str {
         let code = |problem: Problem| problem.code;
         gate.admit(&head(request, headers), NOW).map_or_else(code, |admitted| match admitted.role {
+            Role::Watch => "watch",
             Role::View => "view",
             Role::Control => "control",
         })
@@ -288,6 +333,40 @@ mod tests {
             let late = gate.admit(&head("GET /", &with_cookie), NOW + Duration::from_secs(43_200));
             assert_eq!(late.unwrap_err().code, "unauthorized", "a session ends");
         }
+    }
+
+    #[test]
+    fn the_watch_token_opens_the_pictures_and_nothing_else() {
+        const WATCH: &str = "only-the-pictures";
+        let gate = gate("0.0.0.0:7700", Tls::Off, &[CONTROL, VIEW, WATCH]);
+        let host = ("host", "studio.example:7700");
+        let session = |path: &str, token: &str| {
+            let asked = head(&format!("GET {path}?token={token}"), &[host]);
+            let cookie = gate.admit(&asked, NOW).unwrap().cookie.expect("a cookie");
+            cookie.split(';').next().unwrap().to_owned()
+        };
+        let (watch, control) =
+            (session("/watch", WATCH), session("/watch", "control%2fwith%3dcare%2b1"));
+        let by_token = format!("Bearer {WATCH}");
+        for by in [("cookie", &watch), ("authorization", &by_token)] {
+            let ask = |request: &str| ask(&gate, request, &[host, (by.0, by.1)]);
+            for path in ["/watch", "/watch/ws", "/watch.js", "/player.js", "/style.css"] {
+                assert_ne!(ask(&format!("GET {path}")), "watch-only", "{path}");
+            }
+            for path in ["/", "/ws", "/main.js", "/metrics", "/api/v1/node", "/watch/", "/watch/x"]
+            {
+                assert_eq!(ask(&format!("GET {path}")), "watch-only", "{path}");
+            }
+            for request in ["POST /watch", "PATCH /api/v1/streams/a", "POST /api/v1/save"] {
+                assert_eq!(ask(request), "watch-only", "{request}");
+            }
+        }
+        let both = format!("{watch}; {control}");
+        assert_eq!(ask(&gate, "GET /", &[host, ("cookie", &both)]), "control");
+        assert_eq!(ask(&gate, "GET /?token=only-the-pictures", &[host]), "watch-only");
+        assert_eq!(ask(&gate, "GET /watch?token=only-the-picture", &[host]), "unauthorized");
+        assert_eq!(ask(&gate, "GET /watch", &[host, ("cookie", &control)]), "control");
+        assert_eq!(ask(&open(), "GET /watch", &[("host", "localhost")]), "control");
     }
 
     #[test]

@@ -32,9 +32,14 @@ macro_rules! assets {
 
 const ASSETS: &[Asset] = assets! {
     HTML "index.html"
+    HTML "watch.html"
     CSS "style.css"
     SVG "favicon.svg"
     JS "main.js"
+    JS "watch.js"
+    JS "make.js"
+    JS "connection.js"
+    JS "sound.js"
     JS "wire.js"
     JS "table.js"
     JS "row.js"
@@ -65,6 +70,7 @@ const TOKEN_PAGE: &str = include_str!("../static/token.html");
 pub(crate) fn serve(uri: &Uri, headers: &HeaderMap) -> Option<Response> {
     let path = match uri.path() {
         "/" => "index.html",
+        "/watch" => "watch.html",
         path => path.strip_prefix('/')?,
     };
     let asset = ASSETS.iter().find(|asset| asset.path == path)?;
@@ -115,6 +121,31 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::may_watch;
+
+    #[test]
+    fn the_page_of_those_who_watch_loads_what_they_may_read() {
+        let text = |path: &str| {
+            let asset = ASSETS.iter().find(|asset| asset.path == path).expect(path);
+            std::str::from_utf8(asset.body).unwrap()
+        };
+        let (mut files, mut read) = (vec!["watch.html"], 0);
+        while let Some(file) = files.get(read) {
+            read += 1;
+            for line in text(file).lines() {
+                let marks = ["src=\"/", "href=\"/", "from \"./"];
+                let Some((_, rest)) = marks.iter().find_map(|mark| line.split_once(mark)) else {
+                    continue;
+                };
+                let wanted = rest.split('"').next().unwrap();
+                assert!(may_watch(&format!("/{wanted}")), "they may not read {wanted}");
+                if !files.contains(&wanted) {
+                    files.push(wanted);
+                }
+            }
+        }
+        assert!(files.contains(&"sound.js") && files.contains(&"style.css"), "{files:?}");
+    }
 
     #[test]
     fn the_page_loads_only_what_is_built_in() {

@@ -16,6 +16,10 @@ use crate::history::{Alarm, History};
 pub(crate) struct Published {
     /// `{"snapshot": ..., "videos": ..., "comparison": ...}`.
     pub(crate) text: Utf8Bytes,
+    /// `{"videos": ...}`, for those who may only watch.
+    pub(crate) videos: Utf8Bytes,
+    /// Stream, label and sender of each track; the same allocation for as long as they are the same.
+    pub(crate) tracks: Arc<[[String; 3]]>,
     /// The streams' names by index; the same allocation for as long as they are the same.
     pub(crate) names: Arc<[String]>,
 }
@@ -35,6 +39,10 @@ impl Published {
     fn next(&self, view: &dyn NodeView, alarms: Vec<Alarm>) -> Self {
         let snapshot = &view.snapshot();
         let (videos, comparison) = (view.videos(), view.comparison());
+        let only = serde_json::json!({ "videos": videos }).to_string().into();
+        let named = |track: &VideoTrack| [&track.stream, &track.label, &track.by].map(Clone::clone);
+        let tracks = videos.iter().map(named).collect::<Arc<_>>();
+        let tracks = if tracks == self.tracks { Arc::clone(&self.tracks) } else { tracks };
         let envelope = Envelope { snapshot, alarms, videos, comparison };
         let text = serde_json::to_string(&envelope).unwrap_or_default().into();
         let now = || snapshot.streams.iter().map(|stream| &stream.name);
@@ -43,7 +51,7 @@ impl Published {
         } else {
             now().cloned().collect()
         };
-        Self { text, names }
+        Self { text, videos: only, tracks, names }
     }
 }
 

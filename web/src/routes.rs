@@ -37,6 +37,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/api/v1/save", post(api::save))
         .route("/metrics", get(api::metrics))
         .route("/ws", get(socket::upgrade))
+        .route("/watch/ws", get(socket::upgrade_to_watch))
         .fallback(file)
         .method_not_allowed_fallback(api::no_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), enter))
@@ -73,7 +74,7 @@ async fn enter(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED => {
             let mut response = match head.uri.path() {
-                "/" => assets::token_page(),
+                "/" | "/watch" => assets::token_page(),
                 _ => problem.into_response(),
             };
             let scheme = HeaderValue::from_static("Bearer realm=\"selvedge\"");

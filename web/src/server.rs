@@ -152,7 +152,11 @@ impl Server {
     /// certificate is kept.
     #[must_use]
     pub fn announcement(&self) -> String {
-        let mut text = format!("page: {}", self.page.url(self.page.listen));
+        let url = self.page.url(self.page.listen);
+        let mut text = format!("page: {url}");
+        if self.page.watch_token.is_some() {
+            text += &format!("\nwatch: {url}watch?token=TOKEN with the node file's watch_token");
+        }
         if let Some(fingerprint) = self.fingerprint {
             text += &format!("\ncertificate: SHA-256 {fingerprint}");
         }

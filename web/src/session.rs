@@ -12,6 +12,8 @@ pub(crate) const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// A client's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
+    /// See the pictures of streams, and nothing else.
+    Watch,
     /// See all, and change nothing.
     View,
     /// See and change all.
@@ -21,6 +23,7 @@ pub(crate) enum Role {
 impl Role {
     fn name(self) -> &'static str {
         match self {
+            Self::Watch => "watch",
             Self::View => "view",
             Self::Control => "control",
         }
@@ -52,7 +55,9 @@ impl SessionKey {
         hmac::verify(&self.0, what.as_bytes(), &seal).ok()?;
         let (role, ends) = what.split_once('.')?;
         let is_over = now >= Instant(ends.parse().ok()?);
-        [Role::View, Role::Control].into_iter().find(|each| each.name() == role && !is_over)
+        [Role::Watch, Role::View, Role::Control]
+            .into_iter()
+            .find(|each| each.name() == role && !is_over)
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -19,10 +19,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::access::view_only;
+use crate::access::{view_only, watch_only};
 use crate::app::{App, stopped};
 use crate::knobs::{self, Target};
 use crate::problem::Problem;
+use crate::publish::Published;
 use crate::session::Role;
 use crate::video::Watching;
 
@@ -37,11 +38,21 @@ const PICTURE_MAX: usize = 1 << 20;
 
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
+/// The WebSocket of the page.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(role): Extension<Role>,
     upgrade: Upgrade,
 ) -> Response {
+    open(app, role, upgrade)
+}
+
+/// The WebSocket of those who only watch: it has tracks and their pictures, whatever the role.
+pub(crate) async fn upgrade_to_watch(State(app): State<Arc<App>>, upgrade: Upgrade) -> Response {
+    open(app, Role::Watch, upgrade)
+}
+
+fn open(app: Arc<App>, role: Role, upgrade: Upgrade) -> Response {
     let Ok(upgrade) = upgrade else {
         let message = "this route speaks WebSocket only";
         let remedy = "for one snapshot, GET /api/v1/node";
@@ -65,6 +76,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, role: Role, _permit: OwnedSem
         app: &app,
         role,
         names: Arc::default(),
+        tracks: Arc::default(),
         shown: BTreeMap::new(),
         watching: Watching::default(),
     };
@@ -87,8 +99,8 @@ async fn run(mut socket: WebSocket, app: Arc<App>, role: Role, _permit: OwnedSem
                     break Ok(());
                 }
                 let next = published.borrow_and_update().clone();
-                session.reset_for(next.names);
-                match socket.send(Message::Text(next.text)).await {
+                let text = session.text_of(next);
+                match socket.send(Message::Text(text)).await {
                     Ok(()) => session.send_pictures(&mut socket).await,
                     error => error,
                 }
@@ -122,6 +134,8 @@ struct Session<'a> {
     role: Role,
     /// Names by index, as in the last snapshot sent.
     names: Arc<[String]>,
+    /// The tracks, likewise.
+    tracks: Arc<[[String; 3]]>,
     /// The streams whose pictures are wanted, by index.
     shown: BTreeMap<u16, PictureProgress>,
     watching: Watching,
@@ -135,12 +149,17 @@ struct PictureProgress {
 }
 
 impl Session<'_> {
-    /// Indices are only valid for the list they were given with.
-    fn reset_for(&mut self, names: Arc<[String]>) {
+    /// What is sent of this. Indices are only valid for the list they were given with.
+    fn text_of(&mut self, Published { text, videos, tracks, names }: Published) -> Utf8Bytes {
         if !Arc::ptr_eq(&self.names, &names) {
             self.names = names;
             self.shown.clear();
         }
+        if !Arc::ptr_eq(&self.tracks, &tracks) {
+            self.tracks = tracks;
+            self.watching.clear();
+        }
+        if self.role == Role::Watch { videos } else { text }
     }
 
     /// Sends each wanted picture that is new and whose predecessor was acknowledged.
@@ -183,6 +202,7 @@ impl Session<'_> {
         let id = object.get("id").filter(|id| id.is_u64()).unwrap_or(&Value::Null);
         let mut keys = object.keys().filter(|key| *key != "id");
         let result = match (keys.next().map(String::as_str), keys.next()) {
+            (Some(key), None) if self.role == Role::Watch && key != "watch" => Err(watch_only()),
             (Some("ack"), None) => self.acknowledge(&object["ack"]),
             (Some("show"), None) => self.show(&object["show"]),
             (Some("watch"), None) => self.watching.set(&object["watch"]),

@@ -1,4 +1,4 @@
-//! The moving pictures of one WebSocket: the tracks that it watches, and its position in each.
+//! The moving pictures and the sound of one WebSocket: the tracks that it watches, and its position in each.
 //!
 //! Pictures are taken from the node's rings a few at a time, when the socket takes more. Pictures that
 //! a slow client misses are left out up to the next intra picture; none are kept for it here.
@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use selvedge_control_config::view::{NodeView, PictureForm, Pictures, StreamPicture};
+use selvedge_units::Duration;
 use serde_json::Value;
 
 use crate::problem::Problem;
@@ -31,6 +32,11 @@ struct Progress {
 }
 
 impl Watching {
+    /// Watches nothing.
+    pub(crate) fn clear(&mut self) {
+        self.tracks.clear();
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.tracks.is_empty()
     }
@@ -65,7 +71,8 @@ impl Watching {
             let Pictures { now, list } = view.pictures(track.into(), progress.form, progress.last);
             for picture in &list {
                 let left = i128::from(picture.due.0) - i128::from(now.0);
-                messages.push(message(track, progress.form, picture, left));
+                let age = picture.taken.map(|taken| now.since(taken));
+                messages.push(message(track, progress.form, picture, left, age));
                 progress.last = Some(picture.number);
             }
         }
@@ -74,19 +81,27 @@ impl Watching {
 }
 
 /// `[u16 0xffff][u16 track][u8 flags][u8 0][u32 number][i32 ms until it is due][f64 time of
-/// presentation in microseconds][bytes]`, big-endian.
-fn message(track: u16, form: PictureForm, picture: &StreamPicture, left: i128) -> Vec<u8> {
+/// presentation in microseconds][i32 ms since its source took it in, or -1][bytes]`, big-endian.
+fn message(
+    track: u16,
+    form: PictureForm,
+    picture: &StreamPicture,
+    left: i128,
+    age: Option<Duration>,
+) -> Vec<u8> {
+    let age = age.map_or(-1, |age| i32::try_from(age.0 / 1_000_000).unwrap_or(i32::MAX));
     let left =
         i32::try_from(left / 1_000_000).unwrap_or(if left < 0 { i32::MIN } else { i32::MAX });
     let image = if form == PictureForm::Images { IMAGE } else { 0 };
     let intra = if picture.intra { INTRA } else { 0 };
-    let mut message = Vec::with_capacity(22 + picture.bytes.len());
+    let mut message = Vec::with_capacity(26 + picture.bytes.len());
     message.extend_from_slice(&MARK.to_be_bytes());
     message.extend_from_slice(&track.to_be_bytes());
     message.extend_from_slice(&[image | intra, 0]);
     message.extend_from_slice(&(picture.number as u32).to_be_bytes());
     message.extend_from_slice(&left.to_be_bytes());
     message.extend_from_slice(&(picture.present.0 as f64 / 1e3).to_be_bytes());
+    message.extend_from_slice(&age.to_be_bytes());
     message.extend_from_slice(&picture.bytes);
     message
 }

@@ -3,7 +3,7 @@
 
 import { Field } from "./controls.js";
 import { milliseconds, percent, rate, rateExact, uptime } from "./format.js";
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 /** @typedef {import("./wire.js").Comparison} Comparison */
 /** @typedef {import("./wire.js").LinkSnapshot} LinkSnapshot */

@@ -3,7 +3,7 @@
 
 import { Field } from "./controls.js";
 import { bytes, milliseconds, percent, plural, rate, rateExact } from "./format.js";
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 /** @typedef {import("./wire.js").LinkSnapshot} LinkSnapshot */
 /** @typedef {import("./wire.js").PathSnapshot} PathSnapshot */

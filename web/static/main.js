@@ -3,6 +3,7 @@
 
 import { Channels } from "./channels.js";
 import { ComparisonLine } from "./comparison.js";
+import { Connection } from "./connection.js";
 import { plural, uptime } from "./format.js";
 import { History, SPAN } from "./history.js";
 import { Links } from "./links.js";
@@ -15,7 +16,6 @@ import { Videos } from "./videos.js";
 import { Wire } from "./wire.js";
 
 /** @typedef {import("./wire.js").NodeSnapshot} NodeSnapshot */
-/** @typedef {import("./wire.js").Link} Link */
 
 /**
  * @template {HTMLElement} T
@@ -34,18 +34,17 @@ address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
 
 /** @type {NodeSnapshot|null} */
 let newest = null;
-/** @type {Link} */
-let link = { kind: "connecting" };
 let framed = false;
 /** @type {string|null} */
 let pinned = null;
 
 const past = new History();
 const hour = new Past(part("alarm"), part("events"));
+const connection = new Connection(part("connection"), part("main"));
 const wire = new Wire(address, {
+  tracks: (list) => videos.update(list),
   snapshot(node, more) {
     newest = node;
-    videos.update(more.videos);
     compared.update(more.comparison, node.links);
     hour.alarms(more.alarms);
     past.push(node);
@@ -59,8 +58,7 @@ const wire = new Wire(address, {
       thumbs.again();
       videos.again();
     }
-    link = now;
-    showLink();
+    connection.update(now);
   },
 });
 const set = (/** @type {Record<string, string|number>} */ change) => wire.set(change);
@@ -135,22 +133,6 @@ function text(id, value) {
   if (element.textContent !== value) element.textContent = value;
 }
 
-function showLink() {
-  const seconds = Math.max(0, Math.ceil(((link.until ?? 0) - performance.now()) / 1000));
-  const words = {
-    open: "Live",
-    connecting: newest ? "Reconnecting" : "Connecting",
-    waiting: link.why ?? "not connected",
-  };
-  part("connection").dataset.kind = link.kind;
-  text("state", words[link.kind]);
-  text("countdown", link.kind === "waiting" ? `next try in ${seconds} s` : "");
-  part("main").classList.toggle("stale", link.kind !== "open" && newest !== null);
-}
-
-setInterval(() => {
-  if (link.kind === "waiting") showLink();
-}, 500);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) wire.retry();
 });

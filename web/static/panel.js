@@ -1,7 +1,7 @@
 // A section with a table that is asked for every two seconds while the page is looked at, and hidden
 // where there is nothing to show.
 
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 const EVERY_MS = 2000;
 

@@ -2,7 +2,7 @@
 // alarm for what is broken now.
 
 import { uptime } from "./format.js";
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 /** @typedef {import("./wire.js").Alarm} Alarm */
 /** @typedef {import("./history.js").Samples} Samples */

@@ -4,7 +4,7 @@
 import uPlot from "./vendor/uplot-1.6.32/uPlot.esm.js";
 import { milliseconds, rate } from "./format.js";
 import { SPAN } from "./history.js";
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 /** @typedef {import("./history.js").Samples} Samples */
 /** @typedef {{times: number[], streams: Map<string, {decodable: Samples, rate: Samples, delay: Samples}>, links: Map<string, Samples>}} Lines */

@@ -3,6 +3,7 @@
 
 import { Field } from "./controls.js";
 import { bytes, count, milliseconds, percent, plural, rate, rateParts } from "./format.js";
+import { make } from "./make.js";
 import { droppedSince, ranked, reason } from "./reasons.js";
 import { HEIGHT, WIDTH } from "./thumbs.js";
 
@@ -284,18 +285,4 @@ export class Row {
 function toneOf(share) {
   if (share === null) return "none";
   return share < BAD ? "bad" : share < WARN ? "warn" : "good";
-}
-
-/**
- * @template {keyof HTMLElementTagNameMap} T
- * @param {T} tag
- * @param {string} className
- * @param {(string|Node)[]} content
- * @returns {HTMLElementTagNameMap[T]}
- */
-export function make(tag, className, ...content) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...content);
-  return element;
 }

@@ -3,7 +3,7 @@
 
 import { count, milliseconds, plural, rate } from "./format.js";
 import { Panel } from "./panel.js";
-import { make } from "./row.js";
+import { make } from "./make.js";
 
 /**
  * @typedef {object} Module

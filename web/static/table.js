@@ -4,7 +4,8 @@
 import { cause } from "./cause.js";
 import { plural } from "./format.js";
 import { total, why } from "./reasons.js";
-import { COLUMNS, Row, make } from "./row.js";
+import { make } from "./make.js";
+import { COLUMNS, Row } from "./row.js";
 
 /** @typedef {import("./wire.js").NodeSnapshot} NodeSnapshot */
 /** @typedef {import("./wire.js").StreamSnapshot} StreamSnapshot */

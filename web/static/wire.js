@@ -79,7 +79,15 @@
  * @property {StreamSnapshot[]} streams
  */
 
-/** @typedef {{stream: string, label: string, by: string, codec: string}} VideoTrack */
+/**
+ * Pictures of a stream, or its sound.
+ * @typedef {object} VideoTrack
+ * @property {string} stream
+ * @property {string} label
+ * @property {string} by
+ * @property {string} codec
+ * @property {{rate: number, channels: number}} [sound]
+ */
 
 /**
  * Two senders of the same frames, since the rate was set last: name and decodable share of each.
@@ -93,7 +101,8 @@
  */
 
 /**
- * A picture of a track: `left` ms until it is due, `present` its time in the media in microseconds.
+ * A picture or a piece of sound of a track: `left` ms until it is due, `present` its time in the media in
+ * microseconds, `age` ms since its source took it in, if that is known.
  * @typedef {object} MovingPicture
  * @property {number} track
  * @property {boolean} intra
@@ -101,6 +110,7 @@
  * @property {number} number
  * @property {number} left
  * @property {number} present
+ * @property {number|null} age
  * @property {Uint8Array<ArrayBuffer>} bytes
  */
 
@@ -116,9 +126,10 @@
 
 /**
  * @typedef {object} Listener
- * @property {(snapshot: NodeSnapshot, more: {videos: VideoTrack[], comparison: Comparison|null, alarms: Alarm[]}) => void} snapshot
+ * @property {(videos: VideoTrack[]) => void} tracks
+ * @property {(snapshot: NodeSnapshot, more: {comparison: Comparison|null, alarms: Alarm[]}) => void} [snapshot]
  * @property {(picture: MovingPicture) => void} moving
- * @property {(index: number, number: number, jpeg: Blob) => void} picture
+ * @property {(index: number, number: number, jpeg: Blob) => void} [picture]
  * @property {(link: Link) => void} link
  */
 
@@ -212,7 +223,7 @@ export class Wire {
 
   /**
    * Says which tracks are watched, each as `coded` or `images`; the node forgets it at the end of a
-   * connection.
+   * connection, and when the list of tracks changes.
    * @param {(string|number)[][]} tracks
    */
   watch(tracks) {
@@ -230,6 +241,7 @@ export class Wire {
     if (typeof data !== "string") {
       const view = new DataView(data);
       if (view.getUint16(0) === MOVING) {
+        const age = view.getInt32(22);
         this.listener.moving({
           track: view.getUint16(2),
           intra: (view.getUint8(4) & 1) !== 0,
@@ -237,21 +249,23 @@ export class Wire {
           number: view.getUint32(6),
           left: view.getInt32(10),
           present: view.getFloat64(14),
-          bytes: new Uint8Array(data, 22),
+          age: age < 0 ? null : age,
+          bytes: new Uint8Array(data, 26),
         });
         return;
       }
       const jpeg = new Blob([data.slice(6)], { type: "image/jpeg" });
-      this.listener.picture(view.getUint16(0), view.getUint32(2), jpeg);
+      this.listener.picture?.(view.getUint16(0), view.getUint32(2), jpeg);
       return;
     }
     const message = JSON.parse(data);
-    if (message.snapshot) {
+    if (message.snapshot || message.videos) {
       this.#attempts = 0;
       if (!this.#live) this.listener.link({ kind: "open" });
       this.#live = true;
       const { videos = [], comparison = null, alarms = [] } = message;
-      this.listener.snapshot(message.snapshot, { videos, comparison, alarms });
+      this.listener.tracks(videos);
+      if (message.snapshot) this.listener.snapshot?.(message.snapshot, { comparison, alarms });
     } else if (typeof message.reply === "number") {
       this.#settle(message.reply, message.error, message.accepted);
     }
@@ -302,8 +316,8 @@ export class Wire {
   /** A failed WebSocket does not say why; a plain request does. */
   async #probe() {
     try {
-      const answer = await fetch(new URL("/api/v1/node", location.href), { method: "HEAD" });
-      if (answer.status === 401) return "the node wants its token: open /?token=TOKEN";
+      const answer = await fetch(new URL(location.pathname, location.href), { method: "HEAD" });
+      if (answer.status === 401) return `the node wants its token: open ${location.pathname}?token=TOKEN`;
       if (answer.ok) return "the node takes no more pages";
     } catch {
       // Nothing is there: the plain reason holds.

@@ -213,7 +213,8 @@ fn of_node(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
     let [name] =
         changed!(old, new: NodeConfig but [page links bonds tunnels streams], ["name" = name]);
     let [of_page] = changed!(was, page: PageConfig but [], [
-        "listen" = listen, "token" = token, "view_token" = view_token, "tls" = tls,
+        "listen" = listen, "token" = token, "view_token" = view_token,
+        "watch_token" = watch_token, "tls" = tls,
         "connections_per_address" = connections_per_address
     ]);
     let of_node = name.iter().chain(&of_page).map(|key| format!("node.{key}"));
@@ -400,10 +401,17 @@ mod tests {
             ["node.name", "node.listen"]
         );
         let page = "[node]\ntoken = \"0123456789abcdef\"\nview_token = \"fedcba9876543210\"\n\
+                    watch_token = \"0011223344556677\"\n\
                     tls = \"auto\"\nconnections_per_address = 8\n[link.up]";
         assert_eq!(
             restart("[link.up]", page),
-            ["node.token", "node.view_token", "node.tls", "node.connections_per_address"]
+            [
+                "node.token",
+                "node.view_token",
+                "node.watch_token",
+                "node.tls",
+                "node.connections_per_address"
+            ]
         );
         assert_eq!(
             restart(

@@ -244,12 +244,12 @@ pub enum ConfigFault {
     /// Not a token. The text does not repeat it.
     #[error(transparent)]
     Token(TokenError),
-    /// A view token without a token: nobody could control the node.
+    /// A view or watch token without a token: nobody could control the node.
     #[error("is for those who may only look; write token = beside it, or leave it out")]
-    ViewTokenAlone,
-    /// The two tokens are the same: anybody who may look could control as well.
-    #[error("is the same as token; write another one, as openssl rand -hex 16 makes")]
-    ViewTokenSame,
+    LesserTokenAlone,
+    /// Two tokens are the same: anybody who may look could do more.
+    #[error("is the same as {0}; write another one, as openssl rand -hex 16 makes")]
+    LesserTokenSame(&'static str),
     /// Not a path.
     #[error(
         "{0} is not a path; write a path without control characters, such as \"out/lecture.sdp\""

@@ -11,7 +11,7 @@ use super::{ConfigFault, Position, Token, quoted};
 
 /// Keys of `[node]`.
 pub(super) const KNOWN: &[&str] =
-    &["name", "listen", "token", "view_token", "tls", "connections_per_address"];
+    &["name", "listen", "token", "view_token", "watch_token", "tls", "connections_per_address"];
 /// Keys of `[node] tls`, where it is a table.
 const TLS_KNOWN: &[&str] = &["certificate", "key"];
 /// The most connections of one address: all that the server of the page accepts.
@@ -27,6 +27,9 @@ pub struct PageConfig {
     /// `view_token`: its holders may see all and change nothing. Only beside `token`, and a different
     /// text.
     pub view_token: Option<Token>,
+    /// `watch_token`: its holders may see the pictures of streams and nothing else. Only beside `token`,
+    /// and a different text from both.
+    pub watch_token: Option<Token>,
     /// `tls`, default `auto` when `listen` is not a loopback address, otherwise `off`.
     pub tls: Tls,
     /// `connections_per_address`, default 16, 1 to 128: how many connections one address may have.
@@ -39,6 +42,7 @@ impl Default for PageConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
             token: None,
             view_token: None,
+            watch_token: None,
             tls: Tls::Off,
             connections_per_address: 16,
         }
@@ -95,22 +99,29 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> PageCo
     let listen = listen.unwrap_or(default.listen);
     let token = token(reader, section, "token");
     let view_token = self::token(reader, section, "view_token");
+    let watch_token = self::token(reader, section, "watch_token");
     let local = listen.ip().to_canonical().is_loopback();
     if !local && !section.has("token") {
         let at = reader.map.at("node.listen").unwrap_or(Position::START);
         reader.errors.push(at, &section.path_of("token"), ConfigFault::TokenNeeded(listen));
-    } else if section.has("view_token") && !section.has("token") {
-        let key = section.path_of("view_token");
-        reader.errors.push_key(&reader.map, &key, ConfigFault::ViewTokenAlone);
-    } else if token.is_some() && token == view_token {
-        let key = section.path_of("view_token");
-        reader.errors.push_key(&reader.map, &key, ConfigFault::ViewTokenSame);
+    }
+    let lesser = [("view_token", &view_token), ("watch_token", &watch_token)];
+    for (n, (key, given)) in lesser.into_iter().enumerate() {
+        let is_alone = local && section.has(key) && !section.has("token");
+        let greater = [("token", &token), lesser[0]].into_iter().take(n + 1);
+        let same = greater.into_iter().find(|(_, other)| given.is_some() && *other == given);
+        let fault = match same {
+            _ if is_alone => ConfigFault::LesserTokenAlone,
+            Some((other, _)) => ConfigFault::LesserTokenSame(other),
+            None => continue,
+        };
+        reader.errors.push_key(&reader.map, &section.path_of(key), fault);
     }
     let usual = if local { Tls::Off } else { Tls::Auto };
     let tls = tls(reader, section).unwrap_or(usual);
     let most = reader.integer(section, "connections_per_address", 1..=CONNECTIONS_MAX);
     let connections_per_address = most.unwrap_or(default.connections_per_address);
-    PageConfig { listen, token, view_token, tls, connections_per_address }
+    PageConfig { listen, token, view_token, watch_token, tls, connections_per_address }
 }
 
 pub(super) fn token<'t>(

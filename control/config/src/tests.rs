@@ -185,6 +185,7 @@ fn what_is_left_out_has_its_default() {
                 listen: "127.0.0.1:7700".parse().unwrap(),
                 token: None,
                 view_token: None,
+                watch_token: None,
                 tls: Tls::Off,
                 connections_per_address: 16,
             },
@@ -211,7 +212,7 @@ fn what_is_left_out_has_its_default() {
 fn every_key_is_read() {
     let text = r#"
         node = { name = "n", listen = "[::1]:1", token = "0123456789abcdef", 
-            view_token = "-._~+/=ABCDEFGHI", tls = { certificate = "n.crt", key = "/n.key" }, 
+            view_token = "-._~+/=ABCDEFGHI", watch_token = "only-the-pictures", tls = { certificate = "n.crt", key = "/n.key" }, 
             connections_per_address = 64 }
         [link]
         b.rate = "1 Mbit/s"
@@ -323,6 +324,7 @@ fn every_key_is_read() {
     );
     assert_eq!(config.page.token.as_ref().map(Token::as_str), Some("0123456789abcdef"));
     assert_eq!(config.page.view_token.as_ref().map(Token::as_str), Some("-._~+/=ABCDEFGHI"));
+    assert_eq!(config.page.watch_token.as_ref().map(Token::as_str), Some("only-the-pictures"));
     assert_eq!(config.page.connections_per_address, 64);
     assert_eq!(
         config.page.based_at(Path::new("/studio")).tls,
@@ -370,6 +372,9 @@ fn a_token_is_one_that_can_be_sent_and_that_not_everybody_knows() {
     }
     let both = "[node]\ntoken = \"0123456789abcdef\"\nview_token = \"0123456789abcdef\"\n";
     assert!(wrong(&format!("{both}{SMALLEST}")).to_string().contains("is the same as token"));
+    let third = "[node]\ntoken = \"0123456789abcdef\"\nview_token = \"fedcba9876543210\"\n\
+                 watch_token = \"fedcba9876543210\"\n";
+    assert!(wrong(&format!("{third}{SMALLEST}")).to_string().contains("is the same as view_token"));
     let token: Token = "0123456789abcdef".parse().unwrap();
     assert!(!format!("{token:?}").contains("0123456789abcdef"), "{token:?}");
 }

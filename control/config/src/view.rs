@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::difference::Applied;
 use crate::edit::Change;
 use crate::{ConfigErrors, Token};
-pub use pictures::{Comparison, PictureForm, Pictures, StreamPicture, VideoTrack};
+pub use pictures::{Comparison, PictureForm, Pictures, Sound, StreamPicture, VideoTrack};
 pub use slot::{SetSnapshot, SharedCounts, StreamletQuery, StreamletSnapshot};
 
 /// All of a node at one moment.

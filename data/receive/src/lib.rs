@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use bare::BareFrames;
 use frames::{FrameLog, TaggedPacket};
-use playout::Playout;
+
+pub use playout::Playout;
 use sequence::{Arrival, Jitter, Sequence};
 
 /// Incomplete frames are given up when no packet has arrived for this long.

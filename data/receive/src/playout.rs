@@ -40,7 +40,7 @@ pub(super) struct PlayoutSample {
 
 /// Estimates deadlines of one stream's frames. Constant memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Playout {
+pub struct Playout {
     /// Distance of the clocks and shortest delay, nanoseconds modulo [`CYCLE`]; none before the
     /// first packet.
     floor: Option<i64>,
@@ -56,12 +56,13 @@ impl Playout {
     }
 
     /// The delay that queues on the path added to the last packet, above the shortest delay; nanoseconds.
-    pub(super) const fn excess(&self) -> i64 {
+    #[must_use]
+    pub const fn excess(&self) -> i64 {
         self.excess
     }
 
     /// Takes a packet's times. O(1).
-    pub(super) fn observe(&mut self, now: Instant, tag: &FrameTag) {
+    pub fn observe(&mut self, now: Instant, tag: &FrameTag) {
         let Some(sent) = tag.sent_ms() else { return };
         let Some(floor) = self.floor else {
             self.floor = Some(apart(now, sent, 0));

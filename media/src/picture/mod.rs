@@ -19,6 +19,7 @@ pub mod vp9;
 
 use core::fmt;
 
+use selvedge_control_config::view::Sound;
 use selvedge_data_stream::{Kind, References};
 
 pub use self::reader::reader;
@@ -119,6 +120,17 @@ impl Codec {
     #[must_use]
     pub const fn is_audio(self) -> bool {
         matches!(self, Self::Aac | Self::Opus | Self::L16)
+    }
+
+    /// The name by which a browser's decoder knows this sound, and the form that it decodes it to; `None` for
+    /// pictures, and for sound that pages do not play.
+    #[must_use]
+    pub const fn sound(self) -> Option<(&'static str, Sound)> {
+        match self {
+            // RFC 7587: RTP announces two channels of 48 kHz, whatever was encoded.
+            Self::Opus => Some(("opus", Sound { rate: 48_000, channels: 2 })),
+            _ => None,
+        }
     }
 
     /// The relation of this access unit to others. H.264 is expected as a byte stream (Annex B).

@@ -14,7 +14,7 @@ use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
 use super::{FeedStatus, OnInfo};
-use crate::follow::SentPictures;
+use crate::follow::{Content, SentPictures};
 use crate::keeper::{Keeper, Stop};
 use crate::media_source::MediaSource;
 use crate::source::{OPENING_LOCAL, SdpFailure, may_be_absent, write_sdp};
@@ -97,7 +97,7 @@ impl Onlookers for Pages {
 
     fn image(&self, present: Duration, jpeg: &[u8]) {
         for sent in self.status.followed().iter().filter_map(|one| one.sent.as_ref()) {
-            sent.rings.image(present + self.since, jpeg);
+            sent.image(present + self.since, jpeg);
         }
     }
 }
@@ -240,7 +240,12 @@ pub(crate) fn enqueue(
     };
     let packets = others.as_mut().map(|others| others.packets(frame, since));
     let packets = packets.as_deref().unwrap_or(frame.packets);
-    SentPictures::offer(&status.followed(), frame, since, || {
+    let content = || Content::Unit {
+        picture: frame.picture,
+        present: frame.media_time + since,
+        unit: frame.unit.to_vec(),
+    };
+    SentPictures::offer(&status.followed(), content, Some(Duration::ZERO), || {
         // A refused frame is counted by the inlet, and by the link as a gap.
         let numbers = frame_producers.iter_mut().map(|one| one.enqueue(offer, packets).ok());
         numbers.collect::<Vec<_>>().into_iter().next().flatten()

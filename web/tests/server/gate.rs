@@ -12,6 +12,7 @@ use crate::idle_node::IdleNode;
 use crate::socket::{open_with, reply, say};
 
 const TOKEN: &str = "s3cret-token-to-control";
+const WATCH: &str = "s3cret-token-to-watch";
 const VIEW: &str = "s3cret-token-to-look";
 
 fn start(listen: &str, token: Option<&str>) -> Result<Server, ServerError> {
@@ -98,6 +99,44 @@ fn the_token_opens_everything_and_nothing_opens_without() {
     let pair = cookie.split(';').next().unwrap();
     assert_eq!(ask(at, "GET /api/v1/node", &[("Cookie", pair)], "").status, 200);
     assert_eq!(ask(at, "GET /", &[("Cookie", pair)], "").header("set-cookie"), None);
+}
+
+#[test]
+fn the_watch_link_opens_the_pictures_and_nothing_else() {
+    let watch_token = Some(WATCH.parse().unwrap());
+    let token = Some(TOKEN.parse().unwrap());
+    let page = PageConfig { token, watch_token, ..PageConfig::default() };
+    let server = IdleNode::new().serve_as(page, Limits::default());
+    let at = server.local_addr();
+    assert_eq!(
+        server.announcement(),
+        format!(
+            "page: http://{at}/\nwatch: http://{at}/watch?token=TOKEN with the node file's watch_token"
+        )
+    );
+    for path in ["/watch", "/watch?token=s3cret-token-to-watc"] {
+        let asking = get(at, path);
+        assert!(asking.status == 401 && asking.body.contains("<form"), "{path}");
+    }
+    assert_eq!(get(at, "/watch/ws").error(), (401, "unauthorized".into(), "Authorization".into()));
+    let page = get(at, &format!("/watch?token={WATCH}"));
+    assert!(page.status == 200 && page.body.contains("watch.js"));
+    let pair = page.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let own = format!("http://{at}");
+    for path in ["/watch", "/watch.js", "/videos.js", "/favicon.svg"] {
+        assert_eq!(ask(at, &format!("GET {path}"), &[("Cookie", &pair)], "").status, 200, "{path}");
+    }
+    for path in
+        ["/", "/main.js", "/ws", "/metrics", "/api/v1/node", "/api/v1/events", "/watch.html"]
+    {
+        let refused = ask(at, &format!("GET {path}"), &[("Cookie", &pair), ("Origin", &own)], "");
+        assert_eq!(refused.error(), (403, "watch-only".into(), "".into()), "{path}");
+    }
+    let evil = [("Cookie", pair.as_str()), ("Origin", "http://evil.example")];
+    let elsewhere = ask(at, "GET /watch/ws", &evil, "");
+    assert_eq!(elsewhere.error(), (403, "other-origin".into(), "Origin".into()));
+    let rebound = [("Cookie", pair.as_str()), ("Host", "evil.example")];
+    assert_eq!(ask(at, "GET /watch", &rebound, "").status, 400);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use selvedge_control_config::view::{
     AskError, AskedReceiver, Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, PathSnapshot,
     PictureForm, Pictures, QueueingCounts, SetSnapshot, SharedCounts, StepSnapshot, StreamPicture,
-    StreamSnapshot, StreamState, StreamletQuery, StreamletSnapshot,
+    StreamSnapshot, StreamState, StreamletQuery, StreamletSnapshot, VideoTrack,
 };
 use selvedge_control_config::{PageConfig, Token};
 use selvedge_units::{Duration, Instant};
@@ -32,6 +32,7 @@ pub(crate) struct IdleNode {
     pub(crate) moving: AtomicU64,
     /// How many of them were returned.
     pub(crate) given: AtomicU64,
+    pub(crate) tracks: Mutex<Vec<VideoTrack>>,
 }
 
 /// Those of a set or a streamlet.
@@ -122,6 +123,12 @@ impl IdleNode {
         Server::start_with(view, PageConfig { listen, ..page }, limits).unwrap()
     }
 
+    /// From now on it has a further track.
+    pub(crate) fn add_track(&self, stream: &str) {
+        let (stream, label) = (stream.to_owned(), "sent".to_owned());
+        self.tracks.lock().unwrap().push(VideoTrack { stream, label, ..VideoTrack::default() });
+    }
+
     pub(crate) fn last_set_knob(&self) -> Option<Knob> {
         self.set_knobs.lock().unwrap().last().cloned()
     }
@@ -175,6 +182,10 @@ impl NodeView for IdleNode {
         (number > 0).then(|| (number, Arc::from(&b"\xff\xd8jpeg"[..])))
     }
 
+    fn videos(&self) -> Vec<VideoTrack> {
+        self.tracks.lock().unwrap().clone()
+    }
+
     fn pictures(&self, track: usize, _form: PictureForm, after: Option<u64>) -> Pictures {
         let newest = self.moving.load(Ordering::Relaxed);
         let last_intra = newest.saturating_sub(1) / 10 * 10;
@@ -187,6 +198,7 @@ impl NodeView for IdleNode {
                 intra: number % 10 == 0,
                 present: Duration::from_millis(40 * number),
                 due: Instant(5_000_000),
+                taken: (number != 11).then_some(Instant(1_000_000)),
                 bytes: vec![track as u8; 10_000].into(),
             })
             .collect();

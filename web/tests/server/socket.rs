@@ -26,6 +26,12 @@ pub(crate) fn try_open(server: SocketAddr) -> Result<Client, u16> {
     open_on(connect(server), server, &[])
 }
 
+/// Another WebSocket than the page's.
+pub(crate) fn open_at(server: SocketAddr, path: &str) -> Client {
+    let request = format!("ws://{server}{path}");
+    tungstenite::client(request, connect(server)).expect("a WebSocket").0
+}
+
 pub(crate) fn open_with(server: SocketAddr, headers: &[(&'static str, &str)]) -> Client {
     open_on(connect(server), server, headers).expect("a WebSocket")
 }

@@ -7,10 +7,10 @@ use serde_json::json;
 use tungstenite::Message;
 
 use crate::idle_node::IdleNode;
-use crate::socket::{Client, next, open, quick, reply, say};
+use crate::socket::{Client, next, open, open_at, quick, reply, say};
 
-/// A moving picture: track, flags, number, milliseconds until it is due, microseconds, bytes.
-fn moving(client: &mut Client) -> (u16, u8, u32, i32, f64, usize) {
+/// A moving picture: track, flags, number, milliseconds until it is due, microseconds, age in milliseconds, bytes.
+pub(crate) fn moving(client: &mut Client) -> (u16, u8, u32, i32, f64, i32, usize) {
     loop {
         if let Message::Binary(bytes) = next(client) {
             assert_eq!(bytes[..2], [0xff, 0xff]);
@@ -18,7 +18,8 @@ fn moving(client: &mut Client) -> (u16, u8, u32, i32, f64, usize) {
             let number = u32::from_be_bytes(bytes[6..10].try_into().unwrap());
             let left = i32::from_be_bytes(bytes[10..14].try_into().unwrap());
             let present = f64::from_be_bytes(bytes[14..22].try_into().unwrap());
-            return (track, bytes[4], number, left, present, bytes.len() - 22);
+            let age = i32::from_be_bytes(bytes[22..26].try_into().unwrap());
+            return (track, bytes[4], number, left, present, age, bytes.len() - 26);
         }
     }
 }
@@ -32,10 +33,11 @@ fn pictures_of_what_is_watched_come_in_order() {
     say(&mut client, json!({ "watch": [[3, "coded"]] }));
     assert_eq!(
         moving(&mut client),
-        (3, 1, 10, -3, 400_000.0, 10_000),
+        (3, 1, 10, -3, 400_000.0, 7, 10_000),
         "it begins with an intra picture"
     );
-    assert_eq!(moving(&mut client).2, 11);
+    let (_, _, number, .., age, _) = moving(&mut client);
+    assert_eq!((number, age), (11, -1), "of one picture it is not known how old it is");
     node.moving.store(15, Ordering::Relaxed);
     let rest: Vec<_> = (0..3).map(|_| moving(&mut client)).map(|m| (m.1, m.2)).collect();
     assert_eq!(rest, [(0, 12), (0, 13), (0, 14)]);
@@ -52,6 +54,55 @@ fn pictures_of_what_is_watched_come_in_order() {
         say(&mut client, json!({ "watch": wrong, "id": 1 }));
         assert_eq!(reply(&mut client)["error"]["field"], "watch");
     }
+}
+
+#[test]
+fn another_list_of_tracks_is_asked_for_anew() {
+    let node = IdleNode::new();
+    node.moving.store(13, Ordering::Relaxed);
+    let server = node.serve(quick());
+    let mut client = open(server.local_addr());
+    say(&mut client, json!({ "watch": [[3, "coded"]] }));
+    assert_eq!(moving(&mut client).2, 10);
+    node.add_track("late");
+    until("the new list comes", || match next(&mut client) {
+        Message::Text(text) => text.contains("late"),
+        _ => false,
+    });
+    // What is sent before the list is of the old one; nothing is after it.
+    node.moving.store(15, Ordering::Relaxed);
+    for _ in 0..20 {
+        assert!(matches!(next(&mut client), Message::Text(_)));
+    }
+    say(&mut client, json!({ "watch": [[3, "coded"]] }));
+    assert_eq!(moving(&mut client).2, 10, "numbers of before mean nothing");
+}
+
+#[test]
+fn who_only_watches_gets_tracks_and_pictures_and_nothing_else() {
+    let node = IdleNode::new();
+    node.moving.store(13, Ordering::Relaxed);
+    node.add_track("lecture");
+    let server = node.serve(quick());
+    let mut client = open_at(server.local_addr(), "/watch/ws");
+    let list = json!({ "videos": [
+        { "stream": "lecture", "label": "sent", "by": "", "codec": "" }
+    ] });
+    for _ in 0..3 {
+        let Message::Text(text) = next(&mut client) else { panic!("nothing was asked for") };
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), list);
+    }
+    say(&mut client, json!({ "watch": [[0, "coded"]], "id": 1 }));
+    assert_eq!(moving(&mut client).2, 10);
+    for message in [
+        json!({ "show": [0], "id": 2 }),
+        json!({ "ack": 0, "id": 2 }),
+        json!({ "set": { "stream": "lecture", "window": "0/1" }, "id": 2 }),
+    ] {
+        say(&mut client, message);
+        assert_eq!(reply(&mut client)["error"]["code"], "watch-only");
+    }
+    assert_eq!(node.last_set_knob(), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use selvedge_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// A sequence of pictures of one stream that can be watched.
+/// A sequence of pictures, or of pieces of sound, of one stream that can be watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VideoTrack {
     /// The stream's name.
@@ -16,14 +16,26 @@ pub struct VideoTrack {
     /// The sender, such as `dwcs`, if there are several; else empty.
     pub by: String,
     /// The codec as RFC 6381 writes it (`avc1.42e01f`), for a browser's decoder; empty where only
-    /// images can be had.
+    /// images can be had. `opus` for sound.
     pub codec: String,
+    /// Of sound alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sound: Option<Sound>,
+}
+
+/// The form of decoded sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sound {
+    /// Samples per second.
+    pub rate: u32,
+    /// Channels.
+    pub channels: u16,
 }
 
 /// In which form pictures are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PictureForm {
-    /// Access units as they were sent: a byte stream (Annex B) of H.264.
+    /// Access units as they were sent: a byte stream (Annex B) of H.264, a packet of Opus.
     Coded,
     /// JPEG images.
     Images,
@@ -40,6 +52,8 @@ pub struct StreamPicture {
     pub present: Duration,
     /// When it had to arrive, on the clock of [`Pictures::now`].
     pub due: Instant,
+    /// When its source took it in, on the same clock; `None` where that is not known.
+    pub taken: Option<Instant>,
     /// The access unit or image.
     pub bytes: Arc<[u8]>,
 }

@@ -1,0 +1,123 @@
+// The page of those who only watch: what a far end of a bond hands on, with its age and its sound, past restarts of
+// both ends; and what the link with its token opens.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { openPage, startBrowser, startNode } from "./fake.mjs";
+import { encode, ports, selvedge, start } from "./programs.mjs";
+
+/** On a busy machine what is shown waits for what comes late. */
+const AGE_MAX_MS = 5000;
+
+async function end({ child }) {
+  child.kill("SIGINT");
+  await once(child, "exit");
+}
+
+/** Waits until this many more pictures are drawn. */
+async function more(page, pictures) {
+  const canvas = page.locator("#videos canvas").first();
+  const before = await canvas.evaluate(({ dataset }) => Number(dataset.pictures ?? 0));
+  await page.waitForFunction((wanted) => {
+    const canvas = document.querySelector("#videos canvas");
+    return Number(canvas?.dataset.pictures) >= wanted && !canvas.parentElement.classList.contains("stands");
+  }, before + pictures);
+}
+
+test("a far end's pictures and sound play, with their age, past restarts of both ends", async (context) => {
+  const program = selvedge();
+  const folder = mkdtempSync(join(tmpdir(), "selvedge-watch-"));
+  const browser = await startBrowser();
+  const running = {};
+  try {
+    encode(join(folder, "clip.mp4"));
+    writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
+    const [bond, web, ...to] = await ports(4);
+    writeFileSync(join(folder, "near.toml"), `[node]
+listen = "127.0.0.1:0"
+[link.uplink]
+to = "127.0.0.1:${bond}"
+secret = "secret"
+[stream.cam]
+source = "file:clip.mp4?loop"
+delay = "300 ms"
+[stream.voice]
+source = "launch:audiotestsrc is-live=true wave=ticks ! audio/x-raw,rate=48000,channels=2 ! opusenc"
+delay = "300 ms"
+`);
+    const near = async () => { running.near = await start(program, ["run", join(folder, "near.toml")]); };
+    const far = async () => {
+      running.far = await start(program, ["receive", `cam=rtp://127.0.0.1:${to[0]}`, `voice=rtp://127.0.0.1:${to[1]}`,
+        "--secret", join(folder, "secret"), "--listen", `127.0.0.1:${bond}`, "--page", `127.0.0.1:${web}`,
+        "--file", join(folder, "far.toml")]);
+    };
+    await far();
+    await near();
+    const { page, wrong } = await openPage(browser, `${running.far.url}watch`);
+    await page.locator("#videos canvas").waitFor();
+    await more(page, 50);
+    const ages = () => page.locator("#videos .age").allInnerTexts();
+    const [shown] = await ages();
+    assert.match(shown, /^\d\.\d\d s old$/);
+    const age = await page.locator("#videos canvas").evaluate(({ dataset }) => Number(dataset.age));
+    context.diagnostic(`pictures are ${age} ms old`);
+    assert.ok(age > 0 && age <= AGE_MAX_MS, `${age} ms`);
+
+    // Nothing sounds before it is asked for.
+    const pieces = () => page.locator("#videos .sound").evaluate(({ dataset }) => Number(dataset.pieces ?? 0));
+    assert.equal(await pieces(), 0);
+    const sound = page.getByRole("button", { name: "Sound" });
+    await sound.click();
+    assert.equal(await sound.getAttribute("aria-pressed"), "true");
+    await page.waitForFunction(() => Number(document.querySelector("#videos .sound").dataset.pieces) > 50);
+    assert.match((await ages())[1], /^\d\.\d\d s old$/);
+    assert.deepEqual(wrong, []);
+
+    await end(running.near);
+    await page.locator("#videos .side:has(canvas) .note", { hasText: "stands for" }).waitFor();
+    await near();
+    await more(page, 50);
+    await end(running.far);
+    await page.locator("#connection[data-kind=waiting]").waitFor();
+    await far();
+    await page.locator("#connection[data-kind=open]").waitFor();
+    await page.locator("#videos canvas").waitFor();
+    await more(page, 50);
+    const before = await pieces();
+    await page.waitForFunction((before) => Number(document.querySelector("#videos .sound").dataset.pieces) > before + 50, before);
+    const expected = (text) => /WebSocket|Failed to load resource/.test(text);
+    assert.deepEqual(wrong.filter((text) => !expected(text)), []);
+  } finally {
+    await browser.close();
+    for (const { child } of Object.values(running)) child.kill("SIGINT");
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("the watch link opens the pictures and nothing else", async () => {
+  const [token, watchToken] = ["all-that-the-node-has", "only-the-pictures"];
+  const node = await startNode({ token, watchToken, compares: true });
+  const browser = await startBrowser();
+  try {
+    const { page } = await openPage(browser, `${node.url}watch`);
+    await page.getByLabel("Token").fill(watchToken);
+    await page.getByRole("button", { name: "Open" }).click();
+    await more(page, 5);
+    assert.equal(page.url(), `${node.url}watch`, "the token leaves the address");
+    assert.deepEqual(await page.locator("figcaption").allInnerTexts(), ["lecture", "slides"]);
+    const status = (path) => page.evaluate(async (path) => (await fetch(path)).status, path);
+    assert.deepEqual(await Promise.all(["watch", "main.js", "api/v1/node", "metrics", ""].map((path) => status(`/${path}`))),
+      [200, 403, 403, 403, 403]);
+    await page.locator("#videos canvas").first().dblclick();
+    await page.waitForFunction(() => document.fullscreenElement?.querySelector("canvas"));
+    await page.getByRole("button", { name: "lecture in full screen" }).first().click();
+    await page.waitForFunction(() => document.fullscreenElement === null);
+  } finally {
+    await browser.close();
+    await node.stop();
+  }
+});
