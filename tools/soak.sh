@@ -19,18 +19,21 @@
 # GStreamer, at three rates five times, and what two paths carry of a flood, five times (an hour and a half; --quick: at one rate once, and
 # the flood once, seven minutes; needs root rights). rate: how an encoder follows a path whose rate changes in real time, by a
 # bond and by rtpgccbwe, five times (eleven minutes, and some to build rtpgccbwe; --quick: once each; needs root rights).
+# tunnel: what one TCP transfer gets of a tunnel beside what UDP gets of it, and whether a video beside it loses frames, over
+# six pairs of paths, five times (a quarter of an hour; --quick: once each). relays: what a chain of three relays delivers, and
+# what each adds to the delay.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | demo | line | reality | bond | rate) names+=("$word") ;;
+    page | cameras | kills | cells | demo | line | reality | bond | rate | tunnel | relays) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, rate, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, rate, tunnel, relays, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond rate)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond rate tunnel relays)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -95,6 +98,13 @@ rate() {
     lab/peers/rate/run.sh target/release/selvedge \
       "${CARGO_TARGET_DIR:-lab/peers/rate/target}/release/selvedge-lab-peers-rate" $((${#quick} ? 1 : 5))
 }
+tunnel() {
+  SOAK_RUNS=$([ -n "$quick" ] && echo 1 || echo 5) cargo test --locked --workspace --all-features --test tunnel -- \
+    --ignored --nocapture
+}
+relays() {
+  SOAK_SECONDS=$seconds cargo test --locked --workspace --all-features --test relays -- --ignored --nocapture
+}
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
 # number. What runs has a process group of its own (set -m), which is ended whole.
@@ -122,7 +132,7 @@ about() {
     demo) echo "${quick:-five times}" ;;
     cells) echo "${quick:-twelve}" ;;
     line) echo "${quick:-10 s each}" ;;
-    bond | rate) echo "${quick:-five times}" ;;
+    bond | rate | tunnel) echo "${quick:-five times}" ;;
     reality) echo "${quick:-five times}" ;;
     *) echo "$seconds s" ;;
   esac

@@ -21,8 +21,11 @@ mod pool;
 mod receive;
 mod record;
 mod report;
+#[path = "../../media/src/output/rtsp/request.rs"]
+mod request;
 mod rtcp;
 mod rtp;
+mod rtsp;
 #[path = "../../data/sched/tests/oracle/rules.rs"]
 mod rules;
 mod say;
@@ -33,6 +36,7 @@ mod segment;
 mod stack;
 mod survey;
 mod trace;
+mod tunnel;
 
 use std::sync::LazyLock;
 
@@ -64,6 +68,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("report", report::fuzz),
     ("rtcp", rtcp::fuzz),
     ("rtp", rtp::fuzz),
+    ("rtsp", rtsp::fuzz),
     ("say", say::fuzz),
     ("schedule", schedule::fuzz),
     ("sdp", |bytes| sdp::fuzz(text(bytes))),
@@ -72,6 +77,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("stack", stack::fuzz),
     ("survey", survey::fuzz),
     ("trace", |bytes| trace::fuzz(text(bytes))),
+    ("tunnel", tunnel::fuzz),
     ("unknown", |bytes| secure::run(bytes, Kind::Unknown)),
     ("welcome", |bytes| secure::run(bytes, Kind::Welcome)),
 ];

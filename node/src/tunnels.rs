@@ -354,3 +354,90 @@ impl Deliver for IntoDevice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use selvedge_control_config::parse;
+    use selvedge_data_link::{Link, LinkParams};
+    use selvedge_data_stream::{Fate, Frame, Kind, References};
+    use selvedge_units::Bitrate;
+
+    use super::*;
+    use crate::source::contract_of;
+
+    const SIZE: Bytes = Bytes(1_000);
+
+    /// How many frames of a camera with 50 a second, and how many packets of a tunnel with any number of them, leave in 10 s by
+    /// a link that has room for 80 a second.
+    fn sent(discipline: &str, weight: u32) -> [i32; 2] {
+        let text = format!(
+            "[link.up]\nto = \"198.51.100.7:7800\"\nsecret = \"x\"\ndiscipline = \"{discipline}\"\n\
+             [stream.cam]\nsource = \"test:video\"\nperiod = \"20 ms\"\ndelay = \"100 ms\"\n\
+             [tunnel.net]\naddress = \"10.77.0.1/30\"\nweight = {weight}\n"
+        );
+        let config = parse(&text, "x.toml").unwrap().config;
+        let mut link = Link::new(LinkParams {
+            discipline: config.links[0].discipline,
+            selection: true,
+            rate: Bitrate(SIZE.0 * 8 * 80),
+            burst: SIZE,
+            catch_up: None,
+            mtu: SIZE,
+            queue: None,
+        });
+        let streams = ["cam", "net"].map(|name| {
+            let own = config.streams.iter().find(|stream| stream.spec.name == name).unwrap();
+            link.add_stream(contract_of(own, None))
+        });
+        let (mut offered, mut sent) = ([0_u32; 2], [0; 2]);
+        let mut offer = |link: &mut Link, n: usize, arrival: Instant| {
+            let frame = Frame {
+                seq: offered[n],
+                kind: Kind::Data,
+                referenced: false,
+                refs: References::NONE,
+                packets: 1,
+                size: SIZE,
+                arrival,
+                deadline: None,
+                payload: Default::default(),
+            };
+            offered[n] += 1;
+            link.handle_frame(arrival, streams[n], frame);
+        };
+        // As the slot does it: the next packet comes when the last one is settled.
+        offer(&mut link, 1, Instant::ZERO);
+        for ms in 0..10_000 {
+            let now = Instant::ZERO + Duration::from_millis(ms);
+            if ms % 20 == 0 {
+                offer(&mut link, 0, now);
+            }
+            if link.poll_transmit(now).is_some() && link.departure(SIZE) <= now {
+                link.sent(now, SIZE);
+            }
+            while let Some(settled) = link.poll_settled() {
+                let n = usize::from(settled.stream == streams[1]);
+                sent[n] += i32::from(matches!(settled.fate, Fate::Sent { .. }));
+                if n == 1 {
+                    offer(&mut link, 1, now);
+                }
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn streams_with_deadlines_go_before_a_tunnel_or_share_with_it_by_weight() {
+        for (discipline, weight, expected) in [
+            ("dwcs", 1, [500, 300]),
+            ("dwcs", 100, [500, 300]),
+            ("edf", 100, [500, 300]),
+            ("wfq", 1, [400, 400]),
+            ("wfq", 3, [200, 600]),
+        ] {
+            let sent = sent(discipline, weight);
+            let is_near = sent.iter().zip(expected).all(|(sent, due)| (sent - due).abs() <= 20);
+            assert!(is_near, "{discipline}, weight {weight}: {sent:?}");
+        }
+    }
+}

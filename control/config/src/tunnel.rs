@@ -34,7 +34,7 @@ const NETWORK: &str = "network, whose bits behind the prefix are 0";
 const ROUTES: &str = "routes = [\"0.0.0.0/0\"]";
 const NAT: &str = "true, or \"eth0\" for one device only";
 /// How long a packet may wait for its turn: TCP slows down when packets that waited longer are lost.
-const WAIT_MAX: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_millis(200);
 /// A tunnel's deadlines lie so far behind one another that streams with deadlines go before it.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Packets of one flow that may wait, and of all that have come and are not sorted yet.
