@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::configurations::ConfigurationArgs;
 use crate::bench::immunity::ImmunityArgs;
 use crate::channels::ChannelsArgs;
 use crate::channels::sinks::SinksArgs;
@@ -31,6 +32,7 @@ pub(crate) enum Command {
         args_conflicts_with_subcommands = true,
         after_help = "Example:\n  selvedge-lab bench decide --json\n  \
                             taskset -c 1 selvedge-lab bench dataplane\n  \
+                            selvedge-lab bench stack --configuration c,1p,2p,4p,m --connections 1..10\n  \
                             selvedge-lab bench channels --sinks 20"
     )]
     Bench(BenchCommand),
@@ -96,6 +98,8 @@ pub(crate) struct BenchArgs {
     /// What --instructions runs under valgrind
     #[arg(long, hide = true, value_name = "DISCIPLINE:STREAMS:DECISIONS", value_parser = count)]
     pub(crate) count: Option<CountArgs>,
+    #[command(flatten)]
+    pub(crate) configurations: ConfigurationArgs,
     /// Arguments for the second process of `events`
     #[arg(long, hide = true, value_name = "DIRECTORY")]
     pub(crate) peer: Option<String>,

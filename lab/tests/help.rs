@@ -13,9 +13,10 @@ const BENCH: &str = "measures for minutes; lab/measure's tests run each measurem
 const REPRO: &str = "computes for minutes; tools/repro.sh and lab/tests/repro.rs run experiments";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 9] = [
+const EXPECTED: [(&str, Expected); 10] = [
     ("selvedge-lab bench decide --json", Parsed(BENCH)),
     ("taskset -c 1 selvedge-lab bench dataplane", Parsed(BENCH)),
+    ("selvedge-lab bench stack --configuration c,1p,2p,4p,m --connections 1..10", Parsed(BENCH)),
     ("selvedge-lab bench channels --sinks 20", Parsed(BENCH)),
     ("selvedge-lab bench channels --sinks 100 --json", Parsed(BENCH)),
     ("selvedge-lab bench immunity --quick", Parsed(BENCH)),

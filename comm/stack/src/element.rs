@@ -27,7 +27,7 @@ pub use self::pipeline::{External, Pipeline};
 use self::pipeline::{Outcome, QueuedMessage};
 pub use self::port::EntryPort;
 pub use self::work::ModuleChain;
-use selvedge_data_stack::elements::ElementId;
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::model::Overheads;
 use selvedge_data_stack::module::Direction;
 
@@ -75,6 +75,8 @@ pub struct ProcessingElement<W: ModuleChain> {
     pipelines_pending: usize,
     /// Messages from timeouts that could not be passed on yet, by pipeline.
     unsent: VecDeque<(usize, QueuedMessage<W::Message>)>,
+    /// Those that serve the pipes into which messages were passed on.
+    handed: ElementSet,
 }
 
 impl<W: ModuleChain> ProcessingElement<W> {
@@ -100,6 +102,7 @@ impl<W: ModuleChain> ProcessingElement<W> {
             pipelines_pending: 0,
             unflushed: Vec::new(),
             unsent: VecDeque::new(),
+            handed: ElementSet::EMPTY,
         }
     }
 
@@ -236,13 +239,15 @@ impl<W: ModuleChain> ProcessingElement<W> {
     /// Passes on the result of a job.
     pub fn forward_result(&mut self, job: Job<W::Message>, now: Instant) {
         let Job { pipeline: at, pipe, ticket, sole_user: alone, outcome, .. } = job;
-        let Self { me, pipelines, spare_queues, pipelines_pending, unflushed: held, .. } = self;
+        let Self {
+            me, pipelines, spare_queues, pipelines_pending, unflushed: held, handed, ..
+        } = self;
         let (pipeline, PipeEnds { writing, pending_results, .. }) = &mut pipelines[at];
         if !held.contains(&at) {
             held.push(at);
         }
         let left = pipeline.pipes[pipe].complete(ticket, outcome, alone, |outcome| {
-            pass(pipeline, *me, writing, pipe, outcome, now, spare_queues)
+            pass((pipeline, writing), *me, pipe, outcome, now, spare_queues, handed)
         });
         if left && !pending_results.contains(&pipe) {
             *pipelines_pending += usize::from(pending_results.is_empty());
@@ -252,13 +257,14 @@ impl<W: ModuleChain> ProcessingElement<W> {
 
     /// Follows re-assignments, and retries messages that could not be passed on.
     fn follow_assignment(&mut self, now: Instant) {
-        let Self { id, me, pipelines, spare_queues, unsent, pipelines_pending, .. } = self;
+        let Self { id, me, pipelines, spare_queues, unsent, pipelines_pending, handed, .. } = self;
         *pipelines_pending = 0;
         for (pipeline, ends) in pipelines {
             let PipeEnds { writing, pending_results, .. } = ends;
             pending_results.retain(|&pipe| {
-                pipeline.pipes[pipe]
-                    .flush(|outcome| pass(pipeline, *me, writing, pipe, outcome, now, spare_queues))
+                pipeline.pipes[pipe].flush(|outcome| {
+                    pass((pipeline, writing), *me, pipe, outcome, now, spare_queues, handed)
+                })
             });
             let owes = !pending_results.is_empty() || !unsent.is_empty();
             *pipelines_pending += usize::from(!pending_results.is_empty());
@@ -302,6 +308,12 @@ impl<W: ModuleChain> ProcessingElement<W> {
         if let Err((message, _)) = put {
             self.unsent.push_back((at, QueuedMessage { message, ..queued }));
         }
+        self.handed = self.handed.or(pipeline.assigned(place, queued.direction));
+    }
+
+    /// The other elements that serve pipes into which messages were passed on since the last call.
+    pub fn take_handed(&mut self) -> ElementSet {
+        std::mem::take(&mut self.handed).without(ElementSet::only(self.id))
     }
 
     /// Sends messages that were held back to be batched; `idle` as in [`ModuleChain::flush`].
@@ -326,15 +338,15 @@ const fn hop_cost(overheads: Overheads, to: Option<usize>, here: bool) -> Durati
     }
 }
 
-/// Passes on as much of an outcome as possible; returns the rest.
+/// Passes on as much of an outcome as possible; returns the rest. `handed` grows by those that get messages.
 fn pass<W: ModuleChain>(
-    pipeline: &Pipeline<W>,
+    (pipeline, writing): (&Pipeline<W>, &mut [WriterEnd<W::Message>]),
     me: PipeUser,
-    writing: &mut [WriterEnd<W::Message>],
     from: usize,
     mut outcome: Outcome<W::Message>,
     now: Instant,
     spare_queues: &mut Vec<VecDeque<QueuedMessage<W::Message>>>,
+    handed: &mut ElementSet,
 ) -> Option<Outcome<W::Message>> {
     while let Some(queued) = outcome.pop_front() {
         if !pipeline.is_free(from, &queued) {
@@ -352,6 +364,7 @@ fn pass<W: ModuleChain>(
             outcome.push_front(QueuedMessage { message, ..queued });
             return Some(outcome);
         }
+        *handed = handed.or(pipeline.assigned(place, queued.direction));
     }
     let rest = outcome.into_rest();
     if rest.capacity() > 0 && spare_queues.len() < 64 {

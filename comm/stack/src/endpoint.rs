@@ -93,7 +93,7 @@ impl Endpoint {
         let costs = profile::cached();
         let alarms = Arc::new(DueWakers::default());
         let machine = costs.machine_with(count.into(), options.slaves);
-        let mut threads = EndpointThreads::start(count, clock, &alarms)?;
+        let mut threads = EndpointThreads::start(count, clock, &options, &alarms)?;
         let (machine, reservation) = match &options.reservation {
             None => (machine, Ok(None)),
             Some(reservation) => match threads.reserve(reservation) {
@@ -102,7 +102,7 @@ impl Endpoint {
                 }
                 Err(why) => {
                     tracing::warn!(%why, "firm contracts are refused");
-                    threads = EndpointThreads::start(count, clock, &alarms)?;
+                    threads = EndpointThreads::start(count, clock, &options, &alarms)?;
                     (machine, Err(why))
                 }
             },
@@ -231,9 +231,15 @@ struct EndpointThreads {
 }
 
 impl EndpointThreads {
-    fn start(count: u8, clock: Clock, alarms: &Arc<DueWakers>) -> io::Result<Self> {
+    fn start(
+        count: u8,
+        clock: Clock,
+        options: &Options,
+        alarms: &Arc<DueWakers>,
+    ) -> io::Result<Self> {
         let alarms = Arc::clone(alarms);
-        let elements = ElementThreads::start_with(count, clock, move || alarms.ring())?;
+        let after = move || alarms.ring();
+        let elements = ElementThreads::start_with(count, clock, options.senders_serve, after)?;
         let (named, name) = channel();
         let (share, take) = channel::<Arc<Shared>>();
         let reader = thread::Builder::new().name("stack reader".into()).spawn(move || {

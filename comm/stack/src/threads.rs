@@ -5,10 +5,10 @@ mod stream;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle, Thread};
 
-use selvedge_data_stack::elements::ElementId;
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{Tid, this_thread};
 use selvedge_units::{Duration, Instant};
@@ -29,6 +29,8 @@ const YIELDS: u32 = 1000;
 const TRIES: u32 = 400;
 /// Messages of one turn, at most.
 const TURN_MAX: usize = 64;
+/// A poll takes less. During a longer one the thread had no processor, and used none up.
+const POLL_MAX: Duration = Duration::from_micros(5);
 /// The interval between runs of the modules' timeouts.
 const TICK: Duration = Duration::from_micros(200);
 
@@ -40,8 +42,22 @@ struct ElementSlot<W: ModuleChain> {
     waiters: AtomicUsize,
     /// The element's thread has to look, even if it must wait for the lock.
     notified: AtomicBool,
-    /// Messages that this element dequeued.
-    processed: AtomicU64,
+    /// That thread, once it runs.
+    thread: OnceLock<Thread>,
+    counts: ElementCounts,
+}
+
+/// What an element did so far.
+#[derive(Debug, Default)]
+pub(crate) struct ElementCounts {
+    /// Messages that it dequeued.
+    pub(crate) messages: AtomicU64,
+    /// Turns of its thread that found nothing.
+    pub(crate) empty_polls: AtomicU64,
+    /// The nanoseconds that these took.
+    pub(crate) polling: AtomicU64,
+    /// How often its thread went on after a sleep.
+    pub(crate) wake_ups: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -58,7 +74,8 @@ impl<W: ModuleChain> ElementSlot<W> {
             element,
             waiters: AtomicUsize::new(0),
             notified: AtomicBool::new(true),
-            processed: AtomicU64::new(0),
+            thread: OnceLock::new(),
+            counts: ElementCounts::default(),
         }
     }
 
@@ -114,14 +131,32 @@ impl<W: ModuleChain> ElementSlot<W> {
         }
     }
 
-    /// Runs a turn of the element, until `enough`; returns whether there was anything to do.
-    fn turn(&self, served: &mut LockedElement<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
+    /// Has the element's thread look. It sleeps no longer.
+    fn notify(&self) {
+        self.notified.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Runs a turn of the element, until `enough`; returns whether there was anything to do. The elements that get
+    /// messages are notified, of all that there are.
+    fn turn(
+        &self,
+        served: &mut LockedElement<W>,
+        clock: Clock,
+        slots: &[Arc<Self>],
+        enough: impl Fn() -> bool,
+    ) -> bool {
         let (LockedElement { element, ticked }, now) = (served, clock.now());
-        let mut worked = 0;
+        let (mut worked, mut woken) = (0, ElementSet::EMPTY);
         for _ in 0..TURN_MAX {
             let Some(job) = element.process_next(now) else { break };
             element.forward_result(job, now);
             worked += 1;
+            let handed = element.take_handed();
+            notify_all(slots, handed.without(woken));
+            woken = woken.or(handed);
             if enough() {
                 break;
             }
@@ -130,11 +165,20 @@ impl<W: ModuleChain> ElementSlot<W> {
             *ticked = now;
             element.handle_timeout(now);
         }
+        // One that was notified at the first message may sleep again at the last.
+        if worked > 1 {
+            notify_all(slots, woken);
+        }
+        notify_all(slots, element.take_handed());
         if worked > 0 {
-            self.processed.fetch_add(worked, Ordering::Relaxed);
+            self.counts.messages.fetch_add(worked, Ordering::Relaxed);
         }
         worked > 0
     }
+}
+
+fn notify_all<W: ModuleChain>(slots: &[Arc<ElementSlot<W>>], ids: ElementSet) {
+    ids.iter().filter_map(|id| slots.get(usize::from(id.0))).for_each(|slot| slot.notify());
 }
 
 /// Called after each turn, without locks.
@@ -142,11 +186,13 @@ type After = Arc<dyn Fn() + Send + Sync>;
 
 /// Elements that serve pipelines, each with a thread.
 pub struct ElementThreads<W: ModuleChain + 'static> {
-    slots: Vec<Arc<ElementSlot<W>>>,
+    slots: Arc<[Arc<ElementSlot<W>>]>,
     threads: Vec<JoinHandle<()>>,
     tids: Vec<Tid>,
     /// Whether the threads have reserved processor time, so that they serve and no other thread does.
     is_reserved: Arc<AtomicBool>,
+    /// Whether a thread that enqueues a message may run an element's turn.
+    senders_serve: bool,
     clock: Clock,
     stop: Arc<AtomicBool>,
     after: After,
@@ -165,36 +211,37 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
     /// # Errors
     /// The system's error if a thread can't be started.
     pub fn start(count: u8, clock: Clock) -> std::io::Result<Self> {
-        Self::start_with(count, clock, || {})
+        Self::start_with(count, clock, true, || {})
     }
 
     /// The same; `after` is called after each turn of an element, by the thread that served it,
-    /// without locks.
+    /// without locks. Unless `senders_serve`, threads that send run no turns.
     ///
     /// # Errors
     /// As [`ElementThreads::start`].
     pub fn start_with(
         count: u8,
         clock: Clock,
+        senders_serve: bool,
         after: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let after: After = Arc::new(after);
         let stop = Arc::new(AtomicBool::new(false));
-        let slots: Vec<Arc<ElementSlot<W>>> =
+        let slots: Arc<[Arc<ElementSlot<W>>]> =
             (0..count).map(|n| Arc::new(ElementSlot::new(n))).collect();
         let is_reserved = Arc::new(AtomicBool::new(false));
         let (mut threads, mut tids) = (Vec::new(), Vec::new());
-        for (n, slot) in slots.iter().enumerate() {
-            let (slot, stop, after) = (Arc::clone(slot), Arc::clone(&stop), Arc::clone(&after));
+        for n in 0..slots.len() {
+            let (slots, stop, after) = (Arc::clone(&slots), Arc::clone(&stop), Arc::clone(&after));
             let (reserved, (named, name)) = (Arc::clone(&is_reserved), channel());
             let body = move || {
                 let _ = named.send(this_thread());
-                serve(&slot, clock, &stop, &reserved, &*after);
+                serve(&slots, n, clock, &stop, &reserved, &*after);
             };
             threads.push(thread::Builder::new().name(format!("element {n}")).spawn(body)?);
             tids.extend(name.recv());
         }
-        Ok(Self { slots, threads, tids, is_reserved, clock, stop, after })
+        Ok(Self { slots, threads, tids, is_reserved, senders_serve, clock, stop, after })
     }
 
     /// The system's numbers of the threads.
@@ -223,22 +270,14 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
         self.slots.iter().for_each(|slot| slot.lock().element.remove(pipeline));
     }
 
-    /// The number of messages that each element has dequeued.
-    pub fn processed(&self) -> impl Iterator<Item = u64> {
-        self.slots.iter().map(|slot| slot.processed.load(Ordering::Relaxed))
+    /// What each element did so far.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = &ElementCounts> {
+        self.slots.iter().map(|slot| &slot.counts)
     }
 
     /// Wakes all elements, since messages were put into all pipelines.
     pub fn wake(&self) {
-        (0..self.threads.len()).for_each(|n| self.notify(n));
-    }
-
-    /// Wakes the thread of this element.
-    fn notify(&self, n: usize) {
-        if let (Some(slot), Some(thread)) = (self.slots.get(n), self.threads.get(n)) {
-            slot.notified.store(true, Ordering::Release);
-            thread.thread().unpark();
-        }
+        self.slots.iter().for_each(|slot| slot.notify());
     }
 
     /// Notifies the elements that a message was put into this pipeline. If one element serves all
@@ -247,9 +286,9 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
     /// work. With `idle` the caller has nothing more to enqueue. Threads with reserved time flush by
     /// themselves, and an application's thread has no such time to run a turn in.
     pub fn notify_or_run(&self, pipeline: &Pipeline<W>, idle: bool) {
-        if self.is_reserved() {
+        if self.is_reserved() || !self.senders_serve {
             if !pipeline.is_drained() {
-                pipeline.assigned_elements().iter().for_each(|id| self.notify(usize::from(id.0)));
+                notify_all(&self.slots, pipeline.assigned_elements());
             }
             return;
         }
@@ -264,7 +303,8 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
             && let Some(slot) = ids.next().and_then(|id| self.slots.get(id))
             && let Some(mut served) = slot.take()
         {
-            let more = slot.turn(&mut served, self.clock, || false) && !pipeline.is_drained();
+            let more =
+                slot.turn(&mut served, self.clock, &self.slots, || false) && !pipeline.is_drained();
             served.element.flush(self.clock.now(), idle);
             drop(served);
             (self.after)();
@@ -272,7 +312,7 @@ impl<W: ModuleChain + 'static> ElementThreads<W> {
                 return;
             }
         }
-        assigned_elements.iter().for_each(|id| self.notify(usize::from(id.0)));
+        notify_all(&self.slots, assigned_elements);
     }
 }
 
@@ -289,32 +329,42 @@ impl<W: ModuleChain + 'static> Drop for ElementThreads<W> {
 }
 
 fn serve<W: ModuleChain>(
-    slot: &ElementSlot<W>,
+    slots: &[Arc<ElementSlot<W>>],
+    n: usize,
     clock: Clock,
     stop: &AtomicBool,
     is_reserved: &AtomicBool,
     after: &dyn Fn(),
 ) {
-    let mut idle = 0;
+    let slot = &slots[n];
+    let _ = slot.thread.set(thread::current());
+    let (mut idle, counts) = (0, &slot.counts);
     while !stop.load(Ordering::Acquire) {
         let is_reserved = is_reserved.load(Ordering::Relaxed);
         // Spinning would use up reserved time.
         let spins = if is_reserved { 1 } else { SPINS };
+        let begun = clock.now();
         let locked = slot.lock_for_thread(idle >= spins, is_reserved);
         let worked = locked.is_some_and(|mut served| {
             let wanted = || slot.waiters.load(Ordering::Acquire) > 0;
-            let worked = slot.turn(&mut served, clock, wanted);
+            let worked = slot.turn(&mut served, clock, slots, wanted);
             served.element.flush(clock.now(), !worked);
             worked
         });
         after();
         if worked {
             idle = 0;
-        } else if idle < spins {
+            continue;
+        }
+        let polled = clock.now().since(begun).min(POLL_MAX);
+        counts.empty_polls.fetch_add(1, Ordering::Relaxed);
+        counts.polling.fetch_add(polled.0, Ordering::Relaxed);
+        if idle < spins {
             idle += 1;
             std::hint::spin_loop();
         } else {
             thread::park_timeout(REST.into());
+            counts.wake_ups.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::experiment::Experiment;
 use crate::experiments::{
-    au_florb, au_hwfq, au_stripe, ca_f6, ca_f7, ca_f8, ca_f9, ca_t1, ca_t2, ni_elim, ni_f5, ni_f6,
-    ni_t1, ni_t2, ni_t3, ni_t4, qf_f10, qf_f10_real, qf_f14, qf_f15, qf_f19, qf_f29, qf_f30, qf_t2,
-    ss_cyc, ss_f7, ss_f8, ss_f9, ss_f10, ss_pps, ss_real, ss_t2, ss_t3, up_adapt, up_bond,
-    up_faults, up_media, up_media_real, up_rate, up_repair,
+    au_florb, au_hwfq, au_stripe, ca_f6, ca_f6_real, ca_f7, ca_f7_real, ca_f8, ca_f8_real, ca_f9,
+    ca_f9_real, ca_t1, ca_t2, ni_elim, ni_f5, ni_f6, ni_t1, ni_t2, ni_t3, ni_t4, qf_f10,
+    qf_f10_real, qf_f14, qf_f15, qf_f19, qf_f29, qf_f30, qf_t2, ss_cyc, ss_f7, ss_f8, ss_f9,
+    ss_f10, ss_pps, ss_real, ss_t2, ss_t3, up_adapt, up_bond, up_faults, up_media, up_media_real,
+    up_rate, up_repair,
 };
 
 #[cfg(feature = "kernel")]
@@ -31,9 +32,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ss_real::EXPERIMENT,
     ca_t1::EXPERIMENT,
     ca_f6::EXPERIMENT,
+    ca_f6_real::EXPERIMENT,
     ca_f7::EXPERIMENT,
+    ca_f7_real::EXPERIMENT,
     ca_f8::EXPERIMENT,
+    ca_f8_real::EXPERIMENT,
     ca_f9::EXPERIMENT,
+    ca_f9_real::EXPERIMENT,
     ca_t2::EXPERIMENT,
     qf_f10::EXPERIMENT,
     qf_f10_real::EXPERIMENT,

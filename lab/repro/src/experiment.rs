@@ -172,6 +172,9 @@ pub enum RunError {
     /// It needs something of the machine that is not there, as the text says.
     #[error("{0}")]
     Needs(String),
+    /// It needs stacks.
+    #[error("it needs stacks: {0}")]
+    Stacks(#[from] selvedge_lab_peers_stack::configurations::ConfigurationError),
     /// Its simulated network can't be.
     #[error("its network: {0}")]
     Network(#[from] selvedge_sim::NetworkError),

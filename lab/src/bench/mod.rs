@@ -1,6 +1,7 @@
 //! `selvedge-lab bench`: what this machine does, as medians and ratios.
 
 mod code;
+pub(crate) mod configurations;
 mod coprocessor;
 mod dataplane;
 mod decide;
@@ -52,6 +53,11 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(spec) = &args.peer {
         return events::peer(spec);
     }
+    if args.configurations.is_wanted() && args.what != Some(BenchWhat::Stack) {
+        return Err(Failure::input(
+            "--configuration is of stacks; write bench stack --configuration",
+        ));
+    }
     if matches!(args.what, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
         restart_with_huge_pages();
     }
@@ -68,7 +74,10 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
         (BenchWhat::Events, |args| events::measure(args.seconds)),
         #[cfg(feature = "kernel")]
         (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),
-        (BenchWhat::Stack, |args| stack::measure(args.seconds)),
+        (BenchWhat::Stack, |args| match &args.configurations {
+            wanted if wanted.is_wanted() => configurations::measure(wanted, args.seconds),
+            _ => stack::measure(args.seconds),
+        }),
         (BenchWhat::Firm, |args| stack::measure_firm(args.seconds)),
     ];
     for (what, measure) in measurements {

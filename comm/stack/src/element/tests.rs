@@ -206,6 +206,30 @@ fn ten_thousand_reassignments_on_threads() {
 }
 
 #[test]
+fn an_element_names_those_that_it_hands_messages_on_to() {
+    let pipeline = Arc::new(Pipeline::new(Numbers::default(), 16));
+    let mut port = EntryPort::new(Arc::clone(&pipeline), External::Application);
+    let mut element = ProcessingElement::new(ElementId(0));
+    element.add(Arc::clone(&pipeline));
+    for (place, set) in [1, 1, 6, 1].into_iter().enumerate() {
+        pipeline.assign_both(place, ElementSet(set));
+    }
+    port.enqueue(0).unwrap();
+    assert_eq!(element.take_handed(), ElementSet::EMPTY);
+    let job = element.process_next(Instant::ZERO).expect("a message waits");
+    assert_eq!(element.take_handed(), ElementSet::EMPTY, "it is not passed on yet");
+    element.forward_result(job, Instant::ZERO);
+    assert_eq!(element.take_handed(), ElementSet(6), "those that serve the third module");
+    assert_eq!(element.take_handed(), ElementSet::EMPTY, "once");
+    // By itself it hands on to nobody.
+    (0..PLACES).for_each(|place| pipeline.assign_both(place, ElementSet(1)));
+    while let Some(job) = element.process_next(Instant::ZERO) {
+        element.forward_result(job, Instant::ZERO);
+    }
+    assert_eq!(element.take_handed(), ElementSet::EMPTY);
+}
+
+#[test]
 fn locks_follow_the_number_of_users() {
     let pipeline = Arc::new(Pipeline::new(Numbers::default(), 16));
     let mut port = EntryPort::new(Arc::clone(&pipeline), External::Application);

@@ -94,6 +94,12 @@ impl Connection {
             .collect()
     }
 
+    /// Sent messages that wait in its pipes, or are worked on.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.opened.pipeline.waiting().map(|(down, _)| down).sum()
+    }
+
     /// The counts of messages that this end dropped, by reason, without zeros.
     #[must_use]
     pub fn dropped(&self) -> Vec<(Reason, u64)> {

@@ -25,6 +25,9 @@ pub struct Options {
     /// The processor time of the elements, which firm contracts need. What the kernel refuses of it is in
     /// [`EndpointView::reservation`](super::EndpointView::reservation).
     pub reservation: Option<Reservation>,
+    /// Whether a thread that sends may run a resting element's modules in place of the element's own thread. That
+    /// spares a wake-up. The thread that reads the socket may in any case.
+    pub senders_serve: bool,
     /// How the manager decides.
     pub meta: ManagerSettings,
     /// A peer that was silent for this long is gone. Endpoints send keepalives four times as often,
@@ -43,6 +46,7 @@ impl Default for Options {
             peer: None,
             slaves: 0,
             reservation: None,
+            senders_serve: true,
             meta: ManagerSettings::default(),
             silence,
         }

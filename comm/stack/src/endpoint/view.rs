@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::tune::MetaView;
 use crate::reservation::Granted;
 use crate::sync::lock;
+use crate::threads::ElementCounts;
 
 /// An endpoint at one moment. Counters start with the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,18 @@ pub struct ElementView {
     pub modules: u64,
     /// Messages that it dequeued. A message that passes several modules on the same element counts once.
     pub messages: u64,
+    /// The system's number of its thread.
+    #[serde(default)]
+    pub thread: i32,
+    /// Turns of its thread that found no message.
+    #[serde(default)]
+    pub empty_polls: u64,
+    /// The time that these took, in nanoseconds.
+    #[serde(default)]
+    pub polling_ns: u64,
+    /// How often its thread went on after a sleep.
+    #[serde(default)]
+    pub wake_ups: u64,
 }
 
 /// A connection.
@@ -133,11 +146,16 @@ impl Shared {
         let dropped = state.endpoint.handshakes().counts();
         drop(state);
         connections.sort_by(|a, b| (&a.peer, a.id).cmp(&(&b.peer, b.id)));
-        let mut elements: Vec<_> = self
-            .elements
-            .processed()
-            .map(|messages| ElementView { messages, modules: 0 })
-            .collect();
+        let threads = self.elements.tids().iter().copied();
+        let element = |(thread, counts): (i32, &ElementCounts)| ElementView {
+            modules: 0,
+            messages: count(&counts.messages),
+            thread,
+            empty_polls: count(&counts.empty_polls),
+            polling_ns: count(&counts.polling),
+            wake_ups: count(&counts.wake_ups),
+        };
+        let mut elements: Vec<_> = threads.zip(self.elements.counts()).map(element).collect();
         let modules = connections.iter().flat_map(|connection| &connection.modules);
         for &id in modules.flat_map(|module| module.down.iter().chain(&module.up)) {
             if let Some(element) = elements.get_mut(usize::from(id)) {

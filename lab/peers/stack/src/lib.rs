@@ -8,11 +8,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod configurations;
 pub mod firm;
+pub mod interface;
 mod load;
 mod plain;
 #[cfg(feature = "peers")]
 mod quic;
+mod sink;
 mod stacks;
 #[cfg(feature = "peers")]
 mod tls;

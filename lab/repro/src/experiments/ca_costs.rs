@@ -5,10 +5,12 @@ use selvedge_comm_stack::profile;
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
+use selvedge_lab_peers_stack::interface::{Sharing, sharing};
 use selvedge_units::{Bytes, Duration};
 
 use super::ca_host::Wire;
 use crate::experiment::{Edit, Params, ProgressWatch, RunError};
+use crate::measure::median;
 use crate::outcome::Outcome;
 
 /// One set of costs.
@@ -18,8 +20,10 @@ pub(crate) struct Costs {
     pub(crate) whose: &'static str,
     pub(crate) overheads: Overheads,
     pub(crate) interface: Interface,
-    /// What an element that waits at the interface adds to the one that holds it: one in so many; none if zero.
-    pub(crate) polling: u64,
+    /// By which part of its time an element that waits at the interface slows the one that holds it.
+    pub(crate) polling: f64,
+    /// The same, as measured on this machine.
+    pub(crate) polling_here: f64,
     /// Remote UI, unreliable transport with checksum, network: outwards.
     pub(crate) unreliable: Vec<Cost>,
     /// Encryption.
@@ -54,9 +58,11 @@ pub(crate) const DEAR_LOCKS: Edit =
     Edit { name: "dear-locks", what: "a locked pipe costs 10,000 times as much" };
 
 /// What the polling of an element that waits costs the one it waits for: assumed, as the paper gives no figure.
-pub(crate) const POLLING: u64 = 4;
+pub(crate) const POLLING: f64 = 0.25;
 /// What else it may cost.
-pub(crate) const POLLINGS: [u64; 4] = [0, 16, 8, POLLING];
+pub(crate) const POLLINGS: [f64; 4] = [0.0, 0.0625, 0.125, POLLING];
+/// How long it is measured, in each of five rounds.
+const SHARED: Duration = Duration::from_millis(40);
 
 /// A model with one set of costs, for so long in the paper's time.
 type WithCosts =
@@ -104,6 +110,7 @@ pub(crate) fn paper() -> Costs {
         overheads: TABLE_1,
         interface: Interface { null: Duration::ZERO, kilobyte: us(120), available: Load::WHOLE },
         polling: POLLING,
+        polling_here: POLLING,
         unreliable: vec![module(14, 0), module(7, 120), module(45, 0)],
         cipher: module(1800, 10_000),
         transport: module(7, 0),
@@ -126,11 +133,13 @@ pub(crate) fn measured(rounds: usize) -> Result<Costs, RunError> {
         critical: transport.critical + checksum.critical,
         shared: false,
     };
+    let polling = median(sharing(5, SHARED, false)?.iter().map(Sharing::polling));
     Ok(Costs {
         whose: "this machine's costs",
         overheads: pipes(rounds.min(9)),
         interface: kernel(rounds)?,
-        polling: POLLING,
+        polling,
+        polling_here: polling,
         unreliable: vec![cost("ui"), both, cost("net")],
         cipher: cost("encrypt(chacha20)"),
         transport,
@@ -161,7 +170,8 @@ fn kernel(rounds: usize) -> Result<Interface, RunError> {
 impl Costs {
     /// Both sets.
     pub(crate) fn all(rounds: usize) -> Result<[Self; 2], RunError> {
-        Ok([paper(), measured(rounds)?])
+        let ours = measured(rounds)?;
+        Ok([Self { polling_here: ours.polling, ..paper() }, ours])
     }
 
     /// Whether they are the paper's: of those of a machine that its authors never saw nothing is claimed.
@@ -187,19 +197,34 @@ impl Costs {
                 Interface { null: Duration::ZERO, kilobyte: Duration::ZERO, ..self.interface };
             self.unreliable = vec![third; 3];
         }
-        self.polling = params.edited(NO_POLLING.name, self.polling, 0);
-        self.polling = params.edited(HEAVY_POLLING.name, self.polling, 1);
+        self.polling = params.edited(NO_POLLING.name, self.polling, 0.0);
+        self.polling = params.edited(HEAVY_POLLING.name, self.polling, 1.0);
         self
     }
 
     /// With another cost of polling.
-    pub(crate) fn polled(&self, polling: u64) -> Self {
+    pub(crate) fn polled(&self, polling: f64) -> Self {
         Self { polling, ..self.clone() }
     }
 
     /// The cost of polling in words.
-    pub(crate) fn polling_in_words(polling: u64) -> String {
-        if polling == 0 { "none".to_owned() } else { format!("1/{polling}") }
+    pub(crate) fn polling_in_words(polling: f64) -> String {
+        match polling {
+            0.0 => "none".to_owned(),
+            ..=POLLING => format!("1/{:.0}", 1.0 / polling),
+            _ => format!("{polling:.2}"),
+        }
+    }
+
+    /// The measured cost of polling in words, and whether the paper's shape appears with it.
+    pub(crate) fn at_measured(&self, shape: &str, appears: bool) -> String {
+        format!(
+            "Measured here, an element that waits at the interface slows the one that is there by {:.2} of its time \
+             (selvedge-lab repro ca-f9-real). With that and {}, {shape} {}.",
+            self.polling_here,
+            self.whose,
+            if appears { "appears" } else { "does not appear" }
+        )
     }
 
     /// The interface of a host.

@@ -1,6 +1,6 @@
 //! `ca-f6`: throughput and latency against connections, by configuration.
 
-use selvedge_data_stack::elements::{ElementId, ElementSet};
+use selvedge_lab_peers_stack::configurations::Configuration;
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
@@ -27,48 +27,6 @@ const UNBOUNDED: Edit = Edit {
 };
 /// So many connections send as much as one stage carries.
 const CROSSING: u64 = 5;
-
-/// How modules are spread over elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Configuration {
-    /// Each connection on an element of its own, in turn.
-    Connectional(u8),
-    /// Every module on every element.
-    MessageParallel(u8),
-    /// One stage, two balanced ones, or one for each module.
-    Pipeline(u8),
-}
-
-impl Configuration {
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Connectional(n) => format!("c, {n} elements"),
-            Self::MessageParallel(n) => format!("m, {n} elements"),
-            Self::Pipeline(n) => format!("{n}p"),
-        }
-    }
-
-    pub(crate) const fn elements(self) -> u8 {
-        match self {
-            Self::Connectional(n) | Self::MessageParallel(n) | Self::Pipeline(n) => n,
-        }
-    }
-
-    /// Where the three modules of connection `n` are. With four stages the interface has the
-    /// fourth: it copies out what the network module made.
-    pub(crate) fn places(self, connection: usize, modules: usize) -> Vec<ElementSet> {
-        let only = |n: usize| ElementSet::only(ElementId(n as u8));
-        match self {
-            Self::Connectional(n) => vec![only(connection % usize::from(n)); modules],
-            Self::MessageParallel(n) => vec![ElementSet::first(n.into()); modules],
-            Self::Pipeline(1) => vec![only(0); modules],
-            Self::Pipeline(2) => {
-                (0..modules).map(|m| only(usize::from(m + 1 == modules))).collect()
-            }
-            Self::Pipeline(n) => (0..modules).map(|m| only(m.min(usize::from(n) - 1))).collect(),
-        }
-    }
-}
 
 /// What a run gave: messages a second, and their mean latency.
 pub(crate) struct RunResult {
@@ -145,7 +103,7 @@ fn calm(costs: &Costs, way: Configuration) -> Duration {
 
 fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = with_each(params, watch, with)?;
-    outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel.");
+    outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel. Real elements: ca-f6-real.");
     outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
     Ok(outcome)
 }

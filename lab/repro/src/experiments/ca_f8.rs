@@ -95,7 +95,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
         found.note(case.costs.in_words());
         outcome.absorb(found, case.costs.are_theirs());
     }
-    outcome.note("A model in virtual time. The slaves' chunks go through pipes of their own; the last to come goes on.");
+    outcome.note("A model in virtual time; real elements: ca-f8-real. The slaves' chunks go through pipes of their own; the last to come goes on.");
     outcome.note("With this machine's costs a message leaves to shared memory: the paper's cipher takes a hundred times as long as its interface, today's less than a system call, and then what counts is who stands at the interface (ca-f9).");
     Ok(outcome)
 }

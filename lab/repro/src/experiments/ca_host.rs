@@ -3,7 +3,7 @@
 //!
 //! The network interface is a lock that each message holds while it is copied out, and that costs
 //! more the more elements stand at it: each that waits slows the one who holds it by a part of the
-//! cost (its polling takes the interconnect). That part is assumed, so it is swept.
+//! cost (its polling takes the interconnect). That part is swept, and measured on this machine's interface.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -30,8 +30,8 @@ pub(crate) struct Unit {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     cost: Interface0,
-    /// What an element that waits adds to the one that holds it: one in so many; none if zero.
-    polling: u64,
+    /// By which part of its time an element that waits slows the one that holds it.
+    polling: f64,
     /// When each of those that asked is done with it.
     held: Mutex<Vec<Instant>>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Wire {
 struct Interface0(Option<Interface>);
 
 impl Wire {
-    pub(crate) fn new(cost: Interface, polling: u64) -> Self {
+    pub(crate) fn new(cost: Interface, polling: f64) -> Self {
         Self { cost: Interface0(Some(cost)), polling, held: Mutex::default() }
     }
 
@@ -50,11 +50,11 @@ impl Wire {
         let Some(cost) = self.cost.0 else { return Duration::ZERO };
         let mut held = self.held.lock().unwrap_or_else(|error| error.into_inner());
         held.retain(|&until| until > now);
-        let before = held.len() as u64;
+        let before = held.len() as f64;
         let alone = cost.of(size);
         let start = held.iter().copied().max().unwrap_or(now);
-        let polled = (alone.0 * before).checked_div(self.polling).unwrap_or(0);
-        let until = start + alone + Duration(polled);
+        let polled = alone.0 as f64 * before * self.polling;
+        let until = start + alone + Duration(polled as u64);
         held.push(until);
         until.since(now)
     }
