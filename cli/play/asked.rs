@@ -61,7 +61,7 @@ impl From<AskFault> for Failure {
 
 /// What is asked for, of whom.
 #[derive(Clone)]
-struct Ask {
+struct Request {
     client: Client,
     /// That of the stream's receivers.
     path: String,
@@ -69,7 +69,7 @@ struct Ask {
     delay: Option<Duration>,
 }
 
-impl Ask {
+impl Request {
     fn send(&self) -> Result<AskedReceiver, AskFault> {
         let delay = self.delay.map(|delay| delay.to_string());
         let wanted = json!({ "port": self.port, "delay": delay, "for_s": LASTS_S }).to_string();
@@ -84,7 +84,7 @@ impl Ask {
 
 /// A stream that a node sends here.
 pub(super) struct Asked {
-    ask: Ask,
+    request: Request,
     /// Its session description.
     pub(super) sdp: String,
     /// Holds the port until the receiver listens there.
@@ -117,17 +117,17 @@ impl Asked {
         let holder = holder.map_err(AskFault::Port)?;
         let port = holder.local_addr().map_err(AskFault::Port)?.port();
         let path = format!("/api/v1/streams/{name}/receivers");
-        let ask = Ask { client, path, port, delay };
+        let request = Request { client, path, port, delay };
         let (holder, stop) = (Some(holder), Arc::default());
-        let first = ask.send()?;
-        let mut asked = Self { ask, sdp: String::new(), holder, stop, thread: None };
+        let first = request.send()?;
+        let mut asked = Self { request, sdp: String::new(), holder, stop, thread: None };
         let (began, mut sdp) = (StdInstant::now(), first.sdp);
         while sdp.is_none() {
             if given_up.load(Ordering::Relaxed) || began.elapsed() > KNOWN_WITHIN.to_std() {
                 return Err(AskFault::Unknown);
             }
             thread::park_timeout(LOOK_EVERY.into());
-            sdp = asked.ask.send()?.sdp;
+            sdp = asked.request.send()?.sdp;
         }
         asked.sdp = sdp.unwrap_or_default();
         Ok(asked)
@@ -140,9 +140,9 @@ impl Asked {
 
     /// Asks again in time from now on, and sooner while `packets`, the number of those that came, stands still.
     pub(super) fn keep(&mut self, packets: impl Fn() -> u64 + Send + 'static) -> io::Result<()> {
-        let (ask, stop) = (self.ask.clone(), Arc::clone(&self.stop));
+        let (request, stop) = (self.request.clone(), Arc::clone(&self.stop));
         let thread = thread::Builder::new().name("ask".to_owned());
-        self.thread = Some(thread.spawn(move || renew(&ask, &packets, &stop))?);
+        self.thread = Some(thread.spawn(move || renew(&request, &packets, &stop))?);
         Ok(())
     }
 }
@@ -156,13 +156,13 @@ impl Drop for Asked {
             let _ = thread.join();
         }
         // A node that is gone sends nothing; one that does not answer stops by itself.
-        let path = format!("{}/{}", self.ask.path, self.ask.port);
-        let _ = self.ask.client.send("DELETE", &path, "", LEFT_WITHIN);
+        let path = format!("{}/{}", self.request.path, self.request.port);
+        let _ = self.request.client.send("DELETE", &path, "", LEFT_WITHIN);
     }
 }
 
 /// Asks again until it is to stop.
-fn renew(ask: &Ask, packets: &dyn Fn() -> u64, stop: &AtomicBool) {
+fn renew(request: &Request, packets: &dyn Fn() -> u64, stop: &AtomicBool) {
     let (mut asked, mut heard) = (StdInstant::now(), StdInstant::now());
     let (mut seen, mut wait) = (packets(), RETRY.0);
     let mut problem: Option<String> = None;
@@ -179,7 +179,7 @@ fn renew(ask: &Ask, packets: &dyn Fn() -> u64, stop: &AtomicBool) {
         }
         wait = if is_well { RETRY.0 } else { (wait * 2).min(RETRY.1) };
         asked = StdInstant::now();
-        let now = ask.send().err().map(|why| why.to_string());
+        let now = request.send().err().map(|why| why.to_string());
         match &now {
             Some(why) if problem.as_ref() != Some(why) => {
                 eprintln!("selvedge: {why}; the node is asked again");
