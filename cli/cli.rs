@@ -90,6 +90,7 @@ pub(crate) enum Command {
     /// Receive streams, measure and show them
     #[command(after_help = "Example:\n  selvedge play lecture.sdp --seconds 10\n  \
                             selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump\n  \
+                            selvedge play https://192.0.2.1:7700/streams/lobby --page\n  \
                             selvedge play stack://127.0.0.1:5004 --seconds 10")]
     Play(PlayArgs),
     /// Watch a running node in the terminal

@@ -80,7 +80,7 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
 /// the node runs, but their descriptions must be valid.
 #[cfg(feature = "gstreamer")]
 pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure> {
-    use selvedge_control_config::{FilePart, SourceUri};
+    use selvedge_control_config::{FilePart, SourceUri, StreamConfig};
     use selvedge_media::{Source, SourceError, inspect};
     use selvedge_place_coprocessor::feeder::Feeder;
     use selvedge_units::Duration;
@@ -90,8 +90,11 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
     let streams = &file.config.streams;
     for (n, stream) in streams.iter().enumerate() {
         let mut media = None;
-        // Receivers of one source, which is opened once.
-        if let Some(first) = streams[..n].iter().position(|other| other.shares_source(stream))
+        // Receivers of the same packets of one source, which is opened once.
+        let is_same = |other: &StreamConfig| {
+            other.shares_source(stream) && other.takes_rtp() && stream.takes_rtp()
+        };
+        if let Some(first) = streams[..n].iter().position(is_same)
             && let (Some(&media), Some(&offer)) = (found.media.get(first), found.offers.get(first))
         {
             found.media.push(media);

@@ -1,5 +1,6 @@
 //! `selvedge play`: receives streams, measures and shows them, and optionally records them.
 
+mod asked;
 mod carried;
 #[cfg(feature = "gstreamer")]
 mod page;
@@ -9,7 +10,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant as StdInstant;
 
 use clap::Args;
@@ -20,6 +21,7 @@ use selvedge_control_config::PageConfig;
 use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
+use selvedge_os::socket::SocketError;
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Duration, Instant};
@@ -27,16 +29,19 @@ use selvedge_units::{Duration, Instant};
 use selvedge_web::Server;
 use serde_json::{Map, Value, json};
 
+use self::asked::Asked;
 use self::carried::CarriedReceiver;
 use crate::identity::IdentityArgs;
 #[cfg(feature = "gstreamer")]
 use crate::received::{PictureTap, Watched};
+use crate::top::http::TokenArgs;
 use selvedge_cli_terminal::signals::stop_flag;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
     /// An SDP file, or rtp://HOST:PORT to listen on, or stack://HOST:PORT for a stream that a
-    /// protocol stack carries (?clock=HERTZ behind it for sound)
+    /// protocol stack carries (?clock=HERTZ behind it for sound), or http[s]://HOST:PORT/streams/NAME to
+    /// ask a node for one of its streams
     #[arg(value_name = "SDP|URL")]
     pub(crate) source: String,
     /// Stop after this long (default: until SIGINT)
@@ -44,6 +49,11 @@ pub(crate) struct PlayArgs {
     pub(crate) seconds: Option<u64>,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    /// When asking a node: how late frames may come, instead of the stream's own delay, such as 100ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) delay: Option<Duration>,
     /// Write every packet to this file, in rtpdump format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -55,6 +65,9 @@ pub(crate) struct PlayArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+const NOT_CARRIED: &str =
+    "--secret and --key are for stack://HOST:PORT; leave them out for plain RTP";
 
 /// A stream to listen to.
 struct Listen {
@@ -92,7 +105,11 @@ impl Audience {
 
 pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
-    let streams = streams(&args.source)?;
+    let mut asked = asked(args, &stop)?;
+    let streams = match &asked {
+        Some(asked) => described(&args.source, &asked.sdp)?,
+        None => streams(&args.source)?,
+    };
     let clock = Clock::new();
     let dump = args.record.as_deref().map(|path| Dump::create(path, streams[0].at, clock));
     let dump = dump.transpose()?;
@@ -109,16 +126,20 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
             Audience::Carried(CarriedReceiver::start(clock, one.at, meter, tap, &args.identity)?)
         }
         _ if !args.identity.is_none() => {
-            let why = "--secret and --key are for stack://HOST:PORT; leave them out for plain RTP";
-            return Err(Failure::input(why));
+            return Err(Failure::input(NOT_CARRIED));
         }
         _ => {
             let options = ReceiveOptions { tap, ..Default::default() };
-            let receiver = Receiver::start(clock, receptions, options).map_err(Failure::input)?;
-            Audience::Plain(receiver)
+            asked.iter_mut().for_each(Asked::release_port);
+            let receiver = Receiver::start(clock, receptions, options);
+            Audience::Plain(receiver.map_err(|why| unheard(&asked, &why))?)
         }
     };
     let receiver = Arc::new(receiver);
+    if let Some(asked) = &mut asked {
+        let seen = Arc::clone(&receiver);
+        asked.keep(move || seen.snapshots().iter().map(|meter| meter.packets).sum())?;
+    }
     #[cfg(feature = "gstreamer")]
     let server = serve(args, shown, &receiver)?;
 
@@ -146,6 +167,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     if terminal {
         eprintln!();
     }
+    drop(asked);
     #[cfg(feature = "gstreamer")]
     drop(server);
     // Only a request that outlived the server may still hold it.
@@ -210,6 +232,33 @@ fn serve(
     Ok(Some(server))
 }
 
+/// The stream that a node is asked for, if the source is one.
+fn asked(args: &PlayArgs, stop: &AtomicBool) -> Result<Option<Asked>, Failure> {
+    if Asked::is_url(&args.source) {
+        if !args.identity.is_none() {
+            return Err(Failure::input(NOT_CARRIED));
+        }
+        return Ok(Some(Asked::new(&args.source, &args.token, args.delay, stop)?));
+    }
+    if args.token.is_none() && args.delay.is_none() {
+        return Ok(None);
+    }
+    let why =
+        "--token, --fingerprint and --delay are for http://HOST:PORT/streams/NAME; leave them out";
+    Err(Failure::input(why))
+}
+
+/// Why nothing can be received; where a node was asked, the address is what it takes this host for.
+fn unheard(asked: &Option<Asked>, why: &SocketError) -> Failure {
+    match asked {
+        None => Failure::input(why),
+        Some(_) => Failure::failed(format!(
+            "{why}; the node sends to the address that it sees: behind a proxy or NAT let it send to a \
+             receiver of its file"
+        )),
+    }
+}
+
 fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
     for (scheme, carried) in [("rtp", false), ("stack", true)] {
         let address = source.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
@@ -220,11 +269,18 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
     let cannot = |why: &dyn std::fmt::Display| Failure::input(format!("{source}: {why}"));
     if source.contains("://") {
         return Err(cannot(
-            &"not what play receives; write rtp://HOST:PORT, stack://HOST:PORT or an SDP file",
+            &"not what play receives; write rtp://HOST:PORT, stack://HOST:PORT, \
+              http://HOST:PORT/streams/NAME or an SDP file",
         ));
     }
     let text = input::text(Path::new(source), TEXT_MAX as u64).map_err(|e| cannot(&e))?;
-    let session = Session::parse(&text).map_err(|e| cannot(&e))?;
+    described(source, &text)
+}
+
+/// The streams of a session description.
+fn described(source: &str, text: &str) -> Result<Vec<Listen>, Failure> {
+    let cannot = |why: &dyn std::fmt::Display| Failure::input(format!("{source}: {why}"));
+    let session = Session::parse(text).map_err(|e| cannot(&e))?;
     if session.streams.is_empty() {
         return Err(cannot(&"it describes no sound or video; look for its m= lines"));
     }

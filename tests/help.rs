@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs root or SCHED_FIFO; tests/cpu.rs runs programs by wh
 const SERVICES: &str = "needs root and BPF; tests/event_services.rs runs it where there are both";
 
 /// The examples that do not just end with status 0.
-const EXPECTED: [(&str, Expected); 38] = [
+const EXPECTED: [(&str, Expected); 39] = [
     ("selvedge demo --share 0.53 --seconds 30", Prints("page: ")),
     ("selvedge demo --clips ~/Videos --json", Prints("page: ")),
     ("selvedge demo --paths", Prints("page: ")),
@@ -26,6 +26,10 @@ const EXPECTED: [(&str, Expected); 38] = [
         Parsed("needs CAP_NET_ADMIN; tests/tunnel.rs runs it in a namespace"),
     ),
     ("selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump", Binds(5004)),
+    (
+        "selvedge play https://192.0.2.1:7700/streams/lobby --page",
+        Parsed("needs a node elsewhere; tests/asked.rs asks one here"),
+    ),
     ("selvedge top 127.0.0.1:7700", Parsed("needs a terminal; tests/top.rs runs it in one")),
     ("selvedge events sub load", Prints("\"cpu\":90")),
     (

@@ -4,7 +4,7 @@
 #
 #   tools/soak.sh [--quick] [NAME ...]
 #       --quick   a minute each; prints the results and keeps none
-#       NAME      only these: page, cameras, kills, cells, demo, line, reality, bond, rate
+#       NAME      only these: page, cameras, kills, cells, demo, line, reality, bond, rate, fan
 #
 # page: nine received streams on a page in Chromium. cameras: twenty RTSP cameras in a network of their
 # own, restarted at random (needs root rights). kills: a node under load and each of its processes, killed 1000
@@ -22,18 +22,20 @@
 # tunnel: what one TCP transfer gets of a tunnel beside what UDP gets of it, and whether a video beside it loses frames, over
 # six pairs of paths, five times (a quarter of an hour; --quick: once each). relays: what a chain of three relays delivers, and
 # what each adds to the delay.
+# fan: a hundred receivers of 6 Mbit/s from one processor, of which one is stopped for 30 s, one has 1 kB/s, and one asks and
+# leaves ten times a second.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=600 kills=${SOAK_KILLS:-1000} quick='' keep=1 names=()
 for word in "$@"; do
   case $word in
     --quick) seconds=60 kills=50 quick=--quick keep='' ;;
-    page | cameras | kills | cells | demo | line | reality | bond | rate | tunnel | relays) names+=("$word") ;;
+    page | cameras | kills | cells | demo | line | reality | bond | rate | tunnel | relays | fan) names+=("$word") ;;
     --help | -h) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, rate, tunnel, relays, --quick" >&2; exit 2 ;;
+    *) echo "soak: no \"$word\"; there are page, cameras, kills, cells, demo, line, reality, bond, rate, tunnel, relays, fan, --quick" >&2; exit 2 ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond rate tunnel relays)
+[ ${#names[@]} -gt 0 ] || names=(page cameras kills cells demo line reality bond rate tunnel relays fan)
 
 page() { PAGE_SECONDS=$seconds tools/page.sh; }
 cameras() {
@@ -105,6 +107,11 @@ tunnel() {
 relays() {
   SOAK_SECONDS=$seconds cargo test --locked --workspace --all-features --test relays -- --ignored --nocapture
 }
+fan() {
+  cargo build --quiet --release --locked -p selvedge || return
+  SOAK_SECONDS=$seconds SOAK_SELVEDGE=${CARGO_TARGET_DIR:-$PWD/target}/release/selvedge cargo test --locked \
+    --workspace --all-features --test fan_out -- --ignored --nocapture a_hundred_receivers
+}
 
 # Tests remove their networks themselves, unless they are killed; each network has its test's process
 # number. What runs has a process group of its own (set -m), which is ended whole.
@@ -144,7 +151,7 @@ for name in "${names[@]}"; do
   {
     printf 'soak %s, %s, commit %s, %s processors, load %s\n' "$name" "$(about "$name")" \
       "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
-    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |(demo|bond|flood|rate) at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
+    "$name" 2>&1 | grep --line-buffered -E '^(#|ok|not ok|test |(demo|bond|flood|rate|fan-out) at|[0-9]+ (cameras|kills|Mbit)|cell|holds|FAILS|loaded|Error|descriptors)|gap|panicked|memory|does not work|process.* left|^ *(left|right):'
     status=${PIPESTATUS[0]}
     [ "$status" -eq 0 ] && echo passed || echo "failed with status $status"
   } | tee "$result" &

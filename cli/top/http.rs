@@ -94,7 +94,14 @@ pub(crate) struct NodeAddress {
     /// begins with http://
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
     pub(crate) address: String,
-    /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
+    #[command(flatten)]
+    token: TokenArgs,
+}
+
+/// What a node asks of its clients, and what shows that it is the node.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct TokenArgs {
+    /// The token that the node asks for; better set in SELVEDGE_TOKEN, where other users do not see it
     #[arg(long)]
     token: Option<String>,
     /// The fingerprint of the certificate of a node that speaks TLS, which the node prints at its start.
@@ -106,9 +113,21 @@ pub(crate) struct NodeAddress {
 impl NodeAddress {
     /// A client of the node at this address, with its token and fingerprint.
     pub(crate) fn client(&self) -> Result<Client, HttpError> {
+        self.token.client(&self.address)
+    }
+}
+
+impl TokenArgs {
+    /// Whether no option was given.
+    pub(crate) const fn is_none(&self) -> bool {
+        self.token.is_none() && self.fingerprint.is_none()
+    }
+
+    /// A client of the node at this address, with this token and fingerprint.
+    pub(crate) fn client(&self, address: &str) -> Result<Client, HttpError> {
         let token = self.token.clone().or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
         let token = token.filter(|token| !token.is_empty());
-        Client::new(&self.address, token.as_deref(), self.fingerprint)
+        Client::new(address, token.as_deref(), self.fingerprint)
     }
 }
 
@@ -157,11 +176,22 @@ impl Client {
         &self.address
     }
 
-    /// The body of the answer to a request. Looking up the host's name is not part of the time limit.
+    /// The body of the answer to a request without a body of its own.
     pub(crate) fn request(
         &self,
         method: &str,
         path: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, HttpError> {
+        self.send(method, path, "", limit)
+    }
+
+    /// The body of the answer to a request. Looking up the host's name is not part of the time limit.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        sent: &str,
         limit: Duration,
     ) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
@@ -178,14 +208,14 @@ impl Client {
         let stream = connect(places, &clock).map_err(failed)?;
         let stream = DeadlineStream { stream, clock: &clock };
         let Some(trusted) = &self.trusted else {
-            return self.ask(stream, method, path).map_err(timed);
+            return self.ask(stream, method, path, sent).map_err(timed);
         };
         let certificates = PinnedCertificates::new(trusted.clone());
         let config = certificates.config().map_err(HttpError::NotTls)?;
         // The name is not checked, and with an address no server name is sent (RFC 6066, 3).
         let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
         let client = ClientConnection::new(config, name).map_err(HttpError::NotTls)?;
-        self.ask(StreamOwned::new(client, stream), method, path).map_err(|error| {
+        self.ask(StreamOwned::new(client, stream), method, path, sent).map_err(|error| {
             let refused = certificates.refused().map(|fingerprint| {
                 let address = self.address.clone();
                 HttpError::Unknown { address, fingerprint }
@@ -199,16 +229,19 @@ impl Client {
         mut stream: impl Read + Write,
         method: &str,
         path: &str,
+        sent: &str,
     ) -> Result<Vec<u8>, HttpError> {
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\
-             Content-Length: 0\r\nConnection: close\r\n",
-            self.address
+             Content-Length: {}\r\nConnection: close\r\n",
+            self.address,
+            sent.len()
         );
         if let Some(token) = &self.token {
             request.push_str(&format!("Authorization: Bearer {}\r\n", token.as_str()));
         }
         request.push_str("\r\n");
+        request.push_str(sent);
         stream.write_all(request.as_bytes())?;
         body(&mut BufReader::new(stream))
     }
@@ -308,7 +341,10 @@ fn refusal(body: &[u8]) -> Option<String> {
     let error = &answer["error"];
     // If a token is missing, the instruction how to pass one to this program is more useful.
     let said = error["message"].as_str().filter(|_| error["code"] != "unauthorized")?;
-    Some(said.to_owned())
+    Some(match error["remedy"].as_str() {
+        Some(remedy) => format!("{said}; {remedy}"),
+        None => said.to_owned(),
+    })
 }
 
 /// Status line and headers, up to the empty line.

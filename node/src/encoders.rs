@@ -4,6 +4,7 @@
 
 use parking_lot::MutexGuard;
 use selvedge_data_link as link;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bitrate, Instant};
 
 /// The encoder of a stream's source, and what it aims at.
@@ -23,17 +24,19 @@ impl Following {
     }
 
     /// So many frames were lost with a reference since the stream began.
-    fn handle_lost(&mut self, now: Instant, lost: u64) {
-        if self.intra.handle_lost(now, lost) {
+    fn handle_lost(&mut self, lost: u64) {
+        if self.intra.handle_lost(Clock::shared().now(), lost) {
             self.encoder.request_intra();
         }
     }
 
-    /// Requests an intra picture, unless one was requested a moment ago.
-    pub(crate) fn request_intra(&mut self, now: Instant) {
-        if self.intra.request(now) {
+    /// Requests an intra picture; false if one was requested a moment ago.
+    pub(crate) fn request_intra(&mut self) -> bool {
+        let is_due = self.intra.request(Clock::shared().now());
+        if is_due {
             self.encoder.request_intra();
         }
+        is_due
     }
 
     /// What it aims at, if its link has a measured rate.
@@ -57,7 +60,7 @@ pub(crate) fn follow_rate(mut streams: Vec<Follower<'_>>, rate: Bitrate, now: In
     let (mut aims, mut fixed) = (Vec::new(), Bitrate(0));
     for stream in &mut streams {
         if let Some(following) = &mut *stream.following {
-            following.handle_lost(now, stream.lost);
+            following.handle_lost(stream.lost);
             if let Some(aim) = &mut following.aim {
                 aim.set_weight(stream.weight);
                 aims.push(aim.clone());

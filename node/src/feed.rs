@@ -4,15 +4,20 @@
 #[cfg(feature = "gstreamer")]
 pub(crate) mod media;
 #[cfg(feature = "gstreamer")]
+pub(crate) mod packed;
+#[cfg(feature = "gstreamer")]
 mod shared;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 #[cfg(feature = "gstreamer")]
 use parking_lot::MutexGuard;
+#[cfg(feature = "gstreamer")]
+use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
 use selvedge_data_stream::Totals;
 use selvedge_media::StreamInfo;
@@ -26,9 +31,13 @@ use selvedge_units::{Bitrate, Duration};
 #[cfg(feature = "gstreamer")]
 use self::media::SourceThread;
 #[cfg(feature = "gstreamer")]
+use self::packed::PackedReceiver;
+#[cfg(feature = "gstreamer")]
 use crate::encoders::Following;
 use crate::follow::Followed;
 use crate::output::Described;
+#[cfg(feature = "gstreamer")]
+use crate::output::StreamOutput;
 use crate::passed_nodes::PassedNodes;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
@@ -38,7 +47,7 @@ use crate::source_spec::SourceSpec;
 type Thumbnail = (u64, Arc<[u8]>);
 
 /// The state of a source, for observers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct FeedStatus {
     state: Mutex<(StreamState, String)>,
     /// The description of its medium, once that is known.
@@ -48,6 +57,11 @@ pub(crate) struct FeedStatus {
     followed: Mutex<Vec<Weak<Followed>>>,
     /// Its receivers, which others may join.
     pub(crate) receivers: OnceLock<FanOut>,
+    /// Its receivers that take other packets than those of RTP.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) packed: Mutex<Vec<PackedReceiver>>,
+    /// Whether its encoder has yet to be asked for an intra picture.
+    wants_intra: AtomicBool,
     /// The nodes by which it came over bonds.
     pub(crate) passed: Mutex<PassedNodes>,
     /// Packets of its source that were not authentic.
@@ -58,6 +72,12 @@ pub(crate) struct FeedStatus {
     /// Its encoder, which may follow a measured rate.
     #[cfg(feature = "gstreamer")]
     following: Mutex<Option<Following>>,
+}
+
+impl fmt::Debug for FeedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeedStatus").finish_non_exhaustive()
+    }
 }
 
 impl FeedStatus {
@@ -94,12 +114,51 @@ impl FeedStatus {
         self.following.lock()
     }
 
+    /// Somebody joined, or lost pictures, who needs one that needs no other: its encoder makes one, at most one a second.
+    pub(crate) fn want_intra(&self) {
+        self.wants_intra.store(true, Ordering::Relaxed);
+        self.serve_intra();
+    }
+
+    /// Requests what is wanted, once it may be requested.
+    pub(crate) fn serve_intra(&self) {
+        #[cfg(feature = "gstreamer")]
+        if self.wants_intra.swap(false, Ordering::Relaxed)
+            && let Some(following) = &mut *self.following.lock()
+            && !following.request_intra()
+        {
+            self.wants_intra.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What its encoder aims at, if that follows a measured rate.
     pub(crate) fn encoder_rate(&self) -> Option<Bitrate> {
         #[cfg(feature = "gstreamer")]
         return self.following.lock().as_ref()?.rate();
         #[cfg(not(feature = "gstreamer"))]
         None
+    }
+
+    /// Adds the end of a stream that takes packets of its own to its source; returns one that others may join. All
+    /// other ends stay.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) fn packed(
+        &self,
+        config: &StreamConfig,
+        source: &Medium,
+        output: Option<&StreamOutput>,
+        end: StreamEnd,
+    ) -> StreamEnd {
+        let is_media =
+            matches!(source, Medium::Media(_) | Medium::OtherProgram(_) | Medium::Shared);
+        match (end, output) {
+            (StreamEnd::FrameProducer(own), Some(output)) if is_media && !config.takes_rtp() => {
+                let others = own.without_receivers();
+                self.packed.lock().push(output.packed(own));
+                StreamEnd::FrameProducer(others)
+            }
+            (end, _) => end,
+        }
     }
 
     pub(crate) fn get(&self) -> (StreamState, String) {
@@ -133,6 +192,10 @@ impl FeedStatus {
 impl Described for FeedStatus {
     fn described(&self) -> Option<StreamInfo> {
         self.info()
+    }
+
+    fn want_intra(&self) {
+        Self::want_intra(self);
     }
 }
 
@@ -223,7 +286,8 @@ impl SourceThreads {
             #[cfg(feature = "gstreamer")]
             Medium::OtherProgram(source) if !frame_producers.is_empty() => {
                 let of = Arc::clone(&status);
-                let thread = source.start(reopen, status, frame_producers, counts)?;
+                let thread =
+                    source.start(&reopen.stream.spec.name, status, frame_producers, counts)?;
                 self.keep(of, thread);
             }
             Medium::Streamlets(listeners) => {

@@ -24,7 +24,7 @@ pub(crate) trait MeasuredLinks: Send {
     /// What the streams of a link offer.
     fn offered(&self, link: &str) -> Offered;
     /// Makes the encoder of a stream make an intra picture, if it has one that follows.
-    fn request_intra(&self, stream: &str, now: Instant);
+    fn request_intra(&self, stream: &str);
     /// Makes the encoders of a link's sources follow what is known of the path behind it.
     fn lead_encoders(&self, link: &str, path: PathEstimate, now: Instant);
     /// Records an event of a path.

@@ -32,7 +32,7 @@ impl MediaSource {
         limit: Duration,
         stop: &AtomicBool,
     ) -> Result<Self, SourceError> {
-        let SourceSpec { stream, base, payload_max, isolates_by, .. } = spec;
+        let SourceSpec { stream, base, payload_max, isolates_by, units } = spec;
         let (uri, payload_max) = (&stream.source, *payload_max);
         let Some(program) = isolates_by.as_ref().filter(|_| comes_from_network(uri)) else {
             let source = Source::open_within(uri, base, payload_max, limit, stop)?;
@@ -42,7 +42,7 @@ impl MediaSource {
         let mut isolated = match process.take().filter(fresh) {
             Some(process) => process,
             None => {
-                let (thumbnails, units) = (stream.thumbnail, stream.output.is_some());
+                let (thumbnails, units) = (stream.thumbnail, *units);
                 let expected = stream.spec.declared_period().unwrap_or_default();
                 let request = SourceRequest { uri, base, payload_max, thumbnails, units, expected };
                 SourceProcess::start(program, &request)?

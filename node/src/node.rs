@@ -168,9 +168,12 @@ impl MeasuredLinks for Follows {
         let State { links, streams } = &*state.lock();
         let Some(n) = links.iter().position(|one| one.config.name == link) else { return };
         let report = links[n].placed.report();
-        // One encoder can't follow the paths of several receivers.
-        let leads = |stream: &&Stream| stream.config.link == n && !stream.config.shares;
-        let own = || streams.iter().filter(leads);
+        // One encoder can't follow the paths of several receivers: it follows the first.
+        let leads = |&(place, stream): &(usize, &Stream)| {
+            let is_its = |other: &Stream| Arc::ptr_eq(&other.status, &stream.status);
+            stream.config.link == n && !streams[..place].iter().any(is_its)
+        };
+        let own = || streams.iter().enumerate().filter(leads).map(|(_, stream)| stream);
         let shortest = own().filter_map(|stream| stream.terms.delay).min();
         let rate = shortest.map_or(path.expected, |delay| {
             selvedge_data_link::beside_waiting(path.expected, report.backlog, delay)
@@ -189,19 +192,12 @@ impl MeasuredLinks for Follows {
         follow_rate(followers.collect(), rate, now);
     }
 
-    #[cfg(feature = "gstreamer")]
-    fn request_intra(&self, stream: &str, now: Instant) {
+    fn request_intra(&self, stream: &str) {
         let Some(state) = self.state.upgrade() else { return };
         let streams = &state.lock().streams;
         let stream = streams.iter().find(|one| one.config.spec.name == stream);
-        let Some(stream) = stream else { return };
-        if let Some(following) = &mut *stream.status.following() {
-            following.request_intra(now);
-        }
+        stream.inspect(|stream| stream.status.want_intra());
     }
-
-    #[cfg(not(feature = "gstreamer"))]
-    fn request_intra(&self, _: &str, _: Instant) {}
 
     #[cfg(not(feature = "gstreamer"))]
     fn lead_encoders(&self, _: &str, _: PathEstimate, _: Instant) {}
@@ -390,6 +386,7 @@ impl Node {
             let state = seen.upgrade()?;
             let mut state = state.lock();
             state.remove_expired(clock.now());
+            state.streams.iter().for_each(|stream| stream.status.serve_intra());
             state.refresh_steps(&heard);
             Some(())
         };
@@ -442,10 +439,6 @@ impl Node {
                 let mut reopen = self.source_spec(&stream.config, link);
                 let others = configs.iter().map(|other| (other, &links[other.link].config));
                 reopen = reopen.fit_for(others);
-                #[cfg(feature = "gstreamer")]
-                {
-                    reopen.program = stream.output.as_ref().map(StreamOutput::program);
-                }
                 let status = Arc::clone(&stream.status);
                 let (state, of) = (Arc::downgrade(&self.state), Arc::clone(&status));
                 let base = self.base.clone();
@@ -635,18 +628,25 @@ impl Stream {
     ) -> Self {
         let terms = contract_of(&config, opened.info.as_ref());
         let counters = end.counters();
-        let (status, waiting) = match (shared, end) {
-            (Some(status), StreamEnd::FrameProducer(frame_producer)) => {
+        let is_first = shared.is_none();
+        let status = shared.unwrap_or_default();
+        if is_first {
+            status.set_info(opened.info);
+        }
+        #[cfg(feature = "gstreamer")]
+        let end = status.packed(&config, &opened.source, opened.output.as_ref(), end);
+        let waiting = match end {
+            end if is_first => {
+                end.receivers().map(|receivers| status.receivers.set(receivers));
+                Some((opened.source, vec![end]))
+            }
+            StreamEnd::FrameProducer(frame_producer) => {
                 // The source opened first, so that its receivers are known.
                 status.receivers.get().map(|receivers| receivers.join(frame_producer));
-                (status, None)
+                status.want_intra();
+                None
             }
-            (_, end) => {
-                let status = FeedStatus::default();
-                status.set_info(opened.info);
-                end.receivers().map(|receivers| status.receivers.set(receivers));
-                (Arc::new(status), Some((opened.source, vec![end])))
-            }
+            StreamEnd::Elsewhere(_) => None,
         };
         if let Some(output) = &opened.output {
             output.follow(&status);

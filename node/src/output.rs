@@ -18,8 +18,12 @@ use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
 use selvedge_media::StreamInfo;
 use selvedge_media::output::{Output, OutputError, OutputKind, Program, kind};
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+#[cfg(feature = "gstreamer")]
+use selvedge_place_engine::{engine::payload_max, frame_producer::FrameProducer};
 use selvedge_units::{Bytes, Duration};
 
+#[cfg(feature = "gstreamer")]
+use crate::feed::packed::PackedReceiver;
 use crate::keeper::{Keeper, Stop};
 
 /// The first wait before an output is opened again, and the longest.
@@ -41,6 +45,8 @@ pub(crate) struct StreamOutput {
 pub(crate) trait Described: fmt::Debug + Send + Sync {
     /// The description of its medium, once that is known.
     fn described(&self) -> Option<StreamInfo>;
+    /// Somebody joined who needs a picture that needs no other.
+    fn want_intra(&self);
 }
 
 /// The state that the engine's thread and the output's share.
@@ -112,10 +118,12 @@ impl StreamOutput {
         self.line.problem.lock().clone()
     }
 
-    /// The common program of the streams that share it.
+    /// For a stream to which it sends packets of its own: what makes them, and their largest payload.
     #[cfg(feature = "gstreamer")]
-    pub(crate) fn program(&self) -> Arc<Program> {
-        Arc::clone(&self.line.program)
+    pub(crate) fn packed(&self, frame_producer: FrameProducer) -> PackedReceiver {
+        let Line { kind, program, .. } = &*self.line;
+        let most = payload_max(self.carrier.packet_max, Bytes(0));
+        PackedReceiver::new(frame_producer, (kind, Arc::clone(program)), most)
     }
 }
 
@@ -135,7 +143,11 @@ impl Line {
     fn maintain(self: &Arc<Self>, stop: &Stop) {
         let mut wait = RETRY.0;
         while !stop.is_requested() {
-            let ended = match self.open(stop) {
+            let opened = match self.check(&self.infos()) {
+                Ok(()) => self.open(stop),
+                Err(error) => Some(Err(error)),
+            };
+            let ended = match opened {
                 Some(Ok(open)) => self.watch(open.into(), &mut wait, stop),
                 Some(Err(error)) => Err(error),
                 None => return,
@@ -170,11 +182,21 @@ impl Line {
         None
     }
 
-    /// The descriptions of the streams that share it, as far as they are known.
-    fn infos(&self) -> Vec<StreamInfo> {
+    /// Whether it carries these streams.
+    fn check(&self, infos: &[StreamInfo]) -> Result<(), OutputError> {
+        infos.iter().try_for_each(|info| self.kind.check(info.codec))
+    }
+
+    /// The streams that share it.
+    fn described(&self) -> Vec<Arc<dyn Described>> {
         let mut streams = self.described.lock();
         streams.retain(|status| status.strong_count() > 0);
-        streams.iter().filter_map(|status| status.upgrade()?.described()).collect()
+        streams.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Their descriptions, as far as they are known.
+    fn infos(&self) -> Vec<StreamInfo> {
+        self.described().iter().filter_map(|stream| stream.described()).collect()
     }
 
     /// Lends the output to the engine until it breaks off, or until requested to stop.
@@ -185,10 +207,11 @@ impl Line {
         stop: &Stop,
     ) -> Result<(), OutputError> {
         *self.open.lock() = Some(Arc::clone(&open));
-        let mut ended = Ok(());
-        let mut ready = false;
+        let (mut ended, mut ready) = (Ok(()), false);
+        let mut waited = true;
         while ended.is_ok() && !stop.is_requested() {
-            open.describe(&self.infos());
+            let infos = self.infos();
+            open.describe(&infos);
             let waits = open.waits();
             let mut problem = self.problem.lock();
             // The reason of the last failure is more useful than the fact that the output waits again.
@@ -196,12 +219,17 @@ impl Line {
                 *problem = waits.map(str::to_owned);
             }
             drop(problem);
-            if waits.is_none() && !ready {
+            let waits = waits.is_some();
+            if open.take_joined() | (waited && !waits) {
+                self.described().iter().for_each(|stream| stream.want_intra());
+            }
+            waited = waits;
+            if !waits && !ready {
                 tracing::info!(stream = self.stream, to = %self.to, "output open");
                 (ready, *wait) = (true, RETRY.0);
             }
             stop.pause(POLL_EVERY);
-            match open.poll() {
+            match self.check(&infos).and_then(|()| open.poll()) {
                 Ok(extra) => drop(self.extra.fetch_add(extra.0, Ordering::Relaxed)),
                 Err(error) => ended = Err(error),
             }

@@ -169,7 +169,7 @@ impl<L: MeasuredLinks> Watch<L> {
             events.handle_paths(now, link, streams.iter().map(|(name, one)| one.seen(name)));
         }
         for (name, _) in streams.iter().filter(|(_, one)| one.sender.take_intra_request()) {
-            self.links.request_intra(name, now);
+            self.links.request_intra(name);
         }
         for (name, one) in streams {
             self.links.handle_report(link, Some(name), one.heard());

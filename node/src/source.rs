@@ -142,10 +142,18 @@ impl Opened {
     ) -> Result<Self, OpenError> {
         let output = StreamOutput::start(&spec.stream, &[], link, &spec.base)?;
         let opened = match shared {
-            Some(info) => Self { source: Medium::Shared, info, output: None },
+            Some(info) => Self::shared(&spec.stream, info)?,
             None => Self::without_output(spec)?,
         };
         Ok(Self { output, ..opened })
+    }
+
+    /// The source of another stream, of this medium.
+    fn shared(stream: &StreamConfig, info: Option<StreamInfo>) -> Result<Self, OpenError> {
+        if let (Some(to), Some(info)) = (&stream.output, &info) {
+            kind(to)?.check(info.codec)?;
+        }
+        Ok(Self { source: Medium::Shared, info, output: None })
     }
 
     fn without_output(spec: &SourceSpec) -> Result<Self, OpenError> {
@@ -280,7 +288,7 @@ pub(crate) fn open(
                 Some(place) => opened.get(place).and_then(|opened| opened.info.clone()),
                 None => by.and_then(&kept).and_then(|kept| kept.info),
             };
-            Ok(Opened { source: Medium::Shared, info, output: None })
+            Opened::shared(stream, info)
         };
         match result.unwrap_or_else(shared) {
             Ok(one) => opened.push(one),

@@ -2,13 +2,9 @@
 //! threads of sources.
 
 use std::path::{Path, PathBuf};
-#[cfg(feature = "gstreamer")]
-use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, StreamConfig, bonded, carried, reported};
 use selvedge_data_stream::rtp;
-#[cfg(feature = "gstreamer")]
-use selvedge_media::output::Program;
 use selvedge_media::output::kind;
 use selvedge_place_engine::engine::payload_max;
 use selvedge_units::Bytes;
@@ -24,9 +20,8 @@ pub(crate) struct SourceSpec {
     pub(crate) payload_max: usize,
     /// The program that runs a network source in a separate process.
     pub(crate) isolates_by: Option<PathBuf>,
-    /// The contents of its transport stream, once its output exists.
-    #[cfg(feature = "gstreamer")]
-    pub(crate) program: Option<Arc<Program>>,
+    /// Whether whole units are needed beside packets, for a receiver that takes packets of its own.
+    pub(crate) units: bool,
 }
 
 impl SourceSpec {
@@ -42,8 +37,7 @@ impl SourceSpec {
             base: base.to_owned(),
             payload_max: payload_of(stream, link),
             isolates_by: isolates_by.map(Path::to_owned),
-            #[cfg(feature = "gstreamer")]
-            program: None,
+            units: !stream.takes_rtp(),
         }
     }
 }
@@ -54,10 +48,11 @@ impl SourceSpec {
         self,
         streams: impl Iterator<Item = (&'a StreamConfig, &'a LinkConfig)>,
     ) -> Self {
-        let others = streams.filter(|(other, _)| self.stream.shares_source(other));
-        let least = others.map(|(other, link)| payload_of(other, link)).min();
-        let payload_max = least.map_or(self.payload_max, |least| least.min(self.payload_max));
-        Self { payload_max, ..self }
+        let all: Vec<_> = streams.filter(|(other, _)| self.stream.shares_source(other)).collect();
+        let units = self.units || all.iter().any(|(other, _)| !other.takes_rtp());
+        let of_rtp = all.iter().filter(|(other, _)| other.takes_rtp());
+        let least = of_rtp.map(|(other, link)| payload_of(other, link)).min();
+        Self { payload_max: least.unwrap_or(self.payload_max), units, ..self }
     }
 }
 
@@ -72,7 +67,8 @@ fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
     if stream.is_reported {
         return payload_max(reported(link, stream.spec.to).message, Bytes(0));
     }
-    match stream.output.as_ref().map(|to| (to, kind(to))) {
+    // Others make packets of their own of whole units.
+    match stream.output.as_ref().filter(|to| to.takes_rtp()).map(|to| (to, kind(to))) {
         Some((to, Ok(kind))) => payload_max(kind.fit(to, link.mtu).1, Bytes(0)),
         _ => payload_max(link.mtu, rtp::ip_udp(stream.spec.to)),
     }

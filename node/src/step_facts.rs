@@ -19,7 +19,8 @@ impl State {
             }
         }
         for stream in &self.streams {
-            let link = &self.links[stream.config.link];
+            // A node that stops has no links any more.
+            let Some(link) = self.links.get(stream.config.link) else { continue };
             if let Some(n) = stream.stack.filter(|_| !link.steps.is_empty()) {
                 link.placed.steps().handle_report(stream.number, heard(n));
             }

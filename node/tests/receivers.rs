@@ -99,6 +99,34 @@ fn our_own_receiver_reports_the_rate_of_a_link() {
 }
 
 #[test]
+fn an_encoder_follows_the_first_of_several_receivers() {
+    let (measured, other) = (free_pair(), free_pair());
+    let [auto, hall] = [("auto", measured), ("hall", other)];
+    for (receivers, follows) in [([auto, hall], true), ([hall, auto], false)] {
+        let [first, second] = receivers
+            .map(|(link, port)| format!("link = \"{link}\"\nto = \"rtp://127.0.0.1:{port}\"\n"));
+        let text = format!(
+            "[link.auto]\nrate = \"auto\"\n[link.hall]\nrate = \"20 Mbit/s\"\n[stream.cam]\n\
+             source = \"{}\"\n{first}[stream.cam.receiver.other]\n{second}",
+            SOURCE.replace("bitrate=2000", "bitrate=300")
+        );
+        let node = Node::start(&text, NodeOptions::default()).unwrap();
+        let reception = StreamReception {
+            listen: ([127, 0, 0, 1], measured).into(),
+            meter: StreamMeter::new(ClockRate::VIDEO),
+        };
+        let _receiver =
+            Receiver::start(Clock::new(), vec![reception], ReceiveOptions::default()).unwrap();
+        let is_measured = || {
+            let streams = node.snapshot().streams;
+            path(&node).active && streams.iter().all(|stream| stream.sent > 50)
+        };
+        assert!(wait_until(SOON, is_measured), "{:?}", node.snapshot());
+        assert_eq!(node.snapshot().streams[0].encoder_bps.is_some(), follows);
+    }
+}
+
+#[test]
 fn ffmpeg_plays_by_the_session_description() {
     let (folder, to) = (tempfile::tempdir().unwrap(), free_pair());
     let _node = node(folder.path(), to, free_pair() + 1);

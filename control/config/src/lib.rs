@@ -320,6 +320,12 @@ impl StreamConfig {
         self.spec.name.split('/').next().unwrap_or_default()
     }
 
+    /// Whether it is sent in the RTP packets of its source; else its output makes packets of its own.
+    #[must_use]
+    pub fn takes_rtp(&self) -> bool {
+        self.output.as_ref().is_none_or(Destination::takes_rtp)
+    }
+
     /// Whether both are receivers of the same source's frames.
     #[must_use]
     pub fn shares_source(&self, other: &Self) -> bool {

@@ -263,7 +263,6 @@ pub(super) fn find_conflict(
     stream: &StreamConfig,
     link: &LinkConfig,
 ) -> Option<(&'static str, &'static str)> {
-    let output = stream.output.as_ref().map(Destination::scheme);
     let sends = !link.is_measured() && link.stack.is_none();
     match stream {
         StreamConfig { asks: Some(_), .. } if !sends => Some((
@@ -282,11 +281,6 @@ pub(super) fn find_conflict(
         _ if stream.spec.full == WhenFull::Block => {
             Some(("full", "one that waits would hold up all others; write full = \"drop\""))
         }
-        _ if output.is_some_and(|scheme| scheme != "rtp") => Some((
-            "to",
-            "this destination needs packets of its own; write another stream of the same \
-                   source, or an rtp:// address",
-        )),
         _ => None,
     }
 }

@@ -111,7 +111,7 @@ fn processors() -> usize {
 }
 
 pub(super) fn measure(args: &ConfigurationArgs, seconds: u64) -> Result<Measurement, Failure> {
-    let elements = args.elements.unwrap_or(processors().min(16) as u8);
+    let elements = args.elements.unwrap_or_else(|| processors().min(16) as u8);
     let composition: Result<Composition, _> = args.stack.parse();
     composition.map_err(|why| Failure::input(format!("--stack \"{}\": {why}", args.stack)))?;
     if args.size > SIZE_MAX || args.size.0 == 0 {
@@ -233,7 +233,7 @@ fn text(
         );
     }
     if !is_prioritised() {
-        text += "Without a real-time priority (root or CAP_SYS_NICE) figures vary with what else the machine does.\n";
+        text += "Without a real-time priority (`chrt -f 50`) figures vary with what else the machine does.\n";
     }
     let [least, median, most] = polling;
     text += &format!(

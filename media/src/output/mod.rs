@@ -23,7 +23,8 @@ mod whole;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use selvedge_control_config::Destination;
 use selvedge_os::socket::SocketError;
@@ -51,6 +52,11 @@ pub trait Output: fmt::Debug + Send + Sync {
     /// Takes the descriptions of its streams, as far as they are known, for kinds that pass them on. May be called
     /// again with the same.
     fn describe(&self, _infos: &[StreamInfo]) {}
+
+    /// Whether somebody joined since the last call, whose play begins with a picture that needs no other.
+    fn take_joined(&self) -> bool {
+        false
+    }
 
     /// Why nothing is sent though nothing is broken, for example because no peer has connected yet.
     fn waits(&self) -> Option<&'static str> {
@@ -123,6 +129,18 @@ pub enum OutputError {
     /// This build has no output of this name.
     #[error("this build has no output for {0}://; build with the feature `gstreamer`")]
     Absent(&'static str),
+}
+
+/// The zero of the times of all sources of this process, so that a picture and a sound of one output have it in common
+/// whenever they began. It lies before the first of them.
+#[must_use]
+pub fn epoch() -> Instant {
+    const BEFORE: Duration = Duration::from_secs(60);
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(|| {
+        let now = Instant::now();
+        now.checked_sub(BEFORE.to_std()).unwrap_or(now)
+    })
 }
 
 /// A kind of output.

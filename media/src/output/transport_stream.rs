@@ -6,7 +6,6 @@
 //! continue over dropped frames, the continuity counters and the clock, when a packet leaves.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use selvedge_data_stream::Kind;
@@ -31,8 +30,6 @@ const STREAM: u16 = 0x100;
 const CLOCK_EVERY: u64 = 9000;
 /// How often both tables are sent, at least; and in front of each picture that stands alone.
 const TABLES_EVERY: Duration = Duration::from_millis(100);
-/// How long before its creation a program's time begins.
-const BEFORE: Duration = Duration::from_secs(60);
 /// Delimiters that begin access units for which their encoder wrote none.
 const DELIMITER_H264: &[u8] = &[0, 0, 0, 1, 9, 0xf0];
 const DELIMITER_H265: &[u8] = &[0, 0, 0, 1, 0x46, 1, 0x50];
@@ -40,8 +37,6 @@ const DELIMITER_H265: &[u8] = &[0, 0, 0, 1, 0x46, 1, 0x50];
 /// The common state of the picture and the sound of one transport stream.
 #[derive(Debug)]
 pub struct Program {
-    /// When its time began.
-    began: Instant,
     /// How far the clock is behind the decoding time: frames may wait this long for the link.
     lead: Duration,
     listed: Mutex<Listed>,
@@ -61,16 +56,7 @@ impl Program {
     /// A program whose frames may wait for `lead`.
     #[must_use]
     pub fn new(lead: Duration) -> Self {
-        // Sources may have begun before it.
-        let now = Instant::now();
-        let began = now.checked_sub(BEFORE.to_std()).unwrap_or(now);
-        Self { began, lead, listed: Mutex::default() }
-    }
-
-    /// When its time began: the zero of the times that its streams have in common.
-    #[must_use]
-    pub const fn began(&self) -> Instant {
-        self.began
+        Self { lead, listed: Mutex::default() }
     }
 
     fn list(&self, codec: Codec) {
@@ -281,7 +267,7 @@ pub(super) struct Continuity {
     /// Those of the list of programs, the program, its picture and its sound.
     counters: [u8; 4],
     /// The identifier of the packets with the clock, and the clock's newest value.
-    clock: Option<(u16, u64)>,
+    clock: Option<(u16, Option<u64>)>,
 }
 
 impl Continuity {
@@ -309,7 +295,7 @@ impl Continuity {
             let id = id_of(packet);
             if id == PROGRAM {
                 let clock = u16::from_be_bytes([packet[13], packet[14]]) & 0x1fff;
-                self.clock = Some((clock, self.clock.map_or(0, |(_, newest)| newest)));
+                self.clock = Some((clock, self.clock.and_then(|(_, newest)| newest)));
             }
             missed = self.keep_clock(id, packet).or(missed);
             let counter = match id {
@@ -326,7 +312,7 @@ impl Continuity {
             bytes.extend([0x47, high, low, 0x20 | counter, 183, 0x10]);
             bytes.extend(clock_field(at));
             bytes.resize(bytes.len() + PACKET_LEN - 12, 0xff);
-            (self.clock, added) = (Some((id, at)), Bytes(PACKET_LEN as u64));
+            (self.clock, added) = (Some((id, Some(at))), Bytes(PACKET_LEN as u64));
         }
         let sent = send(&bytes);
         if !sent {
@@ -344,13 +330,13 @@ impl Continuity {
         let high = u32::from_be_bytes([field[1], field[2], field[3], field[4]]);
         let at = u64::from(high) << 1 | u64::from(field[5] >> 7);
         // In 33 bits; half of them is the most that it can be ahead.
-        let ahead = at.wrapping_sub(newest) & ((1 << 33) - 1);
+        let ahead = newest.map_or(1 << 31, |newest| at.wrapping_sub(newest) & ((1 << 33) - 1));
         let is_newer = (1..1 << 32).contains(&ahead);
         if of != id {
             return (is_newer && ahead > CLOCK_EVERY).then_some((of, at));
         }
         if is_newer {
-            self.clock = Some((of, at));
+            self.clock = Some((of, Some(at)));
         } else {
             field[0] &= !0x10;
             field[1..].fill(0xff);

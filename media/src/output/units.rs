@@ -25,7 +25,7 @@ pub(super) struct Units {
     begun: [Vec<u8>; 2],
     sequences: [Option<u16>; 2],
     /// The newest time; packets have its lower 33 bits only.
-    newest: u64,
+    newest: Option<u64>,
 }
 
 impl Units {
@@ -83,9 +83,10 @@ impl Units {
         let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|n| u64::from(stamp[n]));
         let low = (a & 0x0e) << 29 | b << 22 | (c & 0xfe) << 14 | d << 7 | e >> 1;
         // The nearest time to the newest that has these bits.
-        let ahead = low.wrapping_sub(self.newest) << 31;
-        let at = self.newest.saturating_add_signed(ahead.cast_signed() >> 31);
-        self.newest = self.newest.max(at);
+        let newest = self.newest.unwrap_or(low);
+        let ahead = low.wrapping_sub(newest) << 31;
+        let at = newest.saturating_add_signed(ahead.cast_signed() >> 31);
+        self.newest = Some(newest.max(at));
         Duration((u128::from(at) * 100_000 / 9) as u64)
     }
 }
@@ -155,6 +156,13 @@ mod tests {
                 assert!(off < 20_000, "{} is not {at} and the lead", found.decode);
                 assert!(found.present > found.decode);
             }
+            // An output that is opened now reads the same time.
+            let (unit, mut late) = (vec![0, 0, 0, 1, 9], Units::default());
+            let all = packets(&mut streams[0], 5000 + n as u16, at, &unit);
+            let low = Duration((1 << 33) * 100_000 / 9);
+            let found = late.take(&all[0]).expect("it is whole").decode;
+            let expected = (at + Duration::from_secs(1)).0 % low.0;
+            assert!(found.0.abs_diff(expected) < 20_000, "{found} at {at}");
         }
     }
 

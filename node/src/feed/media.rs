@@ -8,7 +8,7 @@ use std::time::Instant;
 use selvedge_control_config::SourceUri;
 use selvedge_control_config::view::StreamState;
 use selvedge_media::isolated::SourceProcess;
-use selvedge_media::output::{OtherPackets, kind};
+use selvedge_media::output::epoch;
 use selvedge_media::{End, MediaFrame, Onlookers, Pair, SourceError, StreamInfo, Trouble, Watched};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
@@ -48,21 +48,19 @@ impl SourceThread {
         if source.is_none() {
             status.set(StreamState::Retrying, "it did not answer at the start");
         }
-        let began = reopen.program.as_ref().map_or_else(Instant::now, |program| program.began());
         let (name, of) = (format!("source {}", reopen.stream.spec.name), Arc::clone(&status));
         let keeper = Keeper::start(name, move |stop| {
             for frame_producer in &mut frame_producers {
                 frame_producer.set_stop_flag(Arc::clone(stop.flag()));
             }
+            of.packed.lock().iter_mut().for_each(|one| one.set_stop_flag(stop.flag()));
             let worker = Worker {
                 reopen,
                 frame_producers,
                 stop: stop.clone(),
                 status: of,
-                began,
                 info: source.as_ref().map(|source| source.info().clone()),
                 on_info,
-                packets: None,
                 process: None,
             };
             worker.run(source);
@@ -82,7 +80,8 @@ impl Onlookers for Pages {
     fn watched(&self) -> Watched {
         let followed = self.status.followed();
         let each = followed.iter().filter_map(|one| Some(one.sent.as_ref()?.watched()));
-        each.fold(Watched::default(), Watched::and)
+        let pages = each.fold(Watched::default(), Watched::and);
+        Watched { units: pages.units || !self.status.packed.lock().is_empty(), ..pages }
     }
 
     fn small(&self, jpeg: &[u8]) {
@@ -107,12 +106,9 @@ struct Worker {
     frame_producers: Vec<FrameProducer>,
     stop: Stop,
     status: Arc<FeedStatus>,
-    began: Instant,
     /// The stream's description, once its source was open for the first time.
     info: Option<StreamInfo>,
     on_info: OnInfo,
-    /// Makes packets of frames where the stream's output takes others than RTP's.
-    packets: Option<OtherPackets>,
     /// The process that will open the source again, if it has one.
     process: Option<SourceProcess>,
 }
@@ -200,35 +196,25 @@ impl Worker {
         self.status.set(StreamState::Running, "");
         // A source begins its timestamps near zero each time it is opened; receivers must see them
         // continue. Those of a pair continue by themselves.
-        let since = source.began().saturating_duration_since(self.began).as_nanos();
+        let since = source.began().saturating_duration_since(epoch()).as_nanos();
         let base = (since * u128::from(info.clock_rate) / 1_000_000_000) as u32;
         let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
-        if self.packets.is_none()
-            && let Some(kind) = self.reopen.stream.output.as_ref().and_then(|to| kind(to).ok())
-            && let Some(program) = &self.reopen.program
-        {
-            if let Err(error) = kind.check(info.codec) {
-                self.status.set(StreamState::Failed, error.to_string());
-                return Ok(End::Stopped);
-            }
-            self.packets = kind.packets(&info, program, self.reopen.payload_max);
-        }
         let (frame_producers, status) = (&mut self.frame_producers, &self.status);
-        let others = &mut self.packets;
         let mut sink = |frame: MediaFrame<'_>| {
-            enqueue(&frame, (base, since), status, others, frame_producers);
+            enqueue(&frame, &info, (base, since), status, frame_producers);
         };
         let pages = Arc::new(Pages { status: Arc::clone(&self.status), since });
         source.run(&self.reopen, &mut self.process, &mut sink, pages, self.stop.flag())
     }
 }
 
-/// Enqueues a frame at each of the stream's links. Its timestamp counts from `base`, and its times from `since`.
+/// Enqueues a frame of this medium at each of the stream's links. Its timestamp counts from `base`, and its times from
+/// `since`.
 pub(crate) fn enqueue(
     frame: &MediaFrame<'_>,
+    info: &StreamInfo,
     (base, since): (u32, Duration),
     status: &FeedStatus,
-    others: &mut Option<OtherPackets>,
     frame_producers: &mut [FrameProducer],
 ) {
     let offer = FrameMetadata {
@@ -238,16 +224,20 @@ pub(crate) fn enqueue(
         refs: frame.picture.refs,
         timestamp: base.wrapping_add(frame.rtp_timestamp),
     };
-    let packets = others.as_mut().map(|others| others.packets(frame, since));
-    let packets = packets.as_deref().unwrap_or(frame.packets);
     let content = || Content::Unit {
         picture: frame.picture,
         present: frame.media_time + since,
         unit: frame.unit.to_vec(),
     };
     SentPictures::offer(&status.followed(), content, Some(Duration::ZERO), || {
+        let next = frame_producers.first().map_or(0, FrameProducer::next_number);
         // A refused frame is counted by the inlet, and by the link as a gap.
-        let numbers = frame_producers.iter_mut().map(|one| one.enqueue(offer, packets).ok());
-        numbers.collect::<Vec<_>>().into_iter().next().flatten()
+        let offered = |one: &mut FrameProducer| one.enqueue(offer, frame.packets).ok();
+        let numbers: Vec<_> = frame_producers.iter_mut().map(offered).collect();
+        let mut packed = status.packed.lock();
+        packed.retain(|one| !one.is_abandoned());
+        let others = packed.iter_mut().map(|one| one.enqueue(offer, frame, (info, next, since)));
+        let others: Vec<_> = others.collect();
+        numbers.into_iter().chain(others).flatten().next()
     });
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use selvedge_comm_frames::{Counts, FrameInfo};
 use selvedge_control_config::view::StreamState;
 use selvedge_data_stream::Totals;
-use selvedge_media::output::{OutputKind, kind};
+use selvedge_media::output::epoch;
 use selvedge_media::{Encoder, MediaFrame, RemoteEncoder};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::FrameProducer;
@@ -17,7 +17,6 @@ use super::media::enqueue;
 use super::{FeedStatus, StreamCounts};
 use crate::keeper::{Keeper, Stop};
 use crate::shared_source::SharedSource;
-use crate::source_spec::SourceSpec;
 
 /// How long the thread waits before it checks whether it must stop.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -49,7 +48,7 @@ impl SharedSource {
     /// Starts the thread, which runs until it is dropped.
     pub(super) fn start(
         self,
-        spec: SourceSpec,
+        name: &str,
         status: Arc<FeedStatus>,
         mut frame_producers: Vec<FrameProducer>,
         counts: StreamCounts,
@@ -58,31 +57,25 @@ impl SharedSource {
         let least = Bitrate(self.most.0 / LEAST_PART);
         let encoder = Encoder::remote(least, self.most, Arc::clone(&requests) as _);
         status.set_encoder(Some(encoder));
-        Keeper::start(format!("source {}", spec.stream.spec.name), move |stop| {
+        Keeper::start(format!("source {name}"), move |stop| {
             for frame_producer in &mut frame_producers {
                 frame_producer.set_stop_flag(Arc::clone(stop.flag()));
             }
-            self.run(&spec, &status, &mut frame_producers, (&requests, &counts), stop);
+            status.packed.lock().iter_mut().for_each(|one| one.set_stop_flag(stop.flag()));
+            self.run(&status, &mut frame_producers, (&requests, &counts), stop);
         })
     }
 
     fn run(
         mut self,
-        spec: &SourceSpec,
         status: &FeedStatus,
         frame_producers: &mut [FrameProducer],
         (requests, counts): (&Requests, &StreamCounts),
         stop: &Stop,
     ) {
         let clock = Clock::shared();
-        let kind =
-            spec.stream.output.as_ref().and_then(|to| kind(to).ok()).zip(spec.program.as_ref());
-        let packets = |(kind, program): (&OutputKind, _)| {
-            kind.packets(self.framer.info(), program, spec.payload_max)
-        };
-        let mut others = kind.and_then(packets);
-        let since = spec.program.as_ref().map_or(0, |program| program.began().elapsed().as_nanos());
-        let since = Duration(u64::try_from(since).unwrap_or(u64::MAX));
+        let since = epoch().elapsed().into();
+        let medium = self.framer.info().clone();
         let (mut was, mut due, mut totals) = (None, Instant::ZERO, Totals::default());
         while !stop.is_requested() {
             let Self { port, framer, .. } = &mut self;
@@ -91,7 +84,7 @@ impl SharedSource {
                 let is_near = info.at <= now && now.since(info.at) <= CAPTURED_WITHIN;
                 let at = if is_near { info.at } else { now };
                 let mut sink = |frame: MediaFrame<'_>| {
-                    enqueue(&frame, (0, since), status, &mut others, frame_producers);
+                    enqueue(&frame, &medium, (0, since), status, frame_producers);
                 };
                 if let Err(error) = framer.push(unit.to_vec(), at, &mut sink) {
                     status.refused.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge_control_config::{LinkConfig, Stage, StepConfig};
+use selvedge_control_config::{LinkConfig, Stage, StepConfig, StreamConfig};
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
@@ -30,7 +30,7 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams = start.members.len();
     let slots: Vec<Option<Slot>> =
         start.members.iter().map(|member| slot(member.config, start.clock)).collect();
-    let shared: Vec<bool> = start.members.iter().map(|member| member.config.shares).collect();
+    let shared: Vec<bool> = start.members.iter().map(|one| shares_memory(one.config)).collect();
     let (params, carried): (Vec<_>, Vec<_>) =
         start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
     let (engine, registrar, frame_producers) =
@@ -41,6 +41,11 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     }
     let link = Inline { engine, registrar, clock: start.clock, room: streams + ROOM };
     Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
+}
+
+/// Whether its packets lie in memory that it shares with other receivers of its source.
+fn shares_memory(stream: &StreamConfig) -> bool {
+    stream.shares && stream.takes_rtp()
 }
 
 impl PlacedLink for Inline {
@@ -74,7 +79,7 @@ impl PlacedLink for Inline {
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
         let (params, carried) = (&member.params, member.carried);
-        let added = match member.config.shares {
+        let added = match shares_memory(member.config) {
             true => self.engine.add_receiver(&self.registrar, self.room, params, carried),
             false => self.engine.add(&self.registrar, self.room, params, carried),
         };

@@ -252,7 +252,20 @@ impl FrameProducer {
         end: ReceiverEnd,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        Self::with_room(params, Room::Shared(FanOutWriter::new(end)), stop)
+        Self::with_room(params, Room::Shared(FanOutWriter::new(vec![end])), stop)
+    }
+
+    /// Another one of the same source, which receivers may join; none has yet.
+    #[must_use]
+    pub fn without_receivers(&self) -> Self {
+        let params = FrameProducerParams {
+            clock: self.clock,
+            full: WhenFull::Drop,
+            overhead: Bytes(0),
+            payload_max: 0,
+            ssrc: 0,
+        };
+        Self::with_room(&params, Room::Shared(FanOutWriter::new(Vec::new())), Arc::default())
     }
 
     fn with_room(params: &FrameProducerParams, room: Room, stop: Arc<AtomicBool>) -> Self {
@@ -307,6 +320,21 @@ impl FrameProducer {
     /// Records when each frame arrives, from now on.
     pub fn record_arrivals(&mut self) -> Arc<Arrivals> {
         Arc::clone(self.arrivals.get_or_insert_default())
+    }
+
+    /// Whether what took its frames is gone. Never while receivers may join it.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        match &self.room {
+            Room::Own { ring, .. } => ring.is_abandoned(),
+            Room::Shared(_) => false,
+        }
+    }
+
+    /// The number of the next frame.
+    #[must_use]
+    pub const fn next_number(&self) -> u32 {
+        self.seq
     }
 
     /// Leaves out the numbers of frames that never came, so that those behind them refer to the right ones.

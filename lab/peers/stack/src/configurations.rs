@@ -15,9 +15,7 @@ use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_os::SocketError;
 use selvedge_os::clock::Clock;
-use selvedge_place_cpu::class::{
-    self, Class, ClockTarget, confine, processors, this_thread, time_of,
-};
+use selvedge_place_cpu::class::{self, ClockTarget, confine, processors, this_thread, time_of};
 use selvedge_units::{Bytes, Duration};
 
 use crate::load::median;
@@ -77,37 +75,11 @@ impl Configuration {
     }
 }
 
-/// The real-time priority of this thread and of those that it starts, as far as this user may have one: load on the
-/// machine then keeps nobody from his work.
-#[derive(Debug)]
-pub(crate) struct Priority(());
-
-impl Priority {
-    /// `None` without the right.
-    pub(crate) fn raise() -> Option<Self> {
-        class::set(0, Class::Fifo(PRIORITY)).is_ok().then_some(Self(()))
-    }
-
-    /// Lowers that of this thread a little, if it has one.
-    pub(crate) fn lower() {
-        if class::policy(0).is_ok_and(|policy| policy != 0) {
-            // What is lowered needs no right.
-            let _ = class::set(0, Class::Fifo(PRIORITY - 1));
-        }
-    }
-}
-
-impl Drop for Priority {
-    fn drop(&mut self) {
-        // It worked in the other direction.
-        let _ = class::set(0, Class::Other);
-    }
-}
-
-/// Whether this user may have a real-time priority. Without it figures vary with what else the machine does.
+/// Whether this program was started with a real-time priority (`chrt -f 50`). Without one figures vary with what else the
+/// machine does; with one nothing else runs meanwhile, so it is the caller's choice.
 #[must_use]
 pub fn is_prioritised() -> bool {
-    Priority::raise().is_some()
+    class::policy(0).is_ok_and(|policy| policy != 0)
 }
 
 /// What is sent.
@@ -162,8 +134,6 @@ pub enum ConfigurationError {
 
 /// Messages of a connection that may wait in the stack.
 const WINDOW: u64 = 64;
-/// Above ordinary programs, below what drivers have.
-const PRIORITY: i32 = 10;
 /// What runs before anything is counted: one part in so many of the whole.
 const WARM: u64 = 5;
 /// Longer than any measurement: the other host is silent.
@@ -347,7 +317,6 @@ pub fn rows<E: From<ConfigurationError>>(
         rounds: Vec::new(),
     };
     let mut rows: Vec<Row> = cells.iter().map(row).collect();
-    let _priority = Priority::raise();
     for round in 1..=rounds {
         for row in &mut rows {
             watch(round, row.configuration, row.connections)?;

@@ -11,10 +11,10 @@ use selvedge_os::SocketError;
 use selvedge_os::clock::Clock;
 use selvedge_os::datagram_port::DatagramPort;
 use selvedge_os::transmit::{Outgoing, TransmitOptions, Transmitter};
-use selvedge_place_cpu::class::{confine, processors};
+use selvedge_place_cpu::class::{self, Class, confine, processors};
 use selvedge_units::{Bytes, Duration};
 
-use crate::configurations::Priority;
+use crate::configurations::is_prioritised;
 use crate::sink::Sink;
 
 /// The size of a message, with its headers.
@@ -45,7 +45,6 @@ impl Sharing {
 /// # Errors
 /// Of the sockets.
 pub fn sharing(rounds: usize, lasts: Duration, apart: bool) -> Result<Vec<Sharing>, SocketError> {
-    let _priority = Priority::raise();
     let sinks = [Sink::bind()?, Sink::bind()?];
     let make = || -> Result<_, SocketError> {
         let port = DatagramPort::bind(([127, 0, 0, 1], 0).into(), RECEIVE_BUFFER)?;
@@ -69,7 +68,9 @@ fn rate(interfaces: &[(&Mutex<Transmitter>, &Sink)], lasts: Duration) -> f64 {
         for (n, (transmitter, sink)) in interfaces.iter().enumerate() {
             scope.spawn(move || {
                 // Below the thread that ends the run: of equal ones none would let it on a processor.
-                Priority::lower();
+                if is_prioritised() {
+                    let _ = class::set(0, Class::Fifo(1));
+                }
                 // A thread that can't be confined runs where the system puts it.
                 let _ = confine(0, processors[n % processors.len()]);
                 let outgoing = Outgoing { to: sink.address(), head: &[], bytes: message };

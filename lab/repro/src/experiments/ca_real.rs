@@ -166,7 +166,7 @@ pub(super) fn notes(outcome: &mut Outcome, model: &str) {
     ));
     outcome.note("At high rates an element hands the kernel up to 64 datagrams in one call. The paper's interface, and the model's, take one at a time.");
     if !is_prioritised() {
-        outcome.note("Without a real-time priority (root or CAP_SYS_NICE): other programs take part of the processors.");
+        outcome.note("Without a real-time priority (`chrt -f 50`): other programs take part of the processors.");
     }
 }
 

@@ -510,6 +510,7 @@ impl Session {
         }
         self.is_playing = plays;
         self.tracks.iter_mut().for_each(|track| track.has_begun = false);
+        self.mount.has_joined.fetch_or(plays, Ordering::Relaxed);
         match plays {
             true => self.mount.players.fetch_add(1, Ordering::Relaxed),
             false => self.mount.players.fetch_sub(1, Ordering::Relaxed),

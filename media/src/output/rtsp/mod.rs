@@ -50,6 +50,10 @@ impl Output for Served {
         Ok(Bytes(self.mount.owed.swap(0, Ordering::Relaxed)))
     }
 
+    fn take_joined(&self) -> bool {
+        self.mount.has_joined.swap(false, Ordering::Relaxed)
+    }
+
     fn waits(&self) -> Option<&'static str> {
         (self.mount.players.load(Ordering::Relaxed) == 0).then_some("nobody plays it")
     }

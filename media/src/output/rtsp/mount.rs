@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
@@ -36,6 +36,8 @@ pub(super) struct Mount {
     state: Mutex<State>,
     /// Clients that take packets.
     pub(super) players: AtomicUsize,
+    /// Whether one of them has begun to since that was looked at.
+    pub(super) has_joined: AtomicBool,
     /// Bytes on the wire beyond those that the link was charged for.
     pub(super) owed: AtomicU64,
 }
@@ -65,6 +67,7 @@ impl Mount {
             version: 0.into(),
             state: Mutex::default(),
             players: 0.into(),
+            has_joined: false.into(),
             owed: 0.into(),
         }
     }

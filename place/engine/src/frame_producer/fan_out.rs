@@ -130,10 +130,10 @@ pub(crate) struct FanOutWriter {
 }
 
 impl FanOutWriter {
-    pub(crate) fn new(end: ReceiverEnd) -> Self {
+    pub(crate) fn new(ends: Vec<ReceiverEnd>) -> Self {
         // Identifiers and headers below RTP are each receiver's own.
         let writer = FrameWriter::new(0, Bytes(0), usize::MAX);
-        let receivers = Receivers { ends: vec![end], written: Bytes(0) };
+        let receivers = Receivers { ends, written: Bytes(0) };
         let receivers = FanOut(Arc::new(Mutex::new(receivers)));
         Self { receivers, writer, kept: VecDeque::new(), kept_bytes: 0 }
     }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn receivers_read_the_same_bytes_which_are_written_again_once_all_released_them() {
         let (end, mut came, mut first) = receiver(1);
-        let mut writer = FanOutWriter::new(end);
+        let mut writer = FanOutWriter::new(vec![end]);
         let (end, mut came_second, mut second) = receiver(2);
         writer.receivers.0.lock().ends.push(end);
         let mut places = Vec::new();
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_receiver_that_takes_nothing_loses_only_its_own_frames() {
         let (end, mut came, mut first) = receiver(1);
-        let mut writer = FanOutWriter::new(end);
+        let mut writer = FanOutWriter::new(vec![end]);
         let (end, came_second, second) = receiver(2);
         let lagging = Arc::clone(&end.counters);
         writer.receivers.0.lock().ends.push(end);
