@@ -105,9 +105,11 @@ fn what_can_not_be_played_is_refused() {
     selvedge(["play", "rtp://127.0.0.1"]).refused(&["rtp://HOST:PORT"]);
     // As people call what they want of a node file.
     selvedge(["start", "no-such.toml"]).refused(&["no-such.toml"]);
-    for url in ["http://127.0.0.1/x.m3u8", "rtsp://127.0.0.1/1"] {
-        selvedge(["play", url])
-            .refused(&[url, "write rtp://HOST:PORT, stack://HOST:PORT or an SDP"]);
+    for (url, remedy) in [
+        ("http://127.0.0.1/x.m3u8", "write http://HOST:PORT/streams/NAME"),
+        ("rtsp://127.0.0.1/1", "write rtp://HOST:PORT, stack://HOST:PORT"),
+    ] {
+        selvedge(["play", url]).refused(&[url, remedy]);
     }
     let refused = |path: &Path, words: &[&str]| {
         let name = path.to_str().expect("plain");

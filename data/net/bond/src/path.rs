@@ -9,12 +9,8 @@ use crate::flight::{Flight, Held, Seen};
 use crate::mtu::Mtu;
 use crate::protection::{CERTAIN, REPAIRS_MAX, both};
 
-/// A path that is silent for this long, or two round trips, delivers nothing. With [`IDLE`] that is noticed within 300 ms,
-/// the reports' way back included.
-const SILENT: Duration = Duration::from_millis(240);
-/// A free path in use gets a probe once nothing is under way on it for so long while others carry packets: only what is
-/// under way shows that a path fell silent.
-const IDLE: Duration = Duration::from_millis(40);
+/// A path that is silent for this long, or two round trips, delivers nothing.
+const SILENT: Duration = Duration::from_millis(300);
 /// The same for the only path that delivers.
 const SILENT_ALONE: Duration = Duration::from_secs(1);
 /// So often a path that carries no packets is tried, and a spare one that delivers.
@@ -223,18 +219,6 @@ impl Path {
         Some((self.handle_sent(now, held.size, Some(held.clone())), held))
     }
 
-    /// From when on it is idle, if it is in use and nothing is under way.
-    fn idle_at(&self) -> Option<Instant> {
-        let is_idle = self.flight.oldest().is_none() && self.waiting.is_empty();
-        let is_free = self.params.cost == Cost::Free;
-        (is_idle && is_free && self.is_active()).then_some(self.free_at + IDLE)
-    }
-
-    /// Whether a probe is due that only shows whether it delivers; packets came last at `placed`.
-    pub(crate) fn is_idle(&self, now: Instant, placed: Instant) -> bool {
-        self.idle_at().is_some_and(|at| at <= now && at <= placed + IDLE)
-    }
-
     /// Whether a probe is due: now and then where nothing is delivered, and from `wanted` on where the rate is to be
     /// found and there is too little to send.
     pub(crate) fn poll_probe(
@@ -354,7 +338,6 @@ impl Path {
         wanted: Option<Instant>,
         is_used: bool,
         is_only: bool,
-        placed: Instant,
     ) -> Option<Instant> {
         let send = (!self.waiting.is_empty()).then_some(self.free_at);
         let probe = match is_used {
@@ -365,7 +348,6 @@ impl Path {
             false => Some(self.probe_at),
         };
         let rate = self.estimator.poll_timeout().filter(|_| self.is_active());
-        let idle = self.idle_at().filter(|at| is_used && *at <= placed + IDLE);
-        [send, probe, idle, rate, self.silent_at(is_only)].into_iter().flatten().min()
+        [send, probe, rate, self.silent_at(is_only)].into_iter().flatten().min()
     }
 }

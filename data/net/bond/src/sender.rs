@@ -425,21 +425,18 @@ impl Sender {
         Some(Transmit { path, bytes: encode_description(path, stream, &text) })
     }
 
-    /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that is idle, or delivers
-    /// and is not used, it is empty, unless larger packets vanish there and one is tried. The link does not pay for it.
+    /// A probe repeats a packet that is under way. Where there is none, it is padded; on a path that delivers and is not
+    /// used it is empty, unless larger packets vanish there and one is tried. The link does not pay for it.
     fn poll_probe(&mut self, now: Instant) -> Option<Transmit> {
         let wants = self.wants();
         let is_used = self.is_used();
-        let placed = self.placed;
         let due = |(id, path): (&PathId, &mut Path)| {
             let (wanted, is_used) = (wants(*id, path), is_used(path));
-            let is_due = path.poll_probe(now, wanted, is_used);
-            let is_idle = !is_due && is_used && path.is_idle(now, placed);
-            (is_due || is_idle).then_some((*id, is_idle))
+            path.poll_probe(now, wanted, is_used).then_some(*id)
         };
-        let (id, is_idle) = self.paths.iter_mut().find_map(due)?;
+        let id = self.paths.iter_mut().find_map(due)?;
         let path = self.paths.get_mut(&id)?;
-        let is_empty = is_idle || path.is_active() && !is_used(path) && !path.mtu.tries(now);
+        let is_empty = path.is_active() && !is_used(path) && !path.mtu.tries(now);
         let padded = if is_empty { OVERHEAD } else { PADDED };
         let others = self.paths.values().filter(|_| padded == PADDED);
         let newest = others.filter_map(Path::newest).next().cloned();
@@ -460,7 +457,7 @@ impl Sender {
         let is_used = self.is_used();
         let is_only = self.is_one_active();
         let due = |(id, path): (&PathId, &Path)| {
-            path.poll_timeout(wants(*id, path), is_used(path), is_only, self.placed)
+            path.poll_timeout(wants(*id, path), is_used(path), is_only)
         };
         let paths = self.paths.iter().filter_map(due).min();
         let is_any_active = self.paths.values().any(Path::is_active);
