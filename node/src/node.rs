@@ -1,6 +1,9 @@
 //! The node: it opens sources, starts links where their placements require, and lets frames come.
 //! Streams may be added while it runs. Frames go from the sources' threads to the links; their fates
 //! are read from the links' reports.
+//!
+//! One file can't hold all methods of a node and its state. What others see is in `view`, changes of the file in `reload`,
+//! receivers that ask in `asked`, the calls of the program that runs it in `program`, the facts of steps in `step_facts`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

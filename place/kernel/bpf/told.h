@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Disciplines that remember what they sent, as one: they are told of heads once these may go, of what
- * becomes of them, and of time; and give each stream a rank, of which the lower goes first. The twin of
- * data/sched/src/scheduler/telling.rs. The discipline is a constant, so one of each is all that is left.
+ * Disciplines that remember what they sent, behind one interface. Each is notified of heads once they may
+ * go, of their fates, and of time, and gives each stream a rank; the lowest goes first. The twin of
+ * data/sched/src/scheduler/core.rs. The discipline is a constant, so the compiler leaves one of each call.
  */
 #ifndef SELVEDGE_TOLD_H
 #define SELVEDGE_TOLD_H

@@ -1,5 +1,8 @@
 //! The state that an endpoint's threads share: the connections, the manager, and the effects of its
 //! decisions.
+//!
+//! Methods that serve one subject are with it: connection attempts in `hellos`, new contracts in `renegotiate`, snapshots in
+//! `view`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
