@@ -16,7 +16,7 @@ use support::{
 
 const LINES: [&str; 2] = ["ui | reliable | frag(1400) | net", "ui | unreliable | net"];
 
-/// Frames that a run carries at least: enough to tell one in a hundred.
+/// Frames that a run carries at least: enough to see one in a hundred.
 const FRAMES: u64 = 300;
 
 /// The aim is a second; a machine with much else to do has five times as long.

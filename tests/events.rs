@@ -36,7 +36,7 @@ fn numbers(running: &Running) -> Vec<i64> {
     lines(running).iter().filter_map(|line| line["event"]["number"].as_i64()).collect()
 }
 
-/// Whether a host was told of another: `{"notice": "lost", "host": "b/4711"}`.
+/// Whether a host was notified of another: `{"notice": "lost", "host": "b/4711"}`.
 fn told(running: &Running, what: &str, host: &str) -> usize {
     let of = |line: &&Value| {
         line["notice"] == what
@@ -201,7 +201,7 @@ fn sub(
     let listen = format!("{}:7451", address(number));
     command.args(["events", "sub", "n", "--format", format, "--notices", "--full", "block"]);
     command.args(["--name", name, "--listen", &listen]).args(more);
-    // One knows the first host, and gossip tells of the others.
+    // One knows the first host, and gossip names the others.
     if number > 1 {
         command.args(["--connect", &format!("{}:7451", address(1))]);
     }

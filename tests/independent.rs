@@ -5,7 +5,7 @@
 //! FFmpeg conceals what is missing: pictures that were made up differ from the clip's and do not
 //! count, and neither does what refers to them. Each stream goes in order, so that the pictures
 //! that came are a subsequence of the clip's; the few pictures of the clip that equal another one
-//! are next to it, and are told apart by the order.
+//! are next to it, and are distinguished by the order.
 
 #[path = "support/decoded.rs"]
 mod decoded;

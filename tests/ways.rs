@@ -133,7 +133,7 @@ fn each_link_of_a_node_keeps_to_its_own_rate() {
         assert_eq!((&link["name"], &stream["link"]), (&name.into(), &name.into()), "{last}");
         assert_eq!(count(link, "rate_bps"), kbps * 1000, "{last}");
         let came = played(receiver);
-        // A node that is stopped in the middle may send a few more than it tells of.
+        // A node that is stopped in the middle may send a few more than it reports.
         let (complete, sent) = (count(&came, "complete"), count(stream, "sent"));
         assert!((sent..sent + 10).contains(&complete), "{name}: {came} {stream}");
         assert!(count(stream, "sent") < count(stream, "frames"), "too much for it: {stream}");

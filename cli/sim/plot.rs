@@ -15,7 +15,7 @@ const TOP: f64 = 20.0;
 const LINE: f64 = 18.0;
 /// Flows beyond are added up as one.
 const FLOWS_MAX: usize = 12;
-/// Colours that can be told apart, by Okabe and Ito.
+/// Distinguishable colours, by Okabe and Ito.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000"];
 

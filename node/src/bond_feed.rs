@@ -299,7 +299,7 @@ impl Feed {
             frame_producer.skip(frame.missing);
             let packets: Vec<&[u8]> = gathered.packets.iter().map(Vec::as_slice).collect();
             let age = self.delay.and_then(|delay| gathered.age(delay));
-            // A refused frame is counted by the inlet, and by the link as a gap.
+            // A refused frame is counted by its frame producer, and by the link as a gap.
             #[cfg(feature = "gstreamer")]
             {
                 let enqueue = || frame_producer.enqueue(frame.metadata, &packets).ok();

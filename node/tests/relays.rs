@@ -199,7 +199,7 @@ fn three_relays_carry_every_frame_and_one_that_is_restarted_goes_on() {
     chain.anew(20);
 }
 
-/// Passes datagrams on between whoever sends to it and an address, until it is dropped; of those that go there it loses
+/// Passes datagrams on between a sender and an address, until it is dropped; of those that go there it loses
 /// one of so many.
 struct Lossy {
     port: u16,

@@ -1,4 +1,4 @@
-// The past as the node tells it: an hour of coarse samples for the plots, the list of events, and the
+// The past as the node reports it: an hour of coarse samples for the plots, the list of events, and the
 // alarm for what is broken now.
 
 import { uptime } from "./format.js";

@@ -28,7 +28,7 @@
 //! let mut order = Vec::new();
 //! for _ in 0..6 {
 //!     order.extend(slot.promote_head()); // the caller pushes this streamlet's frame as head ...
-//!     slot.sent(Bytes(1000)); // ... and tells what became of it
+//!     slot.sent(Bytes(1000)); // ... and reports the frame's fate
 //! }
 //! assert_eq!(order, [a, c, b, a, c, b]);
 //! # Ok::<(), selvedge_data_sched::aggregate::SetError>(())

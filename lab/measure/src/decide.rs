@@ -40,9 +40,9 @@ pub struct Figures {
 /// Overload: time goes on with each frame sent, by twice what the streams leave for one; whatever
 /// has expired gets the full rule for a miss, drops its frame and brings up the next. Each is one
 /// `pass`, or a `decide` and what follows it where there is more to it. Frames have arrived longer
-/// ago than they wait. The caller takes what it is told and goes on; whether it was a miss it only
-/// counts. One that goes another way then is `told_apart`: where every other frame misses a
-/// processor foretells that wrongly half of the time, whoever decides.
+/// ago than they wait. The caller takes the decision and goes on; whether it was a miss it only
+/// counts. One that goes another way then is `told_apart`: where every other frame misses, a
+/// processor predicts that branch wrongly half of the time, under any discipline.
 ///
 /// Takes `samples` times 1.3 ms, and to begin with some microseconds for each stream.
 #[must_use]

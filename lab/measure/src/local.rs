@@ -153,7 +153,7 @@ impl BenchPath {
                 None => all.push(vec![way]),
             }
         }
-        // The other process is told which, not in what order.
+        // The other process gets the list without its order.
         all.iter_mut().for_each(|turn| turn.sort_unstable_by_key(|way| *way as u32));
         all
     }

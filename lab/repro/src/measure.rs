@@ -26,7 +26,7 @@ pub(crate) fn pause(span: selvedge_units::Duration) {
     clock.sleep_until(clock.now() + span);
 }
 
-/// The processor's name as the kernel tells it.
+/// The processor's name as the kernel reports it.
 pub(crate) fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -22,7 +22,7 @@ const SIZE: (u32, u32) = (960, 540);
 /// Of the width, for the names of the series.
 const LEGEND: u32 = 190;
 static FONT: &[u8] = include_bytes!("../font/Roboto-Subset.ttf");
-/// Told apart also by those who see colours differently (Okabe and Ito's palette).
+/// Distinguishable also for people who see colours differently (Okabe and Ito's palette).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

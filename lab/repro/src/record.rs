@@ -68,7 +68,7 @@ pub fn write(folder: &Path, record: &Record) -> io::Result<()> {
     replace(&folder.join(format!("{}{quick}.json", record.id)), format!("{text}\n").as_bytes())
 }
 
-/// Writes a file whole: whoever reads it meanwhile sees the old one or the new one.
+/// Writes a file whole: a reader meanwhile sees the old one or the new one.
 ///
 /// # Errors
 /// Whatever the file system says.

@@ -13,7 +13,7 @@ use selvedge_lab_repro::{
 
 /// A step may take so long, on a machine with much else to do: beyond it, something hangs.
 const STEP_MAX: Duration = Duration::from_secs(600);
-/// What takes longer is told.
+/// An experiment that takes longer is reported.
 const LONG: Duration = Duration::from_secs(20);
 
 /// What is heard of an experiment.
@@ -26,7 +26,7 @@ struct Told(Sender<Said>);
 
 impl ProgressWatch for Told {
     fn step(&self, what: &str) {
-        // Whoever waited for it may have given up.
+        // The thread that waited for it may have given up.
         let _ = self.0.send(Said::Step(what.to_owned()));
     }
 

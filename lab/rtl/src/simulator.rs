@@ -82,7 +82,7 @@ impl Simulator {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         // It reads all of the request before it answers, so this cannot block for ever. If it
-        // stops early, what it says below tells more than the broken pipe.
+        // stops early, its output below explains more than the broken pipe.
         if let Some(mut input) = child.stdin.take() {
             let _sent = input.write_all(request);
         }

@@ -181,7 +181,7 @@ pub fn clock(
     );
     tool::run(Command::new(YOSYS).args(["-p", &script]), YOSYS)?;
     let mut clock = Clock { design, compare, mhz: Vec::new(), logic_cells: 0 };
-    // Whoever is done takes the next seed, so that no processor waits for the slowest of a batch.
+    // A thread that is done takes the next seed, so that no processor waits for the slowest of a batch.
     let next = AtomicU32::new(1);
     let placed = Mutex::new(Vec::new());
     let at_once = thread::available_parallelism().map_or(1, usize::from).min(seeds as usize);

@@ -156,7 +156,7 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // Left behind if that fails; there is nobody to tell.
+        // Left behind if that fails; nobody could be notified.
         let _removed = std::fs::remove_dir_all(&self.path);
     }
 }

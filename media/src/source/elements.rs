@@ -80,7 +80,7 @@ pub(crate) fn make(factory: &str) -> Result<gst::Element, SourceError> {
     })
 }
 
-/// Links the first output of an element to this input when it appears; `misfit` tells that it can't.
+/// Links the first output of an element to this input when it appears; `misfit` reports that it can't.
 pub(crate) fn link_later(element: &gst::Element, input: &gst::Pad, misfit: &'static str) {
     // Weak, as the element owns the closure.
     let input = input.downgrade();

@@ -140,7 +140,7 @@ impl Feed {
     }
 
     /// Records whether a source of unknown timing is live, once it has begun: an element that connects
-    /// by itself can't tell before.
+    /// by itself can't know before.
     fn note_timing(&mut self) {
         if self.timing == Timing::Unknown && !self.live {
             let mut query = gst::query::Latency::new();

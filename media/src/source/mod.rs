@@ -50,7 +50,7 @@ use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The period of a source that does not tell its own: that of test signals, and of most cameras.
+/// The period of a source that does not state its own: that of test signals, and of most cameras.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Units looked at for a period that the medium does not state.
 const LOOK_AHEAD: usize = 9;
@@ -220,7 +220,7 @@ impl SourceOpener {
         matches!(self.make, SourceKind::Rtp(_))
     }
 
-    /// What is wrong with something that is no file is told as such.
+    /// A fault of something that is no file is reported as such.
     fn explain(&self, error: SourceError) -> SourceError {
         let what = || self.what.clone();
         let found = match &error {

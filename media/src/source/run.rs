@@ -199,7 +199,7 @@ impl Source {
         Ok(())
     }
 
-    /// The middle of the steps between the first units; the default if they tell nothing.
+    /// The middle of the steps between the first units; the default if they show nothing.
     fn measured_period(&mut self) -> Result<Duration, SourceError> {
         if !self.feed.is_live() {
             while self.ahead.len() < LOOK_AHEAD {

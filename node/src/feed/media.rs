@@ -231,7 +231,7 @@ pub(crate) fn enqueue(
     };
     SentPictures::offer(&status.followed(), content, Some(Duration::ZERO), || {
         let next = frame_producers.first().map_or(0, FrameProducer::next_number);
-        // A refused frame is counted by the inlet, and by the link as a gap.
+        // A refused frame is counted by its frame producer, and by the link as a gap.
         let offered = |one: &mut FrameProducer| one.enqueue(offer, frame.packets).ok();
         let numbers: Vec<_> = frame_producers.iter_mut().map(offered).collect();
         let mut packed = status.packed.lock();

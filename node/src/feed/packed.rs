@@ -45,7 +45,7 @@ impl PackedReceiver {
         frame: &MediaFrame<'_>,
         (info, number, since): (&StreamInfo, u32, Duration),
     ) -> Option<u32> {
-        // What its output does not carry it says itself. A source in another process takes a moment to begin sending
+        // The output itself reports a medium that it does not carry. A source in another process takes a moment to begin sending
         // units.
         if self.kind.check(info.codec).is_err() || frame.unit.is_empty() {
             return None;
@@ -56,7 +56,7 @@ impl PackedReceiver {
             none => none.insert(self.kind.packets(info, program, payload_max)?),
         };
         self.frame_producer.skip(number.wrapping_sub(self.frame_producer.next_number()));
-        // A refused frame is counted by the inlet, and by the link as a gap.
+        // A refused frame is counted by its frame producer, and by the link as a gap.
         self.frame_producer.enqueue(offer, &packets.packets(frame, since)).ok()
     }
 }

@@ -12,7 +12,7 @@
 //! before it had left. These [slots](Recording::slots) serve the bytes that come, as Mahimahi's opportunities do
 //! (Netravali et al., USENIX ATC 2015), and the shortest delay is added. Time at which the recorded link had nothing
 //! to do carries the mean of its slots. So the same packets have the same fates and delays, to the nanosecond; more
-//! packets wait; and a link that showed no limit has none. Jitter can't be told from a limit, and is one for more
+//! packets wait; and a link that showed no limit has none. Jitter can't be distinguished from a limit, and is one for more
 //! packets than were recorded. A second copy of a packet counts as a packet.
 
 use std::collections::{BTreeMap, BTreeSet};

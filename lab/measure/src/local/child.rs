@@ -11,7 +11,7 @@ use selvedge_units::{Duration, Instant};
 use super::arena::Arena;
 use super::{BATCH, BenchError, BenchPath, TIMEOUT, signal as number};
 
-/// Runs the other side until it is told to end, or nothing was asked for a while.
+/// Runs the other side until a command ends it, or nothing was asked for a while.
 pub fn peer(spec: &str) -> Result<(), BenchError> {
     if let Some(directory) = spec.strip_prefix("channel:") {
         return super::channel::peer(Path::new(directory));

@@ -80,7 +80,7 @@ pub struct Costs {
     pub each_of_64_ns: f64,
     /// By how much sending to a watched socket is dearer than to one that nobody watches, ns.
     pub sending_ns: f64,
-    /// From sending to being told, while asleep, us, median and 99th percentile; the sender runs on
+    /// From sending to the notification, while asleep, us, median and 99th percentile; the sender runs on
     /// another processor if there is one.
     pub wake_us: (f64, f64),
 }
@@ -114,7 +114,7 @@ impl SampleBudget {
     }
 }
 
-/// A poll that tells of each change.
+/// A poll that reports each change.
 fn arm_poll(ring: &mut IoUring, number: RawFd) -> io::Result<()> {
     let poll = opcode::PollAdd::new(types::Fd(number), libc::POLLIN as u32).multi(true).build();
     let poll = poll.user_data(number as u64);
@@ -193,7 +193,7 @@ impl<'s> ReadinessProbe<'s> {
                     ring.submit()?;
                 }
                 seen.clear();
-                // A standing poll tells each wake-up; a socket is told once.
+                // A standing poll reports each wake-up, and each socket once.
                 let mut ended = Vec::new();
                 for done in ring.completion() {
                     if !io_uring::cqueue::more(done.flags()) {
@@ -269,7 +269,7 @@ fn one(
     let by_number: HashMap<RawFd, &UdpSocket> =
         sockets.iter().map(|socket| (socket.as_raw_fd(), socket)).collect();
     let mut found = Vec::new();
-    // What was told at the beginning, and what another way has left.
+    // Reports of the beginning, and those that another method has left.
     looker.poll_ready(false, &mut found).map_err(call)?;
     for number in &found {
         while by_number[number].recv(&mut [0; 16]).is_ok() {}
@@ -302,7 +302,7 @@ fn one(
     let one_ns = look(1).map_err(call)?;
     let each_of_64_ns = look(64.min(targets.len())).map_err(call)? / 64.min(targets.len()) as f64;
     let watched = sending(sender, sockets, targets, amount.samples).map_err(call)?;
-    // All that was told of it is taken.
+    // All reports of it are taken.
     for _ in 0..targets.len() + 1000 {
         looker.poll_ready(false, &mut found).map_err(call)?;
         if found.is_empty() {
@@ -335,7 +335,7 @@ fn sending(
     Ok(median(times))
 }
 
-/// From sending to being told, while asleep.
+/// From sending to the notification, while asleep.
 fn wake(
     looker: &mut ReadinessProbe<'_>,
     by_number: &HashMap<RawFd, &UdpSocket>,

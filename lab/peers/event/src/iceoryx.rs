@@ -78,7 +78,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// `name` tells runs apart; this side sends on `to`, and hears on `from`.
+    /// `name` distinguishes runs; this side sends on `to`, and hears on `from`.
     fn open(name: &str, to: &str, from: &str) -> Result<Self, Failure> {
         set_log_level(LogLevel::Error);
         let node = NodeBuilder::new().create::<ipc::Service>().map_err(failed)?;
@@ -158,7 +158,7 @@ impl Ports {
     }
 }
 
-/// The side that takes events; told by lines what comes.
+/// The side that takes events; lines announce what comes.
 pub(crate) fn far(name: &str) -> Result<(), Failure> {
     let _ = pin_to_core(1);
     let clock = Clock::shared();
@@ -213,7 +213,7 @@ pub(crate) struct Near {
 }
 
 impl Drop for Near {
-    /// Who is killed leaves files behind; so it is told to end, and killed only if it does not.
+    /// A killed process leaves files behind; so it is asked to end, and killed only if it does not.
     fn drop(&mut self) {
         self.tells = None;
         for _ in 0..200 {

@@ -70,7 +70,7 @@ fn between<R>(
             let connection = endpoint.connect(at, tls::NAME).map_err(failed)?;
             let connection = connection.await.map_err(failed)?;
             let found = client(connection.clone()).await;
-            // The other end is told; else it waits for as long as a silent peer may take.
+            // The other end is notified; else it waits for as long as a silent peer may take.
             connection.close(0_u32.into(), b"");
             endpoint.wait_idle().await;
             found

@@ -116,7 +116,7 @@ impl Hosts {
             all.push(Host { exchange, transport, channel, sinks: ids });
         }
         let mut world = Self { began, all };
-        // All know all, and have told each other what they want.
+        // All know all, and have exchanged their subscriptions.
         for _ in 0..1000 {
             world.handle();
             let known = world.all[0].exchange.members(world.all[0].channel).count();

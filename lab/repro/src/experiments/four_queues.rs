@@ -1,4 +1,4 @@
-//! Four queues that share a link 1:1:2:4, for Figures 8 and 9: how the scheduler is told, and what
+//! Four queues that share a link 1:1:2:4, for Figures 8 and 9: how the scheduler is set up, and what
 //! came out.
 //!
 //! The link carries 16,000 frames of 1000 bytes a second, so that the shares are the 2, 2, 4 and

@@ -79,7 +79,7 @@ pub(crate) fn play(contest: &Contest, way: PlayerClass) -> Result<Vec<PlayerRepo
     let stop = Arc::new(AtomicBool::new(false));
     let clock = Clock::new();
     // Given once all are where they belong, however long a busy machine takes for that.
-    // No lock: whoever held one could be held up by those that have begun.
+    // No lock: its holder could be delayed by the players that have begun.
     let start = Arc::new(OnceLock::new());
     let dispatcher = Dispatcher::new(cpu, Config::default());
     let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;

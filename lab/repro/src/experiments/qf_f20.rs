@@ -1,4 +1,4 @@
-//! `qf-f20`: a web server under load, told of its sockets by select, epoll and the I/O event module.
+//! `qf-f20`: a web server under load, notified of its sockets by select, epoll and the I/O event module.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

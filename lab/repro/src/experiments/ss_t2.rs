@@ -36,7 +36,7 @@ struct Entry {
     arrival: u64,
 }
 
-/// Which rule told two entries apart; the last: none, so that the index decides.
+/// The rule that distinguished two entries; the last: none, so that the index decides.
 const RULES: [&str; 6] = [
     "Earliest deadline first",
     "Equal deadlines: lowest window-constraint first",

@@ -95,7 +95,7 @@ fn replace(end: &mut Messages, line: &str, connection: FlowId) {
 fn a_stack_that_is_not_reliable_is_found() {
     let fault = |end: &mut Messages| end.program.stack = "ui | reliable | net".parse().unwrap();
     assert_eq!(broken("ui | unreliable | net", BAD, fault), [Promise::InOrder]);
-    // Where nothing is lost it can't be told.
+    // Where nothing is lost it can't be known.
     assert_eq!(broken("ui | unreliable | net", GOOD, fault), []);
 }
 
