@@ -192,7 +192,7 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
     let silent = FAULT - Duration::from_millis(1);
     let lasting = params.edited(STAYS.name, GONE, silent);
     for (name, lasts) in [("falls silent", silent), ("dies and comes back", lasting)] {
-        for delay in DELAYS {
+        for &delay in params.amount(&DELAYS[..], &DELAYS[1..2]) {
             watch.go_on(&format!("{name}, {delay} ms"))?;
             let found = fault(params, delay, lasts, &seeds)?;
             let allowed = NOTICED.max(Duration::from_millis(4 * delay)).0 as f64 / 1e6;
