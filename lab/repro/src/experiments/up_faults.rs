@@ -207,24 +207,24 @@ fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> 
             if name != "falls silent" {
                 back = back.max(returned);
             }
-            let cells = [&found.noticed, &found.cost, &found.back].map(|all| {
-                let mut sorted = all.clone();
-                sorted.sort_by(f64::total_cmp);
-                (sorted.get(sorted.len() / 2).copied(), sorted.last().copied())
-            });
-            let cell = |value: Option<f64>, scale: f64, digits| {
-                value.map_or(Cell::None, |value| Cell::rounded(value * scale, digits))
+            // No figure where the path does not come back.
+            let cells = |all: &[f64], scale: f64, digits| {
+                let [_, middle, most] = spread(all.iter().copied());
+                [middle, most].map(|figure| match figure.is_nan() {
+                    true => Cell::None,
+                    false => Cell::rounded(figure * scale, digits),
+                })
             };
-            table.row([
-                Cell::from(name),
-                Cell::Count(delay),
-                cell(cells[0].0, 1.0, 0),
-                cell(cells[0].1, 1.0, 0),
-                cell(cells[1].0, 100.0, 2),
-                cell(cells[1].1, 100.0, 2),
-                cell(cells[2].0, 1.0, 0),
-                cell(cells[2].1, 1.0, 0),
-            ]);
+            let figures = [
+                cells(&found.noticed, 1.0, 0),
+                cells(&found.cost, 100.0, 2),
+                cells(&found.back, 1.0, 0),
+            ];
+            table.row(
+                [Cell::from(name), Cell::Count(delay)]
+                    .into_iter()
+                    .chain(figures.into_iter().flatten()),
+            );
         }
     }
     outcome.tables.push(table);
