@@ -10,9 +10,9 @@ use crate::run::{self, RunArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BondCommand {
-    /// Run a node file with a tunnel until SIGINT or SIGTERM: programs use its device as any other
+    /// Run a node file with a tunnel until SIGINT or SIGTERM: programs use its device or port as any other
     #[command(
-        after_help = "It needs CAP_NET_ADMIN. The file has [tunnel.NAME] at both ends: docs/bond.md. The device, its \
+        after_help = "The file has [tunnel.NAME] at both ends: docs/bond.md. A device needs CAP_NET_ADMIN; it, its \
                             routes and the rules of nat are gone when it ends.\n\n\
                             Example:\n  selvedge bond up van.toml"
     )]

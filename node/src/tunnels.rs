@@ -1,15 +1,20 @@
-//! The tunnels of a node: network devices whose IP packets go over its bonds, for programs that know nothing of them.
+//! The tunnels of a node: network devices whose IP packets go over its bonds, for programs that know nothing of them, and
+//! UDP ports, for those that need no device.
 //!
-//! A device's packets become frames of the tunnel's stream, one each, in the streamlet of their flow. The link queues them
-//! fairly and sends what its other streams leave. What the bond brings goes into the device; the bond keeps each flow in
-//! order by itself. It is Aurora's IP over the VuNet (1:3.2.1, 1:3.5), for links of the internet.
+//! A tunnel's packets become frames of its stream, one each, in the streamlet of their flow. The link queues them
+//! fairly and sends what its other streams leave. What the bond brings goes into the device, or out of the port; the bond
+//! keeps each flow in order by itself. It is Aurora's IP over the VuNet (1:3.2.1, 1:3.5), for links of the internet.
+
+mod udp_port;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use selvedge_comm_bond::{BondReceiver, BondSender, Deliver};
 use selvedge_comm_line::{flow, is_housekeeping};
 use selvedge_control_config::view::StreamState;
@@ -26,6 +31,7 @@ use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Bytes, Duration, Instant};
 
+use self::udp_port::UdpPort;
 use crate::feed::FeedStatus;
 use crate::keeper::{Keeper, Stop};
 use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks};
@@ -65,6 +71,14 @@ pub enum TunnelError {
     /// Addresses can't be translated.
     #[error(transparent)]
     Nat(#[from] NatError),
+    /// The kernel refuses the port.
+    #[error("can't listen at port {port}: {why}; write another, or end what listens there")]
+    Port {
+        /// The address.
+        port: SocketAddr,
+        /// The kernel's reason.
+        why: io::Error,
+    },
 }
 
 /// A tunnel that can't be opened, by its table's name.
@@ -83,6 +97,7 @@ impl TunnelFailure {
         let key = match &self.why {
             TunnelError::Nat(_) => "nat",
             TunnelError::Device { .. } => "address",
+            TunnelError::Port { .. } => "port",
             _ => "device",
         };
         format!("tunnel.{}.{key}", self.tunnel)
@@ -98,14 +113,15 @@ pub(crate) struct NodeTunnels {
     keeper: Option<Keeper>,
 }
 
-/// A device, and what goes through it. The device lives as long as this.
+/// A device, a port or both, and what goes through them. The device lives as long as this.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     config: TunnelConfig,
     /// The link of its stream.
     link: String,
-    port: DevicePort,
-    /// Bytes that came and are no IP packets.
+    device: Option<DevicePort>,
+    port: Option<Mutex<UdpPort>>,
+    /// Packets that came and are neither of a device nor of a port here.
     refused: AtomicU64,
     _nat: Option<NatRules>,
 }
@@ -253,34 +269,41 @@ fn follow(
 
 impl Tunnel {
     fn open(config: &TunnelConfig, link: String) -> Result<Self, TunnelError> {
-        let device = || config.device.clone();
-        let settings = DeviceSettings {
-            addresses: &config.addresses,
-            mtu: Some(config.mtu.0 as u32),
-            routes: &config.routes,
-            ..DeviceSettings::default()
-        };
-        let port = DevicePort::tun(&config.device, &settings).map_err(|why| match why.kind() {
-            io::ErrorKind::PermissionDenied => TunnelError::Rights(device()),
-            io::ErrorKind::ResourceBusy => TunnelError::Taken(device()),
-            io::ErrorKind::NotFound => TunnelError::NoTun(device()),
-            _ => TunnelError::Device { device: device(), why },
-        })?;
+        let has_device = !config.addresses.is_empty();
+        let device = has_device.then(|| open_device(config)).transpose()?;
         let nat = config.nat.as_ref().map(|nat| NatRules::new(config, nat)).transpose()?;
-        Ok(Self { config: config.clone(), link, port, refused: AtomicU64::new(0), _nat: nat })
+        let port = config.port.map(|port| {
+            let end = if config.bond.is_none() { UdpPort::near(port) } else { UdpPort::far(port) };
+            end.map_err(|why| TunnelError::Port { port, why })
+        });
+        let port = port.transpose()?.map(Mutex::new);
+        Ok(Self {
+            config: config.clone(),
+            link,
+            device,
+            port,
+            refused: AtomicU64::new(0),
+            _nat: nat,
+        })
     }
 
-    /// Puts a packet that the bond brought into the device.
-    fn write(&self, packet: &[u8]) {
-        let is_taken = packet.len() as u64 <= self.config.mtu.0
-            && flow(packet).is_some()
-            && self.port.send(&[&[0; HEADROOM][..], packet].concat()).is_ok();
+    /// Puts a packet that the bond brought into the device, or sends it out of the port.
+    fn write(&self, now: Instant, packet: &[u8]) {
+        let is_taken = match (&self.port, &self.device) {
+            (Some(port), _) if UdpPort::is_own(packet) => port.lock().send(now, packet),
+            (_, Some(device)) => {
+                packet.len() as u64 <= self.config.mtu.0
+                    && flow(packet).is_some()
+                    && device.send(&[&[0; HEADROOM][..], packet].concat()).is_ok()
+            }
+            _ => false,
+        };
         if !is_taken {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Reads packets of the device on a thread of its own.
+    /// Reads packets of the device and of the port on a thread of its own.
     fn read(
         self: Arc<Self>,
         clock: Clock,
@@ -288,37 +311,79 @@ impl Tunnel {
         status: Arc<FeedStatus>,
     ) -> io::Result<PollThread> {
         let mut buffer = vec![0; HEADROOM + self.config.mtu.0 as usize + 1];
-        buffer[HEADROOM - RTP.len()..HEADROOM].copy_from_slice(&RTP);
         PollThread::start("tunnel", clock, move || {
-            for _ in 0..READS_MAX {
-                match self.port.receive(&mut buffer) {
-                    Ok(Some(len)) => {
-                        let arrival = clock.now();
-                        self.offer(arrival, &mut buffer[..HEADROOM + len], &mut frame_producer);
-                    }
-                    Ok(None) => {
-                        status
-                            .refused
-                            .store(self.refused.load(Ordering::Relaxed), Ordering::Relaxed);
-                        return (Instant::MAX, vec![Readable(Arc::clone(&self))]);
+            let mut is_more = false;
+            let mut watched: Vec<Arc<dyn AsFd + Send + Sync>> = Vec::new();
+            if let Some(port) = &self.port {
+                is_more |= self.read_port(port, clock, &mut buffer, &mut frame_producer);
+                watched.extend(port.lock().readable());
+            }
+            if self.device.is_some() {
+                match self.read_device(clock, &mut buffer, &mut frame_producer) {
+                    Ok(is_more_there) => {
+                        is_more |= is_more_there;
+                        watched.push(Arc::new(Readable(Arc::clone(&self))));
                     }
                     Err(why) => {
                         status.set(StreamState::Failed, format!("{}: {why}", self.config.device));
-                        return (Instant::MAX, Vec::new());
                     }
                 }
             }
-            (clock.now(), vec![Readable(Arc::clone(&self))])
+            status.refused.store(self.refused.load(Ordering::Relaxed), Ordering::Relaxed);
+            (if is_more { clock.now() } else { Instant::MAX }, watched)
         })
     }
 
-    /// Offers a packet, behind the room for its headers, to the link.
-    fn offer(&self, arrival: Instant, buffer: &mut [u8], frame_producer: &mut FrameProducer) {
-        let packet = &buffer[HEADROOM..];
-        if is_housekeeping(packet) {
-            return;
+    /// Reads some packets of the device; whether there may be more.
+    fn read_device(
+        &self,
+        clock: Clock,
+        buffer: &mut [u8],
+        frame_producer: &mut FrameProducer,
+    ) -> io::Result<bool> {
+        let Some(device) = &self.device else { return Ok(false) };
+        for _ in 0..READS_MAX {
+            let Some(len) = device.receive(buffer)? else { return Ok(false) };
+            let arrival = clock.now();
+            let packet = &buffer[HEADROOM..HEADROOM + len];
+            if !is_housekeeping(packet) {
+                let flow = flow(packet);
+                self.offer(arrival, flow, &mut buffer[..HEADROOM + len], frame_producer);
+            }
         }
-        let Some(flow) = flow(packet) else {
+        Ok(true)
+    }
+
+    /// Reads some datagrams of the port; whether there may be more.
+    fn read_port(
+        &self,
+        port: &Mutex<UdpPort>,
+        clock: Clock,
+        buffer: &mut [u8],
+        frame_producer: &mut FrameProducer,
+    ) -> bool {
+        for _ in 0..READS_MAX {
+            let arrival = clock.now();
+            let Some(len) = port.lock().receive(arrival, &mut buffer[HEADROOM..]) else {
+                return false;
+            };
+            let packet = &buffer[HEADROOM..HEADROOM + len];
+            let is_whole = len as u64 <= self.config.mtu.0;
+            let flow = UdpPort::flow(packet).filter(|_| is_whole);
+            self.offer(arrival, flow, &mut buffer[..HEADROOM + len], frame_producer);
+        }
+        true
+    }
+
+    /// Offers a packet of a flow, behind the room for its headers, to the link; one without a flow is refused.
+    fn offer(
+        &self,
+        arrival: Instant,
+        flow: Option<u64>,
+        buffer: &mut [u8],
+        frame_producer: &mut FrameProducer,
+    ) {
+        let Some(flow) = flow else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -330,16 +395,32 @@ impl Tunnel {
     }
 }
 
+fn open_device(config: &TunnelConfig) -> Result<DevicePort, TunnelError> {
+    let device = || config.device.clone();
+    let settings = DeviceSettings {
+        addresses: &config.addresses,
+        mtu: Some(config.mtu.0 as u32),
+        routes: &config.routes,
+        ..DeviceSettings::default()
+    };
+    DevicePort::tun(&config.device, &settings).map_err(|why| match why.kind() {
+        io::ErrorKind::PermissionDenied => TunnelError::Rights(device()),
+        io::ErrorKind::ResourceBusy => TunnelError::Taken(device()),
+        io::ErrorKind::NotFound => TunnelError::NoTun(device()),
+        _ => TunnelError::Device { device: device(), why },
+    })
+}
+
 /// The device as a descriptor that becomes readable.
 struct Readable(Arc<Tunnel>);
 
-impl std::os::fd::AsFd for Readable {
+impl AsFd for Readable {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.port.as_fd()
+        self.0.device.as_ref().expect("it is read only if it is there").as_fd()
     }
 }
 
-/// What a bond brings for a tunnel goes into its device.
+/// What a bond brings for a tunnel goes into its device, or out of its port.
 #[derive(Clone, Debug)]
 pub(crate) struct IntoDevice(Arc<Tunnel>);
 
@@ -348,9 +429,9 @@ impl Deliver for IntoDevice {
 
     fn handle_description(&mut self, _: StreamId, _: &str) {}
 
-    fn handle_packet(&mut self, _: Instant, stream: StreamId, packet: &[u8]) {
+    fn handle_packet(&mut self, now: Instant, stream: StreamId, packet: &[u8]) {
         if stream.is_flow() {
-            self.0.write(packet);
+            self.0.write(now, packet);
         }
     }
 }

@@ -227,7 +227,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> Vec<BondC
         if reader.required(section, "listen", LISTEN).is_none() {
             continue;
         }
-        let Some(listen) = listen(reader, section, LISTEN) else { continue };
+        let Some(listen) = address(reader, section, ("listen", LISTEN)) else { continue };
         if let Some(other) = bonds.iter().find(|other| other.listen == listen) {
             let mistake = ConfigFault::BondTaken { listen, other: quoted(&other.name) };
             reader.report(section.at, &section.path_of("listen"), mistake);
@@ -254,15 +254,15 @@ fn far_end<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String>
     reader.fit(section, ("to", EXAMPLE), will_do, ConfigFault::FarEnd).map(str::to_owned)
 }
 
-/// A numeric address with a port, at which this host can listen.
-fn listen<'t>(
+/// A numeric address with a port, at which a host can listen.
+pub(super) fn address<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
-    example: &'static str,
+    (key, example): (&str, &'static str),
 ) -> Option<SocketAddr> {
     let read = |text: &str| text.parse::<SocketAddr>().ok();
     let is_own = |at: SocketAddr| at.port() != 0 && !at.ip().is_multicast();
     let will_do = |text: &str| read(text).is_some_and(is_own);
     let mistake = |value| ConfigFault::BondAddress { value, example };
-    reader.fit(section, ("listen", example), will_do, mistake).and_then(read)
+    reader.fit(section, (key, example), will_do, mistake).and_then(read)
 }

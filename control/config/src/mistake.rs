@@ -405,6 +405,11 @@ pub enum ConfigFault {
     /// A bond with two tunnels.
     #[error("the bond carries another tunnel already; a bond carries one")]
     TunnelTwice,
+    /// A key about a device that a tunnel does not make.
+    #[error(
+        "the tunnel has no address, so it makes no device; leave this out, or write address = \"10.77.0.1/30\""
+    )]
+    TunnelNoDevice,
     /// A tunnel with the name of a stream or a link.
     #[error("a stream or a link has this name, and a tunnel is both; write another name")]
     TunnelName,

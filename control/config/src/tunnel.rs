@@ -1,4 +1,4 @@
-//! `[tunnel.NAME]`: the IP packets of a network device, which go over a bond beside its streams.
+//! `[tunnel.NAME]`: the IP packets of a network device, or the datagrams of a UDP port, which go over a bond beside its streams.
 //!
 //! At the near end a tunnel is a stream of the bond's link, at the far end of a link of its own, back to the near end. Its
 //! flows are the streamlets of that stream, and each packet is a frame.
@@ -12,14 +12,16 @@ use selvedge_data_stream::{Contract, Late, Spec, Window, rtp};
 use selvedge_units::{Bytes, Duration};
 use toml::de::DeValue;
 
-use super::bond::{START, bonded};
+use super::bond::{START, address, bonded};
 use super::link::{MTU_MAX, MTU_MIN};
 use super::section::{Entry, NamedTables, Reader, Section};
 use super::slot::{SetConfig, SlotConfig, Streamlet, StreamletGroup};
 use super::{BondConfig, ConfigFault, LinkConfig, SourceUri, StreamConfig, quoted};
 
 pub(super) const KNOWN: &[&str] =
-    &["link", "bond", "address", "device", "mtu", "routes", "nat", "weight"];
+    &["link", "bond", "address", "device", "mtu", "routes", "nat", "port", "weight"];
+/// Keys that say something of the device.
+const OF_DEVICE: [&str; 3] = ["device", "routes", "nat"];
 const TUNNELS: NamedTables = NamedTables {
     key: "tunnel",
     what: "tunnel",
@@ -29,6 +31,7 @@ const TUNNELS: NamedTables = NamedTables {
     of: "node",
 };
 const ADDRESS: &str = "address = \"10.77.0.1/30\"";
+const PORT: &str = "port = \"127.0.0.1:7000\"";
 const HOST: &str = "address with the length of its network's prefix";
 const NETWORK: &str = "network, whose bits behind the prefix are 0";
 const ROUTES: &str = "routes = [\"0.0.0.0/0\"]";
@@ -50,7 +53,7 @@ pub struct TunnelConfig {
     pub bond: Option<String>,
     /// `device`: the TUN device that it makes; default `selvedge0`.
     pub device: String,
-    /// `address`: the addresses of the device, with the lengths of their prefixes.
+    /// `address`: the addresses of the device, with the lengths of their prefixes; without any there is no device.
     pub addresses: Vec<(IpAddr, u8)>,
     /// The largest packet: `mtu`, or less if a datagram of the bond has less room.
     pub mtu: Bytes,
@@ -59,6 +62,8 @@ pub struct TunnelConfig {
     pub routes: Vec<(IpAddr, u8)>,
     /// `nat`: whose address packets get that leave by other devices.
     pub nat: Option<Nat>,
+    /// `port`: where the near end listens for datagrams; at the far end, where it sends them to.
+    pub port: Option<SocketAddr>,
 }
 
 /// Where packets of a tunnel leave with the address of this host.
@@ -93,7 +98,10 @@ pub(super) fn read<'t>(
         else {
             continue;
         };
-        let is_used = |other: &TunnelConfig| other.device == tunnel.device;
+        let has_device = |tunnel: &TunnelConfig| !tunnel.addresses.is_empty();
+        let is_used = |other: &TunnelConfig| {
+            has_device(other) && has_device(&tunnel) && other.device == tunnel.device
+        };
         if let Some(other) = tunnels.iter().find(|other| is_used(other)) {
             let mistake = ConfigFault::TunnelDevice(quoted(&other.name));
             reader.report(section.at, &section.path_of("device"), mistake);
@@ -130,8 +138,12 @@ fn tunnel<'t>(
     reader.refuse_unknown(section, KNOWN);
     let end = end(reader, section, bonds, links);
     let addresses = networks(reader, section, ("address", HOST, ADDRESS), |_, _| true);
-    if !section.has("address") {
+    let port = address(reader, section, ("port", PORT));
+    if !section.has("address") && !section.has("port") {
         reader.report(section.at, &section.path_of("address"), ConfigFault::Missing(ADDRESS));
+    }
+    for key in OF_DEVICE.into_iter().filter(|_| !section.has("address")) {
+        reader.refuse(section, key, ConfigFault::TunnelNoDevice);
     }
     let is_network = |address: IpAddr, prefix: u8| masked(address, prefix) == address;
     let routes = networks(reader, section, ("routes", NETWORK, ROUTES), is_network);
@@ -152,6 +164,9 @@ fn tunnel<'t>(
         }
         End::Far(bond) => (Some(own()), 0, bond.listen, bond.name.clone(), Some(bond.name.clone())),
     };
+    // What the stream's source is called: the device, or without one the port.
+    let of =
+        port.filter(|_| addresses.is_empty()).map_or_else(|| device.clone(), |at| at.to_string());
     let fit = bonded(link.as_ref().unwrap_or_else(|| &links[at]), to);
     let stream = StreamConfig {
         spec: spec(&name, to, weight.unwrap_or(1)),
@@ -159,11 +174,11 @@ fn tunnel<'t>(
         thumbnail: false,
         far: Some(far),
         slot: Some(Arc::new(flows(to))),
-        ..StreamConfig::new(&name, SourceUri::Tunnel(device.clone()), to)
+        ..StreamConfig::new(&name, SourceUri::Tunnel(of), to)
     };
     let routes = routes.into_iter().flat_map(halves).collect();
     let mtu = fit.message.min(most);
-    let tunnel = TunnelConfig { name, bond, device, addresses, mtu, routes, nat };
+    let tunnel = TunnelConfig { name, bond, device, addresses, mtu, routes, nat, port };
     Some((tunnel, link, stream))
 }
 

@@ -48,7 +48,7 @@ pub enum Step {
     Compress,
     /// `encrypt(chacha20)`, `encrypt(aes256)`
     Encrypt(Cipher),
-    /// `net`, or `net(shm)`
+    /// `net`, `net(shm)` or `net(bond)`
     Net(Medium),
 }
 
@@ -60,7 +60,23 @@ pub enum Medium {
     Udp,
     /// Shared memory of two processes of one machine.
     Memory,
+    /// Datagrams of UDP to the port of a tunnel, which carries them over several paths.
+    Bond,
 }
+
+impl Medium {
+    /// The largest message that it carries as one datagram.
+    pub(crate) const fn payload_max(self) -> usize {
+        match self {
+            Self::Udp | Self::Memory => NET_PAYLOAD_MAX,
+            Self::Bond => BOND_DATAGRAM_MAX - NET_HEADER,
+        }
+    }
+}
+
+/// The largest datagram that each bond carries, whatever its paths: of packets of 1280 bytes, which IPv6 asks of every network,
+/// without the headers of IPv6, UDP, the bond and the tunnel, and with the secure layer twice, of the bond and of the stack.
+pub const BOND_DATAGRAM_MAX: usize = 1_145;
 
 impl Step {
     /// The module's name.
@@ -101,6 +117,7 @@ impl fmt::Display for Step {
             Self::Fec { data, parities } => write!(f, "fec({data},{parities})"),
             Self::Encrypt(cipher) => write!(f, "encrypt({})", cipher.name()),
             Self::Net(Medium::Memory) => f.write_str("net(shm)"),
+            Self::Net(Medium::Bond) => f.write_str("net(bond)"),
             step => f.write_str(step.name()),
         }
     }
@@ -173,6 +190,18 @@ pub enum ComposeError {
         name: &'static str,
         /// The places where it may stand.
         rule: &'static str,
+    },
+    /// The module would do again what the bond below does.
+    #[error("module {at}: {name} above net(bond), which {does} by itself; {remedy}")]
+    AboveBond {
+        /// The place.
+        at: usize,
+        /// The module.
+        name: &'static str,
+        /// What the bond does.
+        does: &'static str,
+        /// What to write.
+        remedy: &'static str,
     },
     /// A module that every stack needs is missing.
     #[error("no {what} in the stack; {remedy}")]
@@ -263,8 +292,9 @@ impl Composition {
         if self.has("frag") {
             return MESSAGE_MAX;
         }
-        let headers: usize = self.steps.iter().map(|&step| step.overhead(NET_PAYLOAD_MAX)).sum();
-        Bytes((NET_PAYLOAD_MAX - headers) as u64)
+        let most = self.medium().payload_max();
+        let headers: usize = self.steps.iter().map(|&step| step.overhead(most)).sum();
+        Bytes((most - headers) as u64)
     }
 
     /// The sizes of messages that fit into datagrams of at most `datagram` bytes, without the headers of IP

@@ -90,7 +90,7 @@ impl Call {
     ) -> Result<(), RefusedHere> {
         self.network = Duration(there_and_back.0 / 2);
         let ring_address = match self.composition.medium() {
-            Medium::Udp => None,
+            Medium::Udp | Medium::Bond => None,
             Medium::Memory => Some(shared.rings.ring_address(self.id)?),
         };
         let proposal = Proposal {
@@ -170,7 +170,7 @@ impl Call {
         ring_address: Option<RingAddress>,
     ) -> Result<Option<PeerId>, RefusedHere> {
         match self.composition.medium() {
-            Medium::Udp => Ok(None),
+            Medium::Udp | Medium::Bond => Ok(None),
             Medium::Memory => {
                 let ring_address = ring_address.ok_or(RefusedHere::NoDoor)?;
                 Ok(Some(shared.rings.call(self.id, ring_address)?))

@@ -72,7 +72,7 @@ impl Profile {
         let found = found.or_else(|| self.modules.iter().find(|module| name(module)));
         let cost = found.map_or_else(Cost::default, |module| module.cost(direction));
         let call = match (step, direction) {
-            (Step::Net(Medium::Udp), Direction::Down) => self.call,
+            (Step::Net(Medium::Udp | Medium::Bond), Direction::Down) => self.call,
             (Step::Net(Medium::Memory), Direction::Down) => self.ring[0],
             (Step::Net(Medium::Memory), Direction::Up) => self.ring[1],
             _ => return cost,

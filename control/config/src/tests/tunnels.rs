@@ -1,5 +1,7 @@
 //! Tunnels in node files: both ends, and what is refused.
 
+use selvedge_data_stack::compose::BOND_DATAGRAM_MAX;
+
 use super::*;
 use crate::{Nat, TunnelConfig};
 
@@ -13,6 +15,40 @@ const NEAR: &str = r#"
     device = "eth1"
 "#;
 const FAR: &str = "[bond.van]\nlisten = \"0.0.0.0:7800\"\nsecret = \"van.secret\"\n";
+
+/// A tunnel may have a port alone; it makes no device then.
+#[test]
+fn a_tunnel_with_a_port_makes_no_device() {
+    let port = "[tunnel.net]\nport = \"127.0.0.1:7000\"\n";
+    for end in [NEAR, FAR] {
+        let config = parsed(&format!("{end}{port}")).config;
+        let tunnel = &config.tunnels[0];
+        assert_eq!(tunnel.port, "127.0.0.1:7000".parse().ok());
+        assert!(tunnel.addresses.is_empty());
+        assert_eq!(config.streams[0].source.to_string(), "tunnel:127.0.0.1:7000");
+    }
+    for (keys, why) in [
+        ("nat = true", "the tunnel has no address, so it makes no device"),
+        ("routes = \"192.0.2.0/24\"", "leave this out, or write address"),
+        ("device = \"a\"", "leave this out"),
+        ("port = \"127.0.0.1:0\"", "is not a numeric address with a port"),
+    ] {
+        let port = if keys.starts_with("port") { "[tunnel.net]\n" } else { port };
+        let found = error(&format!("{NEAR}{port}{keys}\n"));
+        assert!(found.contains(why), "{keys}: {found}");
+    }
+}
+
+/// The least that a bond carries is what stacks above it count on.
+#[test]
+fn the_datagrams_of_stacks_fit_into_those_of_each_bond() {
+    let near =
+        NEAR.replace("to =", "mtu = \"1280 B\"\nto =").replace("198.51.100.7", "[2001:db8::7]");
+    let config = parsed(&format!("{near}[tunnel.net]\nport = \"[::1]:7000\"\n")).config;
+    // The header of the tunnel, and of the secure layer of the stack.
+    let room = config.tunnels[0].mtu - Bytes(3) - Bytes(28);
+    assert_eq!(room, Bytes(BOND_DATAGRAM_MAX as u64));
+}
 
 fn tunnel(end: &str, keys: &str) -> String {
     format!("{end}[tunnel.net]\naddress = [\"10.77.0.1/30\", \"fd77::1/126\"]\n{keys}")
@@ -36,6 +72,7 @@ fn both_ends_of_a_tunnel_are_read() {
         // The host's own default route stays.
         routes: vec![network("0.0.0.0", 1), network("128.0.0.0", 1), network("192.0.2.0", 24)],
         nat: None,
+        port: None,
     };
     assert_eq!(config.tunnels.first(), Some(&near));
     let stream = &config.streams[0];

@@ -1,7 +1,7 @@
 //! Parsing a line into steps, and checking that they make a stack.
 
 use super::{ComposeError, Medium, Step};
-use crate::module::{Cipher, FRAGMENT_MIN, NET_PAYLOAD_MAX};
+use crate::module::{Cipher, FRAGMENT_MIN};
 
 const NAMES: [&str; 9] =
     ["ui", "unreliable", "reliable", "frag", "checksum", "fec", "compress", "encrypt", "net"];
@@ -30,7 +30,10 @@ fn step(text: &str, at: usize) -> Result<Step, ComposeError> {
         "net" => match argument {
             None => Ok(Step::Net(Medium::Udp)),
             Some(Some("shm")) => Ok(Step::Net(Medium::Memory)),
-            Some(_) => Err(wrong("net, for UDP, or net(shm), for memory shared on one machine")),
+            Some(Some("bond")) => Ok(Step::Net(Medium::Bond)),
+            Some(_) => Err(wrong(
+                "net, for UDP, net(shm), for memory shared on one machine, or net(bond), for several paths",
+            )),
         },
         "unreliable" => match argument {
             None => Ok(Step::Unreliable { ordered: false }),
@@ -101,12 +104,32 @@ pub(super) fn check(steps: &[Step]) -> Result<(), ComposeError> {
     after("fec", Some(transport), "after the transport")?;
     after("fec", place("frag"), "after frag, since it codes datagrams")?;
     after("encrypt", place("compress"), "after compress, since what is encrypted does not shrink")?;
+    let medium = match steps.last() {
+        Some(Step::Net(medium)) => *medium,
+        _ => Medium::Udp,
+    };
+    if medium == Medium::Bond {
+        refuse_above_bond(place)?;
+    }
     if let Some(n) = place("frag") {
         let Step::Frag(size) = steps[n] else { return Ok(()) };
         let below: usize = steps[n + 1..].iter().map(|&step| step.overhead(size)).sum();
-        let most = NET_PAYLOAD_MAX - below;
+        let most = medium.payload_max() - below;
         if !(FRAGMENT_MIN..=most).contains(&size) {
             return Err(ComposeError::Fragment { at: n + 1, size, most });
+        }
+    }
+    Ok(())
+}
+
+/// A bond retransmits and protects what can still be in time; a module above it would send the same again.
+fn refuse_above_bond(place: impl Fn(&str) -> Option<usize>) -> Result<(), ComposeError> {
+    for (name, does, remedy) in [
+        ("reliable", "retransmits", "write unreliable, or unreliable(ordered)"),
+        ("fec", "repairs losses", "leave it out"),
+    ] {
+        if let Some(n) = place(name) {
+            return Err(ComposeError::AboveBond { at: n + 1, name, does, remedy });
         }
     }
     Ok(())

@@ -109,6 +109,7 @@ fn the_network_end_says_what_is_below() {
     for (line, medium) in [
         ("ui | unreliable | net", Medium::Udp),
         ("ui | encrypt(aes256) | reliable | net(shm)", Medium::Memory),
+        ("ui | unreliable(ordered) | frag(1135) | net(bond)", Medium::Bond),
     ] {
         let stack: Composition = line.parse().unwrap();
         assert_eq!((stack.medium(), stack.to_string().as_str()), (medium, line));
@@ -117,4 +118,23 @@ fn the_network_end_says_what_is_below() {
     assert!(
         wrong.starts_with("module 3: \"net(udp)\" is not right; write net, for UDP, or net(shm)")
     );
+}
+
+/// What is above a bond has its sizes, and does not repair again.
+#[test]
+fn a_stack_above_a_bond_leaves_repair_to_it() {
+    let whole: Composition = "ui | unreliable | net(bond)".parse().unwrap();
+    let largest = whole.largest();
+    assert_eq!(largest, Bytes((super::BOND_DATAGRAM_MAX - super::NET_HEADER - 8) as u64));
+    for (line, why) in [
+        (
+            "ui | reliable | net(bond)",
+            "module 2: reliable above net(bond), which retransmits by itself",
+        ),
+        ("ui | unreliable | fec(8,2) | net(bond)", "module 3: fec above net(bond)"),
+        ("ui | unreliable | frag(1136) | net(bond)", "carries 64 to 1135 bytes"),
+    ] {
+        let found = line.parse::<Composition>().unwrap_err().to_string();
+        assert!(found.contains(why), "{found}");
+    }
 }
