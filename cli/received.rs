@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use selvedge_control_config::view::VideoTrack;
-use selvedge_media::{Codec, PictureTimes, Preview};
+use selvedge_media::{Codec, Picture, PictureTimes, Preview};
 use selvedge_place_engine::receive::{GatheredFrame, OpenFrames, PacketTap};
 use selvedge_units::Instant;
 
@@ -85,7 +85,9 @@ impl PacketTap for PictureTap {
 impl Assembler {
     fn show(&self, frame: Option<GatheredFrame>) {
         if let (Some(frame), Some(preview)) = (frame, &self.preview) {
-            preview.push(&frame.packets, PictureTimes { left: frame.left, age: None });
+            let stated = frame.tag.map(|tag| Picture::stated(tag.kind, tag.referenced));
+            let times = PictureTimes { left: frame.left, age: None };
+            preview.push(&frame.packets, stated.unwrap_or(Picture::DATA), times);
         }
     }
 }

@@ -11,7 +11,7 @@ use selvedge_units::Duration;
 use crate::depacketizer::Depacketizer;
 use crate::error::SourceError;
 use crate::onlookers::Onlookers;
-use crate::picture::{Codec, h264};
+use crate::picture::{Codec, Picture, h264};
 use crate::picture_rings::{PictureRings, PictureTimes, stands_alone};
 use crate::thumbnail::Imager;
 use crate::units::Units;
@@ -34,7 +34,7 @@ enum UnitMaker {
 struct Shared {
     codec: Codec,
     rings: Arc<PictureRings>,
-    /// The codec as RFC 6381 writes it.
+    /// The name by which a browser's decoder knows it.
     written: Mutex<String>,
 }
 
@@ -46,25 +46,26 @@ impl Preview {
     pub fn new(codec: Codec, clock_rate: u32) -> Result<Option<Self>, SourceError> {
         let rings = Arc::new(PictureRings::new(codec));
         let mut imager = Imager::new(codec, Arc::clone(&rings) as Arc<dyn Onlookers>);
-        let written = codec.sound().map_or("", |(name, _)| name).to_owned();
+        let written = codec.browser_name(None);
         let shared = Arc::new(Shared { codec, rings, written: Mutex::new(written) });
         if let Some(units) = Units::new(codec, clock_rate) {
             return Ok(Some(Self { maker: Mutex::new(UnitMaker::Here(units, imager)), shared }));
         }
         let to = Arc::clone(&shared);
-        let give = move |unit: &[u8], present| to.take_unit(unit, present, &mut imager);
+        let give =
+            move |unit: &[u8], present| to.take_unit(unit, Picture::DATA, present, &mut imager);
         let depacketizer = Depacketizer::new(codec, clock_rate, give)?;
         Ok(depacketizer.map(|it| Self { maker: Mutex::new(UnitMaker::InPipeline(it)), shared }))
     }
 
-    /// Takes all packets of a frame that can be decoded, in decoding order. Does not wait.
-    pub fn push(&self, packets: &[Vec<u8>], times: PictureTimes) {
+    /// Takes all packets of a frame that can be decoded, in decoding order, and what they state of its picture. Does not wait.
+    pub fn push(&self, packets: &[Vec<u8>], stated: Picture, times: PictureTimes) {
         let rings = &self.shared.rings;
         match &mut *self.maker.lock() {
             UnitMaker::Here(units, imager) => {
                 let Some((present, unit)) = units.push(packets) else { return };
                 rings.note_times(times, || Some(present));
-                self.shared.take_unit(&unit, present, imager);
+                self.shared.take_unit(&unit, stated, present, imager);
             }
             UnitMaker::InPipeline(depacketizer) => {
                 rings.note_times(times, || depacketizer.push(packets));
@@ -75,11 +76,10 @@ impl Preview {
     /// The form of its sound, if it is sound.
     #[must_use]
     pub fn sound(&self) -> Option<Sound> {
-        Some(self.shared.codec.sound()?.1)
+        self.shared.codec.sound()
     }
 
-    /// The codec as RFC 6381 writes it; empty until it is known, and where a browser has no
-    /// decoder for it.
+    /// The name by which a browser's decoder knows the codec; empty until it is known, and where browsers have none.
     #[must_use]
     pub fn codec(&self) -> String {
         self.shared.written.lock().clone()
@@ -93,8 +93,8 @@ impl Preview {
 }
 
 impl Shared {
-    fn take_unit(&self, unit: &[u8], present: Duration, imager: &mut Imager) {
-        let picture = self.codec.picture(unit);
+    fn take_unit(&self, unit: &[u8], stated: Picture, present: Duration, imager: &mut Imager) {
+        let picture = self.codec.picture_or(unit, stated);
         if self.codec == Codec::H264
             && stands_alone(picture)
             && self.written.lock().is_empty()

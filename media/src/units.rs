@@ -1,7 +1,11 @@
-//! RTP packets of whole frames in, access units out, without a library that parses media: for H.264
-//! (RFC 6184) and Opus (RFC 7587), whose packets hold the units with little around them.
+//! RTP packets of whole frames in, access units out, without a library that parses media: for codecs whose packets hold
+//! the units with little around them, which are those that browsers decode.
 //!
 //! Packets come from a receiver or a bond that knows which frames are whole. Pure: no I/O, no clock.
+
+mod av1;
+mod nal;
+mod vpx;
 
 use selvedge_data_stream::rtp::Packet;
 use selvedge_units::Duration;
@@ -10,12 +14,6 @@ use crate::picture::Codec;
 
 /// Timestamps begin here, so that a picture shown before the first one has a time too.
 const LEAD_TICKS: u64 = 1 << 24;
-/// In front of each part of a unit of H.264 (Annex B).
-const START_CODE: [u8; 4] = [0, 0, 0, 1];
-/// Payloads of H.264 with several parts, and with a piece of one.
-const AGGREGATE: u8 = 24;
-const FRAGMENT: u8 = 28;
-
 /// Makes access units of one stream's packets.
 #[derive(Clone, Debug)]
 pub struct Units {
@@ -27,8 +25,11 @@ impl Units {
     /// For a stream of this codec; `None` where its packets take more.
     #[must_use]
     pub fn new(codec: Codec, clock_rate: u32) -> Option<Self> {
-        let times = MediaTimes::new(clock_rate);
-        matches!(codec, Codec::H264 | Codec::Opus).then_some(Self { codec, times })
+        let has_units = match codec {
+            Codec::H264 | Codec::H265 | Codec::Vp8 | Codec::Vp9 | Codec::Av1 | Codec::Opus => true,
+            Codec::Mpv | Codec::Jpeg | Codec::Aac | Codec::L16 => false,
+        };
+        has_units.then(|| Self { codec, times: MediaTimes::new(clock_rate) })
     }
 
     /// The unit of all packets of a frame, and its time of presentation; `None` if they are malformed.
@@ -38,50 +39,15 @@ impl Units {
         let at = self.times.of(packets.first()?.header.timestamp);
         let payloads = packets.iter().map(|packet| packet.payload);
         let unit = match self.codec {
-            Codec::H264 => h264(payloads)?,
+            Codec::H264 => nal::unit(&nal::H264, payloads)?,
+            Codec::H265 => nal::unit(&nal::H265, payloads)?,
+            Codec::Vp8 => vpx::unit(vpx::vp8, payloads)?,
+            Codec::Vp9 => vpx::unit(vpx::vp9, payloads)?,
+            Codec::Av1 => av1::unit(payloads)?,
             _ => payloads.flatten().copied().collect(),
         };
         (!unit.is_empty()).then_some((at, unit))
     }
-}
-
-/// A byte stream of these payloads; `None` if one is malformed, or of a form that only interleaved
-/// streams have.
-fn h264<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
-    let (mut unit, mut is_begun) = (Vec::new(), false);
-    for payload in payloads {
-        let (&head, mut rest) = payload.split_first()?;
-        match head & 0x1f {
-            1..AGGREGATE => {
-                unit.extend(START_CODE);
-                unit.extend_from_slice(payload);
-            }
-            AGGREGATE => {
-                while let Some((len, after)) = rest.split_first_chunk() {
-                    let len = usize::from(u16::from_be_bytes(*len));
-                    let (part, after) = after.split_at_checked(len)?;
-                    unit.extend(START_CODE);
-                    unit.extend_from_slice(part);
-                    rest = after;
-                }
-            }
-            FRAGMENT => {
-                let (&of, piece) = rest.split_first()?;
-                if of & 0x80 != 0 {
-                    unit.extend(START_CODE);
-                    unit.push(head & 0xe0 | of & 0x1f);
-                    is_begun = true;
-                }
-                if !is_begun {
-                    return None;
-                }
-                unit.extend_from_slice(piece);
-                is_begun = of & 0x40 == 0;
-            }
-            _ => return None,
-        }
-    }
-    Some(unit)
 }
 
 /// Converts timestamps to times, across wraps.
@@ -129,21 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_all_forms_make_one_unit() {
+    fn units_have_the_time_of_their_packets() {
         let mut units = Units::new(Codec::H264, 90_000).unwrap();
-        let aggregate: &[u8] = &[0x78, 0, 2, 0x67, 1, 0, 3, 0x68, 2, 3];
-        let pieces: [&[u8]; 3] = [&[0x7c, 0x85, 7], &[0x7c, 0x05, 8], &[0x7c, 0x45, 9]];
-        let all = [aggregate, &[0x06, 5], pieces[0], pieces[1], pieces[2]];
-        let (first, unit) = units.push(&packets(&all, u32::MAX)).unwrap();
-        let parts: [&[u8]; 4] = [&[0x67, 1], &[0x68, 2, 3], &[0x06, 5], &[0x65, 7, 8, 9]];
-        let expected: Vec<u8> =
-            parts.iter().flat_map(|part| [&START_CODE, *part].concat()).collect();
-        assert_eq!(unit, expected);
+        let (first, unit) = units.push(&packets(&[&[0x65, 7]], u32::MAX)).unwrap();
+        assert_eq!(unit, [0, 0, 0, 1, 0x65, 7]);
         let (second, _) = units.push(&packets(&[&[0x41, 1]], 89_999)).unwrap();
         assert_eq!(second, first + Duration::from_secs(1), "across the wrap");
-        for broken in [&[][..], &[0x7c, 0x05, 8], &[0x7c], &[0x78, 0, 9, 1], &[0x7d, 1, 2], &[0]] {
-            assert_eq!(units.push(&packets(&[broken], 0)), None, "{broken:?}");
-        }
         assert_eq!(units.push(&[]), None);
         assert!(Units::new(Codec::Jpeg, 90_000).is_none());
         let mut sound = Units::new(Codec::Opus, 48_000).unwrap();
@@ -152,11 +109,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let mut units = Units::new(Codec::H264, 0).unwrap();
-            let unit = units.push(&packets(&[&bytes], 7)).map(|(_, unit)| unit.len());
-            prop_assert!(unit.unwrap_or(0) <= 2 * bytes.len() + START_CODE.len());
-            let _ = units.push(&[bytes]);
+        fn any_bytes_are_survived(
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..4),
+        ) {
+            let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
+            let len: usize = payloads.iter().map(|payload| payload.len()).sum();
+            for codec in Codec::ALL {
+                let Some(mut units) = Units::new(codec, 0) else { continue };
+                let unit = units.push(&packets(&payloads, 7)).map(|(_, unit)| unit.len());
+                prop_assert!(unit.unwrap_or(0) <= 5 * len + 2, "{codec:?}");
+                payloads.iter().for_each(|payload| _ = units.push(&[payload.to_vec()]));
+            }
         }
     }
 }

@@ -117,7 +117,7 @@ mod pictures {
     use parking_lot::Mutex;
     use selvedge_control_config::view::VideoTrack;
     use selvedge_control_config::{SourceUri, StreamConfig};
-    use selvedge_data_stream::{Fate, Frame, References};
+    use selvedge_data_stream::{Fate, Frame, Kind, References};
     use selvedge_media::{
         Onlookers, Picture, PictureRings, PictureTimes, StreamInfo, Units, Watched,
     };
@@ -138,6 +138,8 @@ mod pictures {
     struct Settled {
         stream: usize,
         seq: u32,
+        kind: Kind,
+        referenced: bool,
         refs: References,
         on_time: bool,
         left: Duration,
@@ -236,6 +238,8 @@ mod pictures {
                 let settled = Settled {
                     stream: self.place,
                     seq: frame.seq,
+                    kind: frame.kind,
+                    referenced: frame.referenced,
                     refs: frame.refs,
                     on_time: matches!(fate, Fate::Sent { on_time: true, .. }),
                     left: frame.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
@@ -284,19 +288,11 @@ mod pictures {
             medium.map_or_else(Watched::default, |medium| medium.rings.watched())
         }
 
-        /// What pages can be shown of the stream with this name, once its medium is known. The codec is written as RFC 6381
-        /// does, as far as it was announced.
+        /// What pages can be shown of the stream with this name, once its medium is known.
         pub(crate) fn track(&self, stream: &str) -> Option<VideoTrack> {
             let info = &self.medium.get()?.info;
-            let id = |fmtp: &String| {
-                let id =
-                    fmtp.split(';').find_map(|each| each.trim().strip_prefix("profile-level-id="));
-                id.map(|id| format!("avc1.{id}"))
-            };
-            let (codec, sound) = match info.codec.sound() {
-                Some((codec, sound)) => (codec.to_owned(), Some(sound)),
-                None => (info.fmtp.as_ref().and_then(id).unwrap_or_default(), None),
-            };
+            let (codec, sound) =
+                (info.codec.browser_name(info.fmtp.as_deref()), info.codec.sound());
             let (stream, label) = (stream.to_owned(), "sent".to_owned());
             Some(VideoTrack { stream, label, by: String::new(), codec, sound })
         }
@@ -316,8 +312,10 @@ mod pictures {
                 }
                 Content::Packets(packets) => {
                     let unit = units.as_ref().and_then(|units| units.lock().push(&packets));
+                    let stated = Picture::stated(settled.kind, settled.referenced);
                     if let Some((present, unit)) = unit {
-                        rings.push(info.codec.picture(&unit), present, times, &unit);
+                        let picture = info.codec.picture_or(&unit, stated);
+                        rings.push(picture, present, times, &unit);
                     }
                 }
             }
@@ -418,7 +416,17 @@ mod pictures {
             let mut push = |seq, back: u32, on_time| {
                 let refs = if back == 0 { References::NONE } else { References::to([back]) };
                 let (left, waited) = (Duration::ZERO, Duration::ZERO);
-                decodable.push(&Settled { stream: 0, seq, refs, on_time, left, waited })
+                let (kind, referenced) = (Kind::Predicted, true);
+                decodable.push(&Settled {
+                    stream: 0,
+                    seq,
+                    kind,
+                    referenced,
+                    refs,
+                    on_time,
+                    left,
+                    waited,
+                })
             };
             assert!(!push(10, 1, true), "what it needs was not seen");
             assert!(push(11, 0, true) && push(12, 1, true));

@@ -28,6 +28,46 @@ async function more(page, pictures) {
   }, before + pictures);
 }
 
+test("a far end's pictures of other codecs play in the browser's decoder", async () => {
+  const program = selvedge();
+  const folder = mkdtempSync(join(tmpdir(), "selvedge-codecs-"));
+  const browser = await startBrowser();
+  const running = {};
+  try {
+    writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
+    const encoders = {
+      vp8: "vp8enc deadline=1 keyframe-max-dist=10",
+      vp9: "vp9enc deadline=1 cpu-used=8 keyframe-max-dist=10 ! vp9parse",
+      av1: "av1enc cpu-used=8 usage-profile=realtime keyframe-max-dist=10 ! av1parse",
+    };
+    const names = Object.keys(encoders);
+    const [bond, web, ...to] = await ports(2 + names.length);
+    const pattern = "videotestsrc is-live=true ! video/x-raw,width=160,height=120,framerate=10/1";
+    writeFileSync(join(folder, "near.toml"), `[node]
+listen = "127.0.0.1:0"
+[link.uplink]
+to = "127.0.0.1:${bond}"
+secret = "secret"
+${names.map((name) => `[stream.${name}]\nsource = "launch:${pattern} ! ${encoders[name]}"\ndelay = "1 s"\n`).join("")}`);
+    running.far = await start(program, ["receive", ...names.map((name, n) => `${name}=rtp://127.0.0.1:${to[n]}`),
+      "--secret", join(folder, "secret"), "--listen", `127.0.0.1:${bond}`, "--page", `127.0.0.1:${web}`,
+      "--file", join(folder, "far.toml")]);
+    running.near = await start(program, ["run", join(folder, "near.toml")]);
+    const { page, wrong } = await openPage(browser, `${running.far.url}watch`);
+    await page.waitForFunction((count) => {
+      const drawn = [...document.querySelectorAll("#videos canvas")].filter(({ dataset }) => Number(dataset.pictures) > 20);
+      return drawn.length === count;
+    }, names.length);
+    const codecs = await page.evaluate(() => [...document.querySelectorAll("#videos figcaption")].map(({ textContent }) => textContent));
+    assert.deepEqual(codecs.sort(), names.sort());
+    assert.deepEqual(wrong, []);
+  } finally {
+    for (const each of Object.values(running)) await end(each);
+    await browser.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
 test("a far end's pictures and sound play, with their age, past restarts of both ends", async (context) => {
   const program = selvedge();
   const folder = mkdtempSync(join(tmpdir(), "selvedge-watch-"));

@@ -157,16 +157,16 @@ export class Player {
 
   /** @param {MovingPicture} picture */
   #decode(picture) {
-    if (this.#decoder?.state !== "configured") {
-      if (!picture.intra) return;
-      this.#decoder = new VideoDecoder({
-        output: (frame) => this.#put(frame.timestamp, frame),
-        error: () => this.#broken(),
-      });
-      this.#decoder.configure({ codec: this.codec });
-    }
     const chunk = { type: picture.intra ? "key" : "delta", timestamp: picture.present, data: picture.bytes };
     try {
+      if (this.#decoder?.state !== "configured") {
+        if (!picture.intra) return;
+        this.#decoder = new VideoDecoder({
+          output: (frame) => this.#put(frame.timestamp, frame),
+          error: () => this.#broken(),
+        });
+        this.#decoder.configure({ codec: this.codec });
+      }
       this.#decoder.decode(new EncodedVideoChunk(/** @type {EncodedVideoChunkInit} */ (chunk)));
     } catch {
       this.#broken();

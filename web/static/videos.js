@@ -28,6 +28,7 @@ const MEANINGS = {
  * @property {HTMLElement} note
  * @property {HTMLElement} age
  * @property {boolean} images whether this track is had as images
+ * @property {boolean} fails whether the browser could not decode it
  */
 
 export class Videos {
@@ -73,6 +74,7 @@ export class Videos {
       place.player.codec = track.codec;
       place.player.reset();
       place.images = !track.sound && (!decodes || track.codec === "");
+      place.fails = false;
       this.#ask();
     });
   }
@@ -137,7 +139,7 @@ export class Videos {
         this.#ask();
       };
       if (hears) root.prepend(button);
-      return { player, root, note, age, images: false };
+      return { player, root, note, age, images: false, fails: false };
     }
     const canvas = make("canvas", "");
     [canvas.width, canvas.height] = [16, 9];
@@ -159,10 +161,11 @@ export class Videos {
     }
     const player = new Player(canvas, () => {
       place.images = true;
+      place.fails = true;
       this.#ask();
     });
     /** @type {Place} */
-    const place = { player, root, note, age, images: !decodes || track.codec === "" };
+    const place = { player, root, note, age, images: !decodes || track.codec === "", fails: false };
     player.codec = track.codec;
     return place;
   }
@@ -181,14 +184,15 @@ export class Videos {
   /** Says how old what is shown is, and of which tracks nothing new can be shown. */
   #look() {
     const now = performance.now();
-    for (const { player, root, note, age } of this.#places) {
+    for (const { player, root, note, age, fails } of this.#places) {
       const stood = player.stood(now);
       const stands = stood === null || stood > STANDS_MS;
       const isMute = player instanceof SoundPlayer && !player.isOn;
       root.classList.toggle("stands", stands && !isMute);
       const nothing = player instanceof Player ? "no picture yet" : "no sound yet";
       const unable = player instanceof Player ? !decodes : !hears;
-      const why = unable ? `${nothing}: open the page by https` : isMute ? "" : nothing;
+      const reason = unable ? "open the page by https" : fails ? `this browser does not decode ${player.codec}` : "";
+      const why = reason ? `${nothing}: ${reason}` : isMute ? "" : nothing;
       write(note, stood === null ? why : stands ? `stands for ${(stood / 1000).toFixed(0)} s` : "");
       const old = player.age === null || stood === null ? null : player.age + (stands ? stood : 0);
       write(age, old === null ? "" : `${(old / 1000).toFixed(old < 9_995 ? 2 : 0)} s old`);

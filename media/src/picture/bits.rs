@@ -1,5 +1,5 @@
-//! Reads the fields of headers, the highest bit first, for the readers of H.265, VP9, AV1 and of the
-//! RTP dependency descriptor. Every call returns `None` past the end.
+//! Reads the fields of headers, the highest bit first, for the readers of H.265, VP9, AV1, of the payload
+//! descriptors of VP8 and VP9, and of the RTP dependency descriptor. Every call returns `None` past the end.
 
 /// Bytes, and how many of their bits have been read.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,12 @@ impl<'a> Bits<'a> {
     pub(crate) fn skip(&mut self, bits: usize) -> Option<()> {
         let at = self.at.checked_add(bits)?;
         (at <= self.bytes.len() * 8).then(|| self.at = at)
+    }
+
+    /// The bytes of which no bit has been read.
+    #[cfg(feature = "gstreamer")]
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at.div_ceil(8)..]
     }
 
     /// An Exp-Golomb number without sign, `ue(v)` in H.265 and `uvlc()` in AV1.

@@ -57,6 +57,13 @@ impl Picture {
     /// A JPEG image.
     pub const STILL: Self =
         Self { kind: Kind::Still, referenced: false, closes: false, refs: None };
+
+    /// A picture of which its packets state this much. Of an intra picture they do not state that nothing refers across it,
+    /// which is so in nearly all streams.
+    #[must_use]
+    pub const fn stated(kind: Kind, referenced: bool) -> Self {
+        Self { kind, referenced, closes: matches!(kind, Kind::Intra), refs: None }
+    }
 }
 
 selvedge_units::named! {
@@ -122,15 +129,60 @@ impl Codec {
         matches!(self, Self::Aac | Self::Opus | Self::L16)
     }
 
-    /// The name by which a browser's decoder knows this sound, and the form that it decodes it to; `None` for
-    /// pictures, and for sound that pages do not play.
+    /// The form of sound that pages play; `None` for pictures, and for sound that they do not play.
     #[must_use]
-    pub const fn sound(self) -> Option<(&'static str, Sound)> {
+    pub const fn sound(self) -> Option<Sound> {
         match self {
             // RFC 7587: RTP announces two channels of 48 kHz, whatever was encoded.
-            Self::Opus => Some(("opus", Sound { rate: 48_000, channels: 2 })),
+            Self::Opus => Some(Sound { rate: 48_000, channels: 2 }),
             _ => None,
         }
+    }
+
+    /// The name by which a browser's decoder knows a stream with these format parameters of SDP, as RFC 6381 and the codecs'
+    /// own documents write it; empty where browsers have no decoder, and of H.264 whose profile was not announced.
+    #[must_use]
+    pub fn browser_name(self, fmtp: Option<&str>) -> String {
+        let parameter = |key: &str| {
+            let mut each =
+                fmtp.unwrap_or_default().split(';').filter_map(|one| one.split_once('='));
+            each.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
+        };
+        let number = |key: &str, usual: u8| {
+            parameter(key).and_then(|value| value.parse::<u8>().ok()).unwrap_or(usual)
+        };
+        match self {
+            Self::H264 => {
+                parameter("profile-level-id").map(|id| format!("avc1.{id}")).unwrap_or_default()
+            }
+            Self::H265 => {
+                let (profile, level) = (number("profile-id", 1), number("level-id", 153));
+                let tier = if number("tier-flag", 0) == 1 { 'H' } else { 'L' };
+                // The profiles with which a stream is compatible, the lowest bit last: those from its own on.
+                let compatible =
+                    6_u32 & !1_u32.checked_shl(profile.into()).map_or(0, |bit| bit - 1);
+                format!("hev1.{profile}.{compatible:X}.{tier}{level}.B0")
+            }
+            Self::Vp8 => "vp8".to_owned(),
+            Self::Vp9 => {
+                let profile = number("profile-id", 0);
+                format!("vp09.{profile:02}.51.{}", if profile < 2 { "08" } else { "10" })
+            }
+            Self::Av1 => {
+                let (profile, level) = (number("profile", 0), number("level-idx", 13));
+                let tier = if number("tier", 0) == 1 { 'H' } else { 'M' };
+                format!("av01.{profile}.{level:02}{tier}.08")
+            }
+            Self::Opus => "opus".to_owned(),
+            Self::Mpv | Self::Jpeg | Self::Aac | Self::L16 => String::new(),
+        }
+    }
+
+    /// The relation of this access unit to others, by its own bytes or else as its packets state it.
+    #[must_use]
+    pub fn picture_or(self, unit: &[u8], stated: Picture) -> Picture {
+        let read = self.picture(unit);
+        if read == Picture::DATA { stated } else { read }
     }
 
     /// The relation of this access unit to others. H.264 is expected as a byte stream (Annex B).
@@ -157,6 +209,28 @@ mod tests {
             assert_eq!(Codec::from_encoding(&codec.encoding().to_lowercase()), Some(codec));
         }
         assert_eq!(Codec::from_encoding("theora"), None);
+    }
+
+    #[test]
+    fn names_for_browsers_have_what_was_announced() {
+        for (codec, fmtp, name) in [
+            (Codec::H264, Some("packetization-mode=1; profile-level-id=42c01f"), "avc1.42c01f"),
+            (Codec::H264, None, ""),
+            (
+                Codec::H265,
+                Some("sprop-vps=QAE=;profile-id=2;tier-flag=1;level-id=93"),
+                "hev1.2.4.H93.B0",
+            ),
+            (Codec::H265, None, "hev1.1.6.L153.B0"),
+            (Codec::H265, Some("profile-id=255"), "hev1.255.6.L153.B0"),
+            (Codec::Vp8, None, "vp8"),
+            (Codec::Vp9, Some("profile-id=2"), "vp09.02.51.10"),
+            (Codec::Av1, Some("profile=0;level-idx=5;tier=0"), "av01.0.05M.08"),
+            (Codec::Opus, None, "opus"),
+            (Codec::Jpeg, None, ""),
+        ] {
+            assert_eq!(codec.browser_name(fmtp), name);
+        }
     }
 
     #[test]

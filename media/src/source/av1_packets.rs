@@ -6,10 +6,11 @@
 
 use selvedge_data_stream::rtp::HEADER_LEN;
 
-use crate::picture::av1::{HAS_SIZE, Obu, SEQUENCE_HEADER, obu_type, obus};
+use crate::picture::av1::{
+    HAS_SIZE, Obu, SEQUENCE_HEADER, TEMPORAL_DELIMITER, obu_type, obus, push_leb128,
+};
 
 /// Types of open bitstream units that stand in the format but not in packets.
-const TEMPORAL_DELIMITER: u8 = 2;
 const TILE_LIST: u8 = 8;
 const PADDING: u8 = 15;
 /// Bits of the aggregation header: the first element continues, the last will continue, a sequence
@@ -94,14 +95,6 @@ fn elements(unit: &[u8]) -> Vec<Vec<u8>> {
     let sent = obus(unit).filter(|obu| !left_out.contains(&obu_type(obu.head)));
     let element = |obu: Obu<'_>| [&[obu.head & !HAS_SIZE], obu.extension, obu.body].concat();
     sent.map(element).collect()
-}
-
-fn push_leb128(mut value: usize, bytes: &mut Vec<u8>) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
 }
 
 #[cfg(test)]
