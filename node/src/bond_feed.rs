@@ -38,23 +38,33 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Packets of a frame, at most.
 const PACKETS_MAX: usize = u16::MAX as usize;
 
-/// The line of a description that has the stream's delay in nanoseconds.
+/// The lines of a description that have the stream's delay, and how old its frames are before that, in nanoseconds.
 const DELAY: &str = "a=x-selvedge-delay:";
+const AGE: &str = "a=x-selvedge-age:";
+/// An age is described in steps of this, so that descriptions stay the same for a while.
+const AGE_STEP: u64 = 20_000_000;
+/// No frame that is shown is older.
+const AGE_MAX: Duration = Duration::from_secs(3_600);
 
 /// The description of a stream for the far end: its name, its period in nanoseconds, and its session description with the nodes
-/// that it has passed, each on lines of its own; and its delay, where that shows how old its frames are.
+/// that it has passed, each on lines of its own; and its delay and age, where these show how old its frames are.
 pub(crate) fn describe(stream: &OfferedStream) -> String {
-    let OfferedStream { name, info, period, passed, delay } = stream;
+    let OfferedStream { name, info, period, passed, delay, age } = stream;
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9));
     let streams = vec![Described::new(info, nowhere)];
     let session = Session { name: name.clone(), streams };
-    let delay = delay.map(|Duration(delay)| format!("{DELAY}{delay}\r\n")).unwrap_or_default();
-    format!("{name}\n{}\n{session}{passed}\r\n{delay}", period.0)
+    let age = (age.0 + AGE_STEP / 2) / AGE_STEP * AGE_STEP;
+    let times = delay.map(|Duration(delay)| format!("{DELAY}{delay}\r\n{AGE}{age}\r\n"));
+    format!("{name}\n{}\n{session}{passed}\r\n{}", period.0, times.unwrap_or_default())
 }
 
-/// The delay that a description states.
-fn stated_delay(text: &str) -> Option<Duration> {
-    text.lines().find_map(|line| line.strip_prefix(DELAY))?.trim_end().parse().ok().map(Duration)
+/// What a description states: the age of frames at the end of the near end's delay, which is that delay and their age before.
+fn stated_age(text: &str) -> Option<Duration> {
+    let stated = |key: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(key))?.trim_end().parse().ok()
+    };
+    let age = stated(DELAY)?.checked_add(stated(AGE).unwrap_or(0)).map(Duration);
+    age.filter(|age| *age <= AGE_MAX)
 }
 
 /// Reads it; `None` if it is none, or of an encoding that is not known here.
@@ -117,8 +127,8 @@ pub(crate) struct Feed {
     /// What its link and its file know.
     pub(crate) info: Option<StreamInfo>,
     pub(crate) gathered: Gathered,
-    /// The delay that the near end states.
-    pub(crate) delay: Option<Duration>,
+    /// How old its frames are at their deadline at the near end.
+    pub(crate) due_age: Option<Duration>,
 }
 
 /// A stream's place at a bond; dropped, no more frames come.
@@ -223,7 +233,7 @@ impl Deliver for Delivers {
                 let feed = feeds.streams.get_mut(name);
                 feed.into_iter().for_each(|feed| {
                     *feed.status.passed.lock() = passed.clone();
-                    feed.delay = stated_delay(text);
+                    feed.due_age = stated_age(text);
                 });
             }
             Err(why) => return feeds.refuse(name, why),
@@ -298,7 +308,8 @@ impl Feed {
         if let Some(frame) = gathered.handle_packet(now, packet) {
             frame_producer.skip(frame.missing);
             let packets: Vec<&[u8]> = gathered.packets.iter().map(Vec::as_slice).collect();
-            let age = self.delay.and_then(|delay| gathered.age(delay));
+            let age = self.due_age.and_then(|due| gathered.age(due));
+            self.status.note_age(age);
             // A refused frame is counted by its frame producer, and by the link as a gap.
             #[cfg(feature = "gstreamer")]
             {
@@ -360,15 +371,54 @@ impl Gathered {
         Some(Whole { metadata, missing })
     }
 
-    /// The time since the frame of the last packet arrived at the near end, whose link gives frames this delay; without
-    /// that of the shortest path. `None` if a packet does not show when it left.
-    fn age(&self, delay: Duration) -> Option<Duration> {
+    /// The time since the source took in the frame of the last packet, which is this old at its deadline; without the delay of
+    /// the shortest path. `None` if a packet does not show when it left.
+    fn age(&self, due: Duration) -> Option<Duration> {
         let queued = self.playout.excess();
         if matches!(self.left_ms, i16::MIN | i16::MAX) {
             return None;
         }
         let left = i128::from(self.left_ms) * 1_000_000;
-        let age = i128::from(delay.0) - left + i128::from(queued);
+        let age = i128::from(due.0) - left + i128::from(queued);
         u64::try_from(age).ok().map(Duration)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_media::Codec;
+
+    use super::*;
+
+    /// A relay's frames are as old as they were when they came, and what it adds.
+    #[test]
+    fn a_description_states_how_old_frames_are_at_their_deadline() {
+        let info = StreamInfo {
+            codec: Codec::H264,
+            payload_type: 96,
+            clock_rate: 90_000,
+            fmtp: None,
+            channels: None,
+            period: Duration::from_millis(40),
+            width: None,
+            height: None,
+        };
+        let (period, passed) = (info.period, PassedNodes::default());
+        let of = |delay: Option<u64>, age: u64| {
+            let (delay, age) = (delay.map(Duration::from_millis), Duration::from_millis(age));
+            let (name, info, passed) = ("cam".to_owned(), info.clone(), passed.clone());
+            describe(&OfferedStream { name, info, period, passed, delay, age })
+        };
+        let stated = |text: &str| stated_age(text).map(|age| age.0 / 1_000_000);
+        assert_eq!(stated(&of(Some(500), 0)), Some(500), "at the source");
+        assert_eq!(stated(&of(Some(500), 309)), Some(800), "in steps of 20 ms");
+        assert_eq!(of(Some(500), 309), of(Some(500), 291));
+        assert_eq!(stated(&of(None, 300)), None);
+        for wrong in [u64::MAX, AGE_MAX.0] {
+            let stated = format!("{DELAY}500000000");
+            let text = of(Some(500), 300).replace(&stated, &format!("{DELAY}{wrong}"));
+            assert_eq!(stated_age(&text), None, "{wrong} ns are no age");
+        }
+        assert!(described(&of(Some(500), 300)).is_some());
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct FeedStatus {
     wants_intra: AtomicBool,
     /// The nodes by which it came over bonds.
     pub(crate) passed: Mutex<PassedNodes>,
+    /// How old its frames are when they come over a bond, in the mean; `None` of other sources, or if it is not known.
+    pub(crate) age: Mutex<Option<Duration>>,
     /// Packets of its source that were not authentic.
     pub(crate) refused: AtomicU64,
     /// The pair that its source is synchronised by, or would be if the other stream of its file came.
@@ -83,6 +85,13 @@ impl fmt::Debug for FeedStatus {
 impl FeedStatus {
     pub(crate) fn set(&self, state: StreamState, detail: impl Into<String>) {
         *self.state.lock() = (state, detail.into());
+    }
+
+    /// Takes the age of a frame that came over a bond into the mean, if it is known.
+    pub(crate) fn note_age(&self, age: Option<Duration>) {
+        let mut mean = self.age.lock();
+        let next = |mean: Duration, age: Duration| mean - mean / AGES + age / AGES;
+        *mean = age.map(|age| mean.map_or(age, |mean| next(mean, age)));
     }
 
     pub(crate) fn set_info(&self, info: Option<StreamInfo>) {
@@ -245,6 +254,8 @@ enum Reader {
     Coprocessor { source: RemoteSource, asked: Mutex<Instant> },
 }
 
+/// The mean age of frames follows the last one by one part in so many.
+const AGES: u64 = 16;
 /// How often a placement is queried for the state of its readers.
 const ASK: Duration = Duration::from_millis(250);
 

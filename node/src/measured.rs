@@ -48,6 +48,8 @@ pub(crate) struct OfferedStream {
     pub(crate) period: Duration,
     /// The nodes that it has passed, this one included.
     pub(crate) passed: PassedNodes,
-    /// From a frame's arrival at its source to its deadline; `None` where the frame comes from another node.
+    /// From a frame's arrival at this node to its deadline; `None` where that does not show how old it is.
     pub(crate) delay: Option<Duration>,
+    /// How old its frames are when they arrive at this node.
+    pub(crate) age: Duration,
 }

@@ -153,8 +153,10 @@ impl MeasuredLinks for Follows {
             let (name, period) = (stream.config.spec.name.clone(), stream.terms.period);
             let passed = stream.status.passed.lock().and(self.own);
             let is_relayed = matches!(stream.config.source, SourceUri::Bond { .. });
-            let delay = stream.terms.delay.filter(|_| !is_relayed);
-            Some(OfferedStream { name, info: stream.status.info()?, period, passed, delay })
+            let age = if is_relayed { *stream.status.age.lock() } else { Some(Duration::ZERO) };
+            let (delay, info) =
+                (stream.terms.delay.filter(|_| age.is_some()), stream.status.info()?);
+            Some(OfferedStream { name, info, period, passed, delay, age: age.unwrap_or_default() })
         };
         let own = || streams.iter().filter(|stream| stream.config.link == n);
         let tunnel = || own().any(|stream| stream.config.is_tunnel()).then_some(TUNNEL_DELAY);
@@ -474,7 +476,7 @@ impl Node {
                         base,
                         info: None,
                         gathered,
-                        delay: None,
+                        due_age: None,
                     };
                     if let Some(place) = self.far_ends.add(bond, name, feed) {
                         source_threads.keep(of, place);

@@ -333,15 +333,14 @@ fn a_far_end_shows_what_comes_and_how_old_it_is() {
     for node in [&origin, &first, &second] {
         assert!(codec(node).unwrap().starts_with("avc1."), "{:?}", node.videos());
     }
-    // At the origin, one hop away, and behind a relay, which knows nothing of what was before it.
-    for (node, is_known) in [(&origin, true), (&first, true), (&second, false)] {
+    // At the origin, one hop away, and behind a relay, which describes the age of what it sends once it has seen some.
+    for node in [&origin, &first, &second] {
         let (mut last, mut shown) = (None, Vec::new());
         let come = wait_until(SOON, || {
             shown.extend(new_pictures(node, &mut last));
-            shown.len() >= 30
+            shown.iter().filter(|(_, age)| age.is_some()).count() >= 30
         });
         assert!(come && shown[0].0, "it begins with an intra picture: {shown:?}");
-        assert!(shown.iter().all(|(_, age)| age.is_some() == is_known), "{shown:?}");
         let mut ages: Vec<_> = shown.iter().filter_map(|(_, age)| *age).collect();
         ages.sort_unstable();
         let median = ages.get(ages.len() / 2).copied().unwrap_or_default();
