@@ -338,6 +338,15 @@ impl Sender {
         self.paths.values().filter(|path| path.is_active()).count() == 1
     }
 
+    /// The path that is left last: the only one that delivers; or, where all have delivered nothing for too long at once, as
+    /// when this host paused, the fastest.
+    fn last_path(&self, now: Instant) -> Option<PathId> {
+        let is_overdue = |path: &Path| path.silent_at(false).is_some_and(|at| at <= now);
+        let active = || self.paths.iter().filter(|(_, path)| path.is_active());
+        let is_last = self.is_one_active() || active().all(|(_, path)| is_overdue(path));
+        active().filter(|_| is_last).max_by_key(|(_, path)| path.rate()).map(|(id, _)| *id)
+    }
+
     /// What a path lost or held goes on others, if it can be in time; more than once if it is the last chance for a packet
     /// that is worth it. Parities are not sent again.
     fn move_on(&mut self, now: Instant, held: Vec<Held>) {
@@ -386,13 +395,13 @@ impl Sender {
     /// Does what is due by `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut held = Vec::new();
-        let is_only = self.is_one_active();
-        for path in self.paths.values_mut() {
+        let last = self.last_path(now);
+        for (id, path) in &mut self.paths {
             if path.is_active() {
                 path.estimator.handle_timeout(now);
             }
             self.expired += path.expire(now);
-            if path.silent_at(is_only).is_some_and(|at| at <= now) {
+            if path.silent_at(last == Some(*id)).is_some_and(|at| at <= now) {
                 held.extend(path.fall_silent(now));
             }
         }
@@ -595,6 +604,33 @@ mod tests {
         let second = sender.paths().nth(1).unwrap().1;
         assert!(second.queueing > Duration::from_millis(100), "{second:?}");
         assert!(second.is_used, "{second:?}");
+    }
+
+    /// After a pause of this host no path seems to deliver; the fastest keeps its rate for a second.
+    #[test]
+    fn paths_that_fall_silent_at_once_leave_the_fastest() {
+        let mut sender = Sender::new(Bytes(28));
+        (0..2).for_each(|id| sender.add_path(Instant::ZERO, PathId(id), PathParams::default()));
+        sender.set_demand(Bitrate::from_mbps(6));
+        let rates = [2_000, 4_000].map(|kbps| Some(Bitrate::from_kbps(kbps)));
+        run_paths(&mut sender, 0..5, rates, 500);
+        run_paths(&mut sender, 5..6, [None, None], 0);
+        let sent = Instant(6_000_000_000);
+        for _ in 0..40 {
+            let deadline = sent + Duration::from_secs(2);
+            sender.handle_packet(sent, StreamId(1), deadline, None, [0; 1_000].into());
+        }
+        while sender.poll_transmit(sent).is_some() {}
+        let active = |sender: &Sender| {
+            let paths = sender.paths().filter(|(_, path)| path.state == crate::PathState::Active);
+            paths.map(|(id, _)| id.0).collect::<Vec<_>>()
+        };
+        let before = sender.rate();
+        sender.handle_timeout(sent + Duration::from_millis(600));
+        assert_eq!(active(&sender), [1]);
+        assert!(sender.rate().0 > before.0 / 2, "{} of {before}", sender.rate());
+        sender.handle_timeout(sent + Duration::from_millis(1_200));
+        assert!(active(&sender).is_empty());
     }
 
     #[test]
