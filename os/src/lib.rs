@@ -18,6 +18,7 @@ pub mod memory;
 pub mod namespace;
 pub mod netlink;
 pub mod poll_thread;
+pub mod preemption;
 pub mod probe;
 pub mod route;
 pub mod sandbox;
