@@ -72,6 +72,9 @@ impl DrawnBefore {
         }
         for (connection, (key, now)) in connections.iter().zip(flows(endpoint)) {
             writeln!(text, "  {:08x} {}  {}", connection.id, connection.peer, connection.stack)?;
+            if let Some(meta) = &connection.meta {
+                writeln!(text, "    {}", super::tune::line(meta))?;
+            }
             if let Some(identity) = &connection.identity {
                 writeln!(text, "    peer's key {identity}")?;
             }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use selvedge_cli_terminal::Failure;
-use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
+use selvedge_comm_stack::endpoint::{EndpointView, MetaView, TuneError, Tuning};
 use selvedge_node::control_server::{DeskError, Process, StackRequest, processes, request};
 use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
@@ -13,6 +13,9 @@ use selvedge_units::Duration;
 pub(crate) struct TuneArgs {
     /// The process (default: the only one of this user that has stacks)
     pid: Option<u32>,
+    /// For one connection only: its number, as `stack show` prints it
+    #[arg(long, value_name = "ID", value_parser = |text: &str| u32::from_str_radix(text, 16))]
+    connection: Option<u32>,
     /// How often streams are looked at, 1 ms to an hour
     #[arg(long, value_name = "TIME")]
     sampling: Option<Duration>,
@@ -44,6 +47,7 @@ pub(super) fn changed(pid: u32, asked: &StackRequest) -> Result<Process, Failure
 impl TuneArgs {
     fn tuning(&self) -> Result<Tuning, Failure> {
         let tuning = Tuning {
+            connection: self.connection,
             sampling_ns: self.sampling.map(|Duration(ns)| ns),
             activation_ns: self.activation.map(|Duration(ns)| ns),
             goal: self.goal.clone(),
@@ -92,12 +96,11 @@ pub(super) fn line(meta: &MetaView) -> String {
 pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let tuning = args.tuning()?;
     let pid = args.whose()?;
-    let asked =
-        if tuning == Tuning::default() { StackRequest::Look } else { StackRequest::Tune(tuning) };
+    let only = Tuning { connection: args.connection, ..Tuning::default() };
+    let asked = if tuning == only { StackRequest::Look } else { StackRequest::Tune(tuning) };
     let process = changed(pid, &asked)?;
     let mut out = std::io::stdout().lock();
-    let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
-    let all: Vec<(String, MetaView)> = process.endpoints.iter().map(of).collect();
+    let all = settings(&process.endpoints, args.connection)?;
     if args.json {
         let endpoints: Vec<_> = all
             .iter()
@@ -110,6 +113,25 @@ pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
         writeln!(out, "process {pid}, endpoint {address}: {}", line(meta))?;
     }
     Ok(out.flush()?)
+}
+
+/// The settings of all endpoints by their addresses, or those that count for one connection.
+fn settings(
+    endpoints: &[EndpointView],
+    connection: Option<u32>,
+) -> Result<Vec<(String, MetaView)>, Failure> {
+    let Some(id) = connection else {
+        let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
+        return Ok(endpoints.iter().map(of).collect());
+    };
+    let of = |endpoint: &EndpointView| {
+        let own = endpoint.connections.iter().find(|one| one.id == id)?;
+        let meta = own.meta.as_ref().unwrap_or(&endpoint.meta);
+        Some((format!("{}, connection {id:08x}", endpoint.address), meta.clone()))
+    };
+    let found = endpoints.iter().find_map(of);
+    let absent = || Failure::input(TuneError::Connection(id));
+    found.map(|one| vec![one]).ok_or_else(absent)
 }
 
 /// There is no such process, or none at all.

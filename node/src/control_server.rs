@@ -137,9 +137,13 @@ fn answer(
                 return refuse(&why);
             }
         }
-        Ok(StackRequest::Tune(tuning)) => each(&mut |endpoint| {
-            refused = endpoint.tune(&tuning).err().or_else(|| refused.take());
-        }),
+        Ok(StackRequest::Tune(tuning)) => {
+            let mut outcomes = Vec::new();
+            each(&mut |endpoint| outcomes.push(endpoint.tune(&tuning).err()));
+            // A connection is one endpoint's.
+            let is_done = tuning.connection.is_some() && outcomes.contains(&None);
+            refused = outcomes.into_iter().flatten().next_back().filter(|_| !is_done);
+        }
         Err(error) => return refuse(&error),
     }
     if let Some(why) = refused {

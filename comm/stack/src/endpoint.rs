@@ -204,15 +204,12 @@ impl Endpoint {
         self.shared.pin(pin)
     }
 
-    /// Changes how the manager decides from its next sample on; returns the new settings.
+    /// Changes how the manager decides from its next sample on, about all connections or about one; returns the new settings.
     ///
     /// # Errors
     /// [`TuneError`]; then nothing is changed.
     pub fn tune(&self, tuning: &Tuning) -> Result<MetaView, TuneError> {
-        let mut manager = lock(&self.shared.manager);
-        let meta = tuning.of(manager.meta())?;
-        manager.set(meta);
-        drop(manager);
+        let meta = self.shared.tune(tuning)?;
         // The thread may wait for a sample that is overdue by the new interval.
         if let Some(reader) = &self.reader {
             reader.thread().unpark();

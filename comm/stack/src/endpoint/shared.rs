@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_comm_local::PeerId;
 use selvedge_data_net_secure::Session;
-use selvedge_data_stack::auto::{Event, Manager};
+use selvedge_data_stack::auto::{Event, Manager, ManagerSettings};
 use selvedge_data_stack::compose::{Composition, Step};
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::elements::{ElementId, ElementSet};
@@ -28,7 +28,7 @@ use super::open::{ConnectionState, Opened};
 use super::options::{Counters, Options};
 use super::socket_reader::SocketReader;
 use super::state::Connections;
-use super::tune::{ModulePin, PinError};
+use super::tune::{ModulePin, PinError, TuneError, Tuning};
 use crate::element::{EntryPort, External, Pipeline};
 use crate::profile::Profile;
 use crate::reservation::{Granted, ReservationError};
@@ -193,6 +193,22 @@ impl Shared {
         })
     }
 
+    /// Changes how the manager decides about all connections, or about one.
+    pub(super) fn tune(&self, tuning: &Tuning) -> Result<ManagerSettings, TuneError> {
+        let Some(id) = tuning.connection else {
+            let mut manager = lock(&self.manager);
+            let settings = tuning.of(manager.meta())?;
+            manager.set(settings);
+            return Ok(settings);
+        };
+        let mut state = self.connections.lock();
+        let open = state.endpoint.get_mut(id).ok_or(TuneError::Connection(id))?;
+        let mut manager = lock(&self.manager);
+        let settings = tuning.of(manager.settings(open.streams[0]))?;
+        open.streams.iter().for_each(|stream| manager.set_own(*stream, Some(settings)));
+        Ok(settings)
+    }
+
     /// Places a module of a connection by hand.
     pub(super) fn pin(&self, pin: &ModulePin) -> Result<(), PinError> {
         let mut state = self.connections.lock();
@@ -275,10 +291,10 @@ impl Shared {
             }
             let mut seen = HashMap::new();
             for (_, connection) in state.endpoint.connections() {
-                for (id, monitor) in
-                    connection.streams.iter().zip(&connection.pipeline.work().monitors)
-                {
-                    monitor.watch(manager.meta().detail);
+                let monitors = &connection.pipeline.work().monitors;
+                let due = |(id, _): &(&StreamId, _)| manager.is_due(**id, now);
+                for (id, monitor) in connection.streams.iter().zip(monitors).filter(due) {
+                    monitor.watch(manager.settings(*id).detail);
                     let granted = manager.granted(*id).unwrap_or_default();
                     monitor.grant(granted.guarantee.latency);
                     seen.insert(*id, monitor.take());

@@ -13,7 +13,7 @@ use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
 use selvedge_units::{Bytes, Duration};
 
-use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
+use super::{ConnectError, Connection, Endpoint, Options, RecvError, Tuning, block_on_for};
 
 mod ends;
 mod negotiate;
@@ -237,6 +237,22 @@ fn the_application_is_told_and_renegotiates() {
     let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
     assert!(refused.contains("lower the rate"), "{refused}");
     here.send(&[7; 30_000], LONG).unwrap();
+}
+
+/// A connection gets settings of its own; others keep those of the endpoint.
+#[test]
+fn one_connection_is_tuned() {
+    let (a, _b, here, there) = pair("ui | unreliable | net");
+    let connection = Some(a.view().connections[0].id);
+    let goal = Some("bandwidth".to_owned());
+    let own = a.tune(&Tuning { connection, goal, ..Tuning::default() }).unwrap();
+    assert_eq!(own.goal, "bandwidth");
+    let view = a.view();
+    assert_eq!((view.meta.goal.as_str(), view.connections[0].meta.clone()), ("delay", Some(own)));
+    let absent = Tuning { connection: connection.map(|id| id ^ 1), ..Tuning::default() };
+    let why = a.tune(&absent).unwrap_err().to_string();
+    assert!(why.starts_with("no connection "), "{why}");
+    drop((here, there));
 }
 
 #[test]

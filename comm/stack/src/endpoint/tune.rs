@@ -28,6 +28,9 @@ pub struct MetaView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
+    /// The number of the connection that gets settings of its own; `None`: those of all others.
+    #[serde(default)]
+    pub connection: Option<u32>,
     /// As in [`MetaView`], 1 ms to an hour.
     #[serde(default)]
     pub sampling_ns: Option<u64>,
@@ -76,6 +79,9 @@ pub enum PinError {
 /// Why no setting was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TuneError {
+    /// No connection of this number is open.
+    #[error("no connection {0:08x}; `selvedge stack show` shows all")]
+    Connection(u32),
     /// An invalid period.
     #[error("a sampling period of {0}; give {SAMPLING_MIN} to {LONGEST}")]
     Sampling(Duration),
@@ -148,6 +154,7 @@ mod tests {
         assert_eq!(tuning(r#"{"goal":"bandwidth"}"#).unwrap(), ManagerSettings { goal, ..before });
         let view = MetaView::from(all);
         let again = Tuning {
+            connection: None,
             sampling_ns: Some(view.sampling_ns),
             activation_ns: Some(view.activation_ns),
             goal: Some(view.goal),

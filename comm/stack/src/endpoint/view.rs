@@ -88,6 +88,9 @@ pub struct ConnectionView {
     pub identity: Option<String>,
     /// Messages that this end dropped, by reason; only reasons that occurred.
     pub dropped: Vec<(String, u64)>,
+    /// How the manager decides about it, if not as about others.
+    #[serde(default)]
+    pub meta: Option<MetaView>,
 }
 
 /// A module of a connection.
@@ -207,6 +210,7 @@ impl Shared {
             back,
             identity: open.identity.map(|key| key.to_string()),
             dropped: Reason::ALL.into_iter().map(drops).filter(|(_, count)| *count > 0).collect(),
+            meta: lock(&self.manager).own_settings(open.streams[0]).map(Into::into),
         }
     }
 

@@ -25,6 +25,9 @@ struct StreamRecord {
     policer: Option<Policer>,
     experienced: Duration,
     firm: FirmRecord,
+    /// Its own settings, if it has some.
+    settings: Option<ManagerSettings>,
+    last_sample: Instant,
 }
 
 /// How a firm delay is kept.
@@ -87,6 +90,8 @@ impl Manager {
             policer: None,
             experienced: Duration::ZERO,
             firm: FirmRecord::default(),
+            settings: None,
+            last_sample: self.last_sample,
         };
         match free {
             Some(n) => self.records[n] = book,
@@ -147,8 +152,8 @@ impl Manager {
         let stream = &mut self.streams[id.0];
         let before = (stream.contract, stream.remote_delay);
         (stream.contract, stream.remote_delay) = (contract, remote_delay);
-        let latencies = self.latencies();
-        let found = assign::assign(&self.machine, &self.streams, id, &latencies, self.meta.goal);
+        let (latencies, goal) = (self.latencies(), self.settings(id).goal);
+        let found = assign::assign(&self.machine, &self.streams, id, &latencies, goal);
         let decision = found.inspect_err(|_| {
             (self.streams[id.0].contract, self.streams[id.0].remote_delay) = before;
         })?;
@@ -188,7 +193,7 @@ impl Manager {
         if stream.is_pinned {
             stream.assigned[module] = elements;
         }
-        let (latencies, goal) = (self.latencies(), self.meta.goal);
+        let (latencies, goal) = (self.latencies(), self.settings(id).goal);
         let mut decision = assign::assign(&self.machine, &streams, id, &latencies, goal)?;
         if streams[id.0].assigned != self.streams[id.0].assigned && !decision.moved.contains(&id) {
             decision.moved.push(id);
@@ -204,16 +209,45 @@ impl Manager {
         self.meta = meta;
     }
 
-    /// The settings.
+    /// Gives a stream settings of its own, from its next sample on, or with `None` those of all others again.
+    pub fn set_own(&mut self, id: StreamId, settings: Option<ManagerSettings>) {
+        if let Some(book) = self.records.get_mut(id.0).filter(|book| book.open) {
+            book.settings = settings;
+        }
+    }
+
+    /// The settings of streams that have none of their own.
     #[must_use]
     pub const fn meta(&self) -> ManagerSettings {
         self.meta
     }
 
-    /// When the next sample is due.
+    /// The settings of a stream of its own.
+    #[must_use]
+    pub fn own_settings(&self, id: StreamId) -> Option<ManagerSettings> {
+        self.records.get(id.0).filter(|book| book.open)?.settings
+    }
+
+    /// The settings that count for a stream.
+    #[must_use]
+    pub fn settings(&self, id: StreamId) -> ManagerSettings {
+        self.own_settings(id).unwrap_or(self.meta)
+    }
+
+    /// When the next sample of a stream is due. O(streams).
     #[must_use]
     pub fn next_sample(&self) -> Instant {
-        self.last_sample + self.meta.sampling
+        let open = self.records.iter().filter(|book| book.open);
+        let next =
+            |book: &StreamRecord| book.last_sample + book.settings.unwrap_or(self.meta).sampling;
+        open.map(next).min().unwrap_or(self.last_sample + self.meta.sampling)
+    }
+
+    /// Whether a stream's sample is due.
+    #[must_use]
+    pub fn is_due(&self, id: StreamId, now: Instant) -> bool {
+        let book = self.records.get(id.0).filter(|book| book.open);
+        book.is_some_and(|book| now >= book.last_sample + self.settings(id).sampling)
     }
 
     /// The configuration: all streams, closed ones without elements.
@@ -320,8 +354,7 @@ impl Manager {
                 events.push(Event::Released { stream: id });
                 continue;
             }
-            let latencies = self.latencies();
-            let goal = self.meta.goal;
+            let (latencies, goal) = (self.latencies(), self.settings(id).goal);
             match assign::improve(&self.machine, &self.streams, id, &latencies, goal) {
                 Some(decision) => self.apply_decision(id, decision, events),
                 None => self.refresh_guarantee(id),

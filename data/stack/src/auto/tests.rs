@@ -174,6 +174,38 @@ fn meta_control_changes_while_it_runs() {
     assert!(matches!(events[..], [(_, Event::Reassigned { stream, .. })] if stream == a));
 }
 
+/// One stream is sampled often and acted upon at once; the other one, whose traffic is as wrong, as the manager's settings say.
+#[test]
+fn a_stream_may_have_settings_of_its_own() {
+    let slow =
+        ManagerSettings { activation: Duration::from_secs(100), ..ManagerSettings::default() };
+    let fast =
+        ManagerSettings { activation: Duration::ZERO, sampling: Duration::from_millis(10), ..slow };
+    let mut manager = manager(2, slow);
+    let [a, b] = [(); 2].map(|()| manager.open(stream(1000, 1024, 1000)).unwrap().0);
+    manager.set_own(b, Some(fast));
+    assert_eq!((manager.settings(a), manager.settings(b)), (slow, fast));
+    let mut samples = [0; 2];
+    let events = watch(&mut manager, 1000, |id| {
+        samples[id.0] += 1;
+        seen(if id == a { &slow } else { &fast }, 250, 2048, 100)
+    });
+    assert_eq!(samples, [10, 100]);
+    let acted = |id: StreamId| {
+        let is_own =
+            |event: &Event| matches!(event, Event::Policed { stream, .. } if *stream == id);
+        events.iter().find(|(_, event)| is_own(event)).map(|(at, _)| *at)
+    };
+    assert_eq!((acted(a), acted(b)), (None, Some(at_ms(10))), "{events:?}");
+    manager.set_own(b, None);
+    assert_eq!(manager.settings(b), slow);
+    let mut events = Vec::new();
+    manager.close(b, &mut events);
+    manager.set_own(b, Some(fast));
+    let (again, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
+    assert_eq!((again, manager.settings(again)), (b, slow), "a new stream has those of all");
+}
+
 #[test]
 fn the_policer_lets_a_burst_pass_and_no_more() {
     let traffic = Traffic { interval: us(3000), ..Traffic::steady(us(1000), Bytes(100)) };

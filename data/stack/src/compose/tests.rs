@@ -115,9 +115,7 @@ fn the_network_end_says_what_is_below() {
         assert_eq!((stack.medium(), stack.to_string().as_str()), (medium, line));
     }
     let wrong = "ui | unreliable | net(udp)".parse::<Composition>().unwrap_err().to_string();
-    assert!(
-        wrong.starts_with("module 3: \"net(udp)\" is not right; write net, for UDP, or net(shm)")
-    );
+    assert!(wrong.starts_with("module 3: \"net(udp)\" is not right; write net, for UDP, net(shm)"));
 }
 
 /// What is above a bond has its sizes, and does not repair again.
@@ -132,7 +130,7 @@ fn a_stack_above_a_bond_leaves_repair_to_it() {
             "module 2: reliable above net(bond), which retransmits by itself",
         ),
         ("ui | unreliable | fec(8,2) | net(bond)", "module 3: fec above net(bond)"),
-        ("ui | unreliable | frag(1136) | net(bond)", "carries 64 to 1135 bytes"),
+        ("ui | unreliable | frag(1136) | net(bond)", "carries 128 to 1135 bytes"),
     ] {
         let found = line.parse::<Composition>().unwrap_err().to_string();
         assert!(found.contains(why), "{found}");

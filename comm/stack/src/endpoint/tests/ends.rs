@@ -131,7 +131,7 @@ fn the_end_is_told_however_the_stream_is_held() {
     let (a, _b, here, there) =
         pair_of(LINE, bound(Options { meta, ..Options::default() }), endpoint(None));
     // The manager sees a load that exceeds this host's capacity.
-    let (mut events, now) = (Vec::new(), a.shared.clock.now());
+    let (mut events, now) = (Vec::new(), a.shared.clock.now() + meta.sampling);
     let much =
         TrafficSample { messages: 1 << 40, largest: Bytes(1 << 20), ..TrafficSample::default() };
     lock(&a.shared.manager).sample(now, |_| much, &mut events);

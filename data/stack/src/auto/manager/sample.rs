@@ -13,8 +13,17 @@ const SLACK: u64 = 16;
 /// Late messages of a firm stream that may come at once, before those of one in [`LATE_ONE_IN`] are used up.
 const LATE_BURST: u64 = 10;
 
+/// A stream that departed from its contract or its grant for long enough.
+struct Deviation {
+    id: StreamId,
+    what: Violation,
+    seen: TrafficSample,
+    /// Since its sample before.
+    elapsed: Duration,
+}
+
 impl Manager {
-    /// Samples all streams: `samples` returns the traffic of each since the last sample. Deviations
+    /// Samples the streams that are due: `samples` returns the traffic of each since its last sample. Deviations
     /// that have lasted for the activation delay are acted upon now.
     pub fn sample(
         &mut self,
@@ -22,22 +31,21 @@ impl Manager {
         mut samples: impl FnMut(StreamId) -> TrafficSample,
         events: &mut Vec<Event>,
     ) {
-        let elapsed = now.since(self.last_sample);
-        let before = std::mem::replace(&mut self.last_sample, now);
-        if elapsed == Duration::ZERO {
-            return;
-        }
-        let mut due: Vec<(StreamId, Violation, TrafficSample)> = Vec::new();
+        self.last_sample = now;
+        let mut due: Vec<Deviation> = Vec::new();
         let mut exceeded = false;
         for n in 0..self.records.len() {
             let id = StreamId(n);
-            let seen = samples(id);
-            if !self.records[n].open {
+            let before = self.records[n].last_sample;
+            let elapsed = now.since(before);
+            if !self.is_due(id, now) || elapsed == Duration::ZERO {
                 continue;
             }
+            let seen = samples(id);
+            self.records[n].last_sample = now;
             self.count_late(id, &seen, events);
             let violation = self.violation(id, &seen, elapsed);
-            let activation = self.meta.activation;
+            let activation = self.settings(id).activation;
             let book = &mut self.records[n];
             if seen.left > 0 {
                 book.experienced = seen.latency;
@@ -59,33 +67,26 @@ impl Manager {
                 events.push(Event::Violated { stream: id, what });
             }
             if now.since(since) >= activation && book.policer.is_none() {
-                due.push((id, what, seen));
+                due.push(Deviation { id, what, seen, elapsed });
             }
         }
-        self.react(now, elapsed, exceeded, &due, events);
+        self.react(now, exceeded, &due, events);
     }
 
     /// Reacts first to streams that exceed their grant. Streams that are only late are improved
     /// only if no stream did (`exceeded`), since excess is the likelier cause.
-    fn react(
-        &mut self,
-        now: Instant,
-        elapsed: Duration,
-        exceeded: bool,
-        due: &[(StreamId, Violation, TrafficSample)],
-        events: &mut Vec<Event>,
-    ) {
-        for (id, _, seen) in due.iter().filter(|(_, what, _)| !what.is_suffered()) {
-            self.handle_excess(*id, seen, elapsed, events);
+    fn react(&mut self, now: Instant, exceeded: bool, due: &[Deviation], events: &mut Vec<Event>) {
+        for Deviation { id, seen, elapsed, .. } in due.iter().filter(|one| !one.what.is_suffered())
+        {
+            self.handle_excess(*id, seen, *elapsed, events);
             self.records[id.0].poor_since = Some(now);
         }
         if exceeded {
             return;
         }
-        for (id, what, _) in due.iter().filter(|(_, what, _)| what.is_suffered()) {
+        for Deviation { id, what, .. } in due.iter().filter(|one| one.what.is_suffered()) {
             self.records[id.0].poor_since = Some(now);
-            let latencies = self.latencies();
-            let goal = self.meta.goal;
+            let (latencies, goal) = (self.latencies(), self.settings(*id).goal);
             let better = assign::improve(&self.machine, &self.streams, *id, &latencies, goal);
             let firm = &mut self.records[id.0].firm;
             match better {
@@ -124,8 +125,8 @@ impl Manager {
         let granted = self.streams[id.0].contract;
         let actual = actual(granted.traffic, seen, elapsed);
         self.streams[id.0].contract.traffic = actual;
-        let latencies = self.latencies();
-        match assign::assign(&self.machine, &self.streams, id, &latencies, self.meta.goal) {
+        let (latencies, goal) = (self.latencies(), self.settings(id).goal);
+        match assign::assign(&self.machine, &self.streams, id, &latencies, goal) {
             Ok(decision) => {
                 self.records[id.0].accepted = actual;
                 self.apply_decision(id, decision, events);
