@@ -37,6 +37,7 @@ mod stack;
 mod survey;
 mod trace;
 mod tunnel;
+mod units;
 
 use std::sync::LazyLock;
 
@@ -78,6 +79,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("survey", survey::fuzz),
     ("trace", |bytes| trace::fuzz(text(bytes))),
     ("tunnel", tunnel::fuzz),
+    ("units", units::fuzz),
     ("unknown", |bytes| secure::run(bytes, Kind::Unknown)),
     ("welcome", |bytes| secure::run(bytes, Kind::Welcome)),
 ];

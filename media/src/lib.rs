@@ -25,7 +25,6 @@ mod srtp;
 #[cfg(feature = "gstreamer")]
 mod thumbnail;
 mod timeline;
-#[cfg(feature = "gstreamer")]
 mod units;
 
 #[cfg(feature = "gstreamer")]
@@ -57,5 +56,4 @@ pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{ImageSize, Thumbnailer};
 pub use timeline::{FrameTimes, Timeline};
-#[cfg(feature = "gstreamer")]
 pub use units::Units;

@@ -19,7 +19,6 @@ use super::{Picture, PictureReader};
 
 /// Types of open bitstream units.
 pub(crate) const SEQUENCE_HEADER: u8 = 1;
-#[cfg(feature = "gstreamer")]
 pub(crate) const TEMPORAL_DELIMITER: u8 = 2;
 const FRAME_HEADER: u8 = 3;
 const FRAME: u8 = 6;
@@ -152,7 +151,6 @@ pub(crate) fn obus(bytes: &[u8]) -> impl Iterator<Item = Obu<'_>> {
 }
 
 /// Appends a number in groups of seven bits, the lowest first.
-#[cfg(feature = "gstreamer")]
 pub(crate) fn push_leb128(mut value: usize, bytes: &mut Vec<u8>) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);

@@ -32,7 +32,6 @@ impl<'a> Bits<'a> {
     }
 
     /// The bytes of which no bit has been read.
-    #[cfg(feature = "gstreamer")]
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at.div_ceil(8)..]
     }
