@@ -5,10 +5,10 @@ ARGS ?=
 PREFIX ?= /usr/local
 PROGRAMS = -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin -p selvedge-comm-frames-c
 
-.PHONY: help demo build lab experiments plugin manual install uninstall deb test fuzz soak sbom clean
+.PHONY: help demo build lab experiments plugin manual install uninstall deb test fuzz soak arm64 sbom clean
 
 help: ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
 
 demo: build ## install what is missing, build, run the main job on real media (ARGS="--share 0.53")
 	target/release/selvedge demo $(ARGS)
@@ -59,6 +59,9 @@ fuzz: build ## fuzz networks (SEEDS=100000), then each target for a long time (S
 soak: ## what takes long, ten minutes each or more (ARGS="--quick": a minute each)
 	@tools/setup.sh soak
 	tools/soak.sh $(ARGS)
+
+arm64: ## build for 64-bit ARM on another machine, and run that under QEMU's user mode
+	@tools/arm64.sh
 
 sbom: ## target/sbom.json: what is in the programs, with versions, licences and checksums (CycloneDX)
 	@tools/setup.sh build

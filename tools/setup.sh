@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, and says what it installs; quick and silent when nothing is.
-# Usage: tools/setup.sh build|test|soak
+# Usage: tools/setup.sh build|test|soak|arm64
 set -euo pipefail
 cd "$(dirname "$0")/.."
-stage=${1:?usage: tools/setup.sh build|test|soak}
+stage=${1:?usage: tools/setup.sh build|test|soak|arm64}
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -69,7 +69,8 @@ case $stage in
   build) install_packages build ;;
   test) install_packages build test ;;
   soak) install_packages build test soak ;;
-  *) say "there is no stage $stage; there are build, test and soak" >&2; exit 2 ;;
+  arm64) install_packages build arm64 ;;
+  *) say "there is no stage $stage; there are build, test, soak and arm64" >&2; exit 2 ;;
 esac
 
 # Rust: any toolchain that is new enough; otherwise rustup brings the one that the checks pass with, for
@@ -119,7 +120,7 @@ if ! new_enough "$(rust_version || true)"; then
   rustup toolchain install "$rust_installed" --no-self-update --profile minimal -c rustfmt -c clippy
   rustup default "$rust_installed"
 fi
-[ "$stage" != build ] || exit 0
+[[ $stage = test || $stage = soak ]] || exit 0
 
 if ! cargo deny --version >/dev/null 2>&1; then
   say "installing cargo-deny (compiles it, a few minutes)"
