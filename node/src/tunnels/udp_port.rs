@@ -18,7 +18,7 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Duration, Instant};
 
 /// The bytes in front of a datagram.
-pub(super) const HEADER: usize = 3;
+const HEADER: usize = 3;
 /// The first byte of the header; that of an IP packet is at least 0x40.
 const KIND: u8 = 0;
 /// So many programs at most send at the same time.
@@ -49,6 +49,7 @@ struct Client {
     from: SocketAddr,
     /// Its socket, at the far end.
     socket: Option<Arc<UdpSocket>>,
+    /// When it sent last, at the near end.
     used_at: Instant,
 }
 
@@ -120,7 +121,6 @@ impl UdpPort {
             return client.is_some_and(|client| socket.send_to(datagram, client.from).is_ok());
         }
         let Some(client) = self.far_client(now, at, age) else { return false };
-        client.used_at = now;
         let send =
             |socket: &Arc<UdpSocket>| socket.send(datagram).or_else(|_| socket.send(datagram));
         client.socket.as_ref().is_some_and(|socket| send(socket).is_ok())
