@@ -65,6 +65,14 @@ pub enum Medium {
 }
 
 impl Medium {
+    /// What is below these steps: UDP unless their network end states another.
+    fn below(steps: &[Step]) -> Self {
+        match steps.last() {
+            Some(Step::Net(medium)) => *medium,
+            _ => Self::Udp,
+        }
+    }
+
     /// The largest message that it carries as one datagram.
     pub(crate) const fn payload_max(self) -> usize {
         match self {
@@ -270,10 +278,7 @@ impl Composition {
     /// The medium below the stack.
     #[must_use]
     pub fn medium(&self) -> Medium {
-        match self.steps.last() {
-            Some(Step::Net(medium)) => *medium,
-            _ => Medium::Udp,
-        }
+        Medium::below(&self.steps)
     }
 
     /// The order in which messages are delivered.

@@ -104,10 +104,7 @@ pub(super) fn check(steps: &[Step]) -> Result<(), ComposeError> {
     after("fec", Some(transport), "after the transport")?;
     after("fec", place("frag"), "after frag, since it codes datagrams")?;
     after("encrypt", place("compress"), "after compress, since what is encrypted does not shrink")?;
-    let medium = match steps.last() {
-        Some(Step::Net(medium)) => *medium,
-        _ => Medium::Udp,
-    };
+    let medium = Medium::below(steps);
     if medium == Medium::Bond {
         refuse_above_bond(place)?;
     }
