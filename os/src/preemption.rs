@@ -18,10 +18,8 @@ pub fn interrupts_system_calls() -> bool {
 }
 
 fn interrupts(version: &str, options: &str) -> bool {
-    let mut words = version.split_whitespace();
-    let is_decided_at_boot = version.split_whitespace().any(|word| word == DYNAMIC);
-    words.any(|word| INTERRUPTING.contains(&word))
-        || is_decided_at_boot && options.split_whitespace().any(|option| OPTIONS.contains(&option))
+    let has = |text: &str, words: &[&str]| text.split_whitespace().any(|one| words.contains(&one));
+    has(version, &INTERRUPTING) || has(version, &[DYNAMIC]) && has(options, &OPTIONS)
 }
 
 #[cfg(test)]
