@@ -201,7 +201,7 @@ macro_rules! keys {
 }
 
 keys! {
-    /// distance between the deadlines of successive frames
+    /// the time from one frame's deadline to the next: a discipline gives each stream a turn in it
     period: Values::Duration(Duration::from_micros(100), HOUR, Some("auto"), |spec, period| {
         spec.period_from_media = period.is_none();
         spec.contract.period = period.unwrap_or(spec.contract.period);
