@@ -1,16 +1,21 @@
 //! Reliable transport: each message once, in order. It is message-oriented, with selective
-//! retransmission, a fixed window, and an acknowledgement module of its own.
+//! retransmission, a window, and an acknowledgement module of its own.
 //!
 //! | offset | data | acknowledgement |
 //! |---|---|---|
 //! | 0 | 1 | 2 |
 //! | 1 | the message's number, `u64`, big-endian | the next number wanted, `u64` |
 //! | 9 | the message | the received ones of the 256 numbers from that one on, a bit each |
+//! | 41 | | how many messages the receiver keeps from that number on, `u32` |
+//! | 45 | | the received ones of the numbers after those 256, as far as there are any |
 //!
-//! As in the paper the window does not adapt: it is the room of the receiver. A loss is detected by messages
-//! that overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out after RFC 6298.
+//! In the paper the window does not adapt: it is the room of the receiver. Here it is twice what the path delivers
+//! in its shortest round trip, from the paper's window up to that room. An older receiver states no room and keeps
+//! 256 messages; an older sender reads no further than the first 256 bits. A loss is detected by messages that
+//! overtook the lost one (RFC 8985's rule, by times of sending), or by a time-out after RFC 6298.
 
 mod ack;
+mod flight;
 mod format;
 mod sender;
 
@@ -73,8 +78,10 @@ impl<C: Concurrency> Module<C> for Reliable<C> {
                 let Some(bits) = message.pull::<BITS>() else {
                     return call.drop(message, Reason::Malformed);
                 };
+                let room = message.pull::<4>().map(u32::from_be_bytes);
+                let bits = [&bits, message.bytes()];
                 let acknowledged =
-                    self.sender.with(|sender| sender.acknowledged(next, &bits, call, out));
+                    self.sender.with(|sender| sender.acknowledged(next, room, bits, call, out));
                 if !acknowledged {
                     return call.drop(message, Reason::Malformed);
                 }

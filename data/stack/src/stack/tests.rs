@@ -132,6 +132,18 @@ fn reliable_delivers_once_and_in_order_at_every_loss() {
     }
 }
 
+/// 20,000 messages each way over a round trip of 200 ms: 256 in flight would take 15.6 s.
+#[test]
+fn the_window_grows_to_what_a_long_path_carries() {
+    for (loss, most) in [(0, 3), (10, 6)] {
+        let faults = Faults { loss, delay: Duration::from_millis(100), ..Faults::default() };
+        let mut run = Run::new("ui | reliable | net", faults, 5, |_| 1000);
+        run.go(20_000);
+        assert!(run.received.iter().all(|received| *received == in_order(20_000)));
+        assert!(run.now < Instant::ZERO + Duration::from_secs(most), "{loss}: {:?}", run.now);
+    }
+}
+
 #[test]
 fn large_messages_survive_loss() {
     let faults = Faults { loss: 300, delay: Duration::from_millis(1), ..Faults::default() };

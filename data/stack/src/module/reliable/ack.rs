@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use selvedge_units::{Duration, Instant};
 
 use super::super::interface::{Call, Outputs, Reason};
-use super::format::{ACK, BITS, WINDOW, WINDOW_BYTES};
+use super::format::{ACK, BITS, BYTES_MAX, BYTES_MIN, ROOM_MAX, ROOM_MIN};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// An acknowledgement is sent at once after this number of messages, or of bytes: a quarter of the window;
-const EVERY: u32 = WINDOW as u32 / 4;
-const EVERY_BYTES: usize = WINDOW_BYTES / 4;
+/// An acknowledgement is sent at once after this number of messages, or of bytes: a quarter of the least window;
+const EVERY: u32 = ROOM_MIN as u32 / 4;
+const EVERY_BYTES: usize = BYTES_MIN as usize / 4;
 /// or this long after the first message that waits for one.
 const DELAY: Duration = Duration::from_micros(500);
 
@@ -21,6 +21,7 @@ pub(super) struct Receiver {
     next: u64,
     /// Messages that came early; the first has number `next`.
     early: VecDeque<Option<Message>>,
+    early_bytes: usize,
     /// The number of messages not acknowledged yet, and since when.
     unacknowledged: u32,
     bytes: usize,
@@ -50,29 +51,38 @@ impl Receiver {
         if number < self.next {
             self.immediate = true;
             call.drop(message, Reason::Duplicate);
-        } else if number - self.next >= WINDOW {
+        } else if !self.has_room(number - self.next, message.len()) {
             call.drop(message, Reason::OutOfWindow);
         } else {
             let at = (number - self.next) as usize;
             if self.early.len() <= at {
                 self.early.resize_with(at + 1, || None);
             }
+            self.early_bytes += message.len();
             if let Some(again) = self.early[at].replace(message) {
+                self.early_bytes -= again.len();
                 self.immediate = true;
                 call.drop(again, Reason::Duplicate);
             }
             while let Some(Some(_)) = self.early.front() {
                 if let Some(Some(message)) = self.early.pop_front() {
                     self.next += 1;
+                    self.early_bytes -= message.len();
                     out.up(message);
                 }
             }
-            // The sender should learn of the gap.
-            self.immediate |= !self.early.is_empty();
+            // The sender should learn of the gap: of a long one by few acknowledgements, which cost more.
+            let few = self.early.len() / EVERY as usize;
+            self.immediate |= !self.early.is_empty() && self.unacknowledged as usize >= few;
         }
         if self.immediate || self.unacknowledged >= EVERY || self.bytes >= EVERY_BYTES {
             self.emit(call, out);
         }
+    }
+
+    /// Whether a message of so many bytes, so many numbers after the next, is kept. The next one always is.
+    fn has_room(&self, after: u64, bytes: usize) -> bool {
+        after == 0 || after < ROOM_MAX && (self.early_bytes + bytes) as u64 <= BYTES_MAX
     }
 
     /// Sends the acknowledgement that is due by now.
@@ -88,13 +98,18 @@ impl Receiver {
 
     fn emit<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
         (self.unacknowledged, self.bytes, self.since, self.immediate) = (0, 0, None, false);
-        let mut header = [0; 9 + BITS];
+        let mut bits = [0; ROOM_MAX as usize / 8];
+        for (n, _) in self.early.iter().enumerate().filter(|(_, early)| early.is_some()) {
+            bits[n / 8] |= 1 << (n % 8);
+        }
+        let mut header = [0; 9 + 4 + ROOM_MAX as usize / 8];
         header[0] = ACK;
         header[1..9].copy_from_slice(&self.next.to_be_bytes());
-        for (n, _) in self.early.iter().enumerate().filter(|(_, early)| early.is_some()) {
-            header[9 + n / 8] |= 1 << (n % 8);
-        }
-        let mut message = Message::copy_of(&header, call.buffers);
+        header[9..9 + BITS].copy_from_slice(&bits[..BITS]);
+        header[9 + BITS..13 + BITS].copy_from_slice(&(ROOM_MAX as u32).to_be_bytes());
+        let used = self.early.len().div_ceil(8).max(BITS);
+        header[13 + BITS..13 + used].copy_from_slice(&bits[BITS..used]);
+        let mut message = Message::copy_of(&header[..13 + used], call.buffers);
         self.sent = self.sent.wrapping_add(1);
         message.name = self.sent | 1 << 31;
         message.arrived = call.now;
