@@ -16,10 +16,12 @@ use std::time::Instant as StdInstant;
 use clap::Args;
 use parking_lot::Mutex;
 use selvedge_cli_terminal::{Failure, Table, input};
+use selvedge_comm_stack::endpoint::{Endpoint, Options};
 #[cfg(feature = "gstreamer")]
 use selvedge_control_config::PageConfig;
 use selvedge_data_receive::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_media::sdp::{Session, TEXT_MAX};
+use selvedge_node::PeersWatch;
 use selvedge_os::clock::Clock;
 use selvedge_os::socket::SocketError;
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
@@ -34,6 +36,7 @@ use self::carried::CarriedReceiver;
 use crate::identity::IdentityArgs;
 #[cfg(feature = "gstreamer")]
 use crate::received::{PictureTap, Watched};
+use crate::stack::ReservationArgs;
 use crate::top::http::TokenArgs;
 use selvedge_cli_terminal::signals::stop_flag;
 
@@ -49,6 +52,8 @@ pub(crate) struct PlayArgs {
     pub(crate) seconds: Option<u64>,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
+    #[command(flatten)]
+    pub(crate) reservation: ReservationArgs,
     #[command(flatten)]
     pub(crate) token: TokenArgs,
     /// When asking a node: how late frames may come, instead of the stream's own delay, such as 100ms
@@ -67,7 +72,7 @@ pub(crate) struct PlayArgs {
 }
 
 const NOT_CARRIED: &str =
-    "--secret and --key are for stack://HOST:PORT; leave them out for plain RTP";
+    "--secret, --key and --share are for stack://HOST:PORT; leave them out for plain RTP";
 
 /// A stream to listen to.
 struct Listen {
@@ -123,9 +128,10 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let receiver = match &streams[..] {
         [one] if one.carried => {
             let meter = StreamMeter::new(one.rate);
-            Audience::Carried(CarriedReceiver::start(clock, one.at, meter, tap, &args.identity)?)
+            let (endpoint, watch) = endpoint(args, one.at)?;
+            Audience::Carried(CarriedReceiver::start(clock, endpoint, watch, meter, tap)?)
         }
-        _ if !args.identity.is_none() => {
+        _ if !args.identity.is_none() || args.reservation.reservation().is_some() => {
             return Err(Failure::input(NOT_CARRIED));
         }
         _ => {
@@ -230,6 +236,13 @@ fn serve(
     })?;
     eprintln!("{}", server.announcement());
     Ok(Some(server))
+}
+
+/// Where connections of stacks arrive; with a secret or a key all is encrypted.
+fn endpoint(args: &PlayArgs, at: SocketAddr) -> Result<(Endpoint, PeersWatch), Failure> {
+    let reservation = args.reservation.reservation();
+    let (options, watch) = args.identity.read(Options { reservation, ..Options::default() })?;
+    Ok((Endpoint::bind(at, options).map_err(Failure::input)?, watch))
 }
 
 /// The stream that a node is asked for, if the source is one.

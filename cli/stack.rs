@@ -105,20 +105,34 @@ pub(crate) struct EndArgs {
     /// Threads that share the encryption of messages above 16 KiB
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     slaves: u8,
-    /// Processor time to reserve for each element and for the thread that reads, which --firm needs
+    #[command(flatten)]
+    reservation: ReservationArgs,
+    #[command(flatten)]
+    identity: IdentityArgs,
+}
+
+/// Reserved time of the threads of an end.
+#[derive(Debug, Args)]
+pub(crate) struct ReservationArgs {
+    /// Processor time to reserve for each thread of the stack, which a firm delay needs
     #[arg(long, value_name = "SHARE")]
     share: Option<Load>,
     /// Processors to which these threads are pinned in turn (default: any)
     #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "share")]
     processors: Vec<usize>,
-    #[command(flatten)]
-    identity: IdentityArgs,
+}
+
+impl ReservationArgs {
+    pub(crate) fn reservation(&self) -> Option<Reservation> {
+        let processors = self.processors.clone();
+        self.share.map(|share| Reservation { share, processors })
+    }
 }
 
 impl EndArgs {
     fn options(&self) -> Options {
-        let (elements, slaves, processors) = (self.elements, self.slaves, self.processors.clone());
-        let reservation = self.share.map(|share| Reservation { share, processors });
+        let (elements, slaves) = (self.elements, self.slaves);
+        let reservation = self.reservation.reservation();
         Options { elements, slaves, reservation, ..Options::default() }
     }
 }

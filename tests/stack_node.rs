@@ -161,6 +161,64 @@ fn decodable_is_what_a_receiver_reported() {
 }
 
 #[test]
+fn a_contract_follows_the_rate_of_the_link() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let play = play(&[&format!("stack://{receiver}")], receiver);
+    let (node, page) = node(&folder, receiver, &format!("stack = \"{PLAIN}\""));
+    some_frames(&page);
+    let pid = node.id().to_string();
+    let contract = || {
+        let seen = selvedge(["stack", "show", &pid, "--json"]).json();
+        seen[0]["endpoints"][0]["connections"][0]["out"]["contract"].to_string()
+    };
+    // 20 Mbit/s in packets of 1,453 B, and a quarter of that.
+    let first = contract();
+    assert!(first.contains("every 581200 ns"), "{first}");
+    let slower = r#"{"rate": "5 Mbit/s"}"#;
+    let (status, answer) = http::request(&page, "PATCH", "/api/v1/links/uplink", slower);
+    assert_eq!(status, 200, "{answer}");
+    support::until("it is agreed anew", || contract().contains("every 2324800 ns"));
+    let stream = played(play);
+    assert_eq!((&stream["lost"], &stream["restarts"]), (&0.into(), &0.into()), "{stream}");
+    drop(node);
+}
+
+#[test]
+fn a_firm_delay_needs_reserved_time_at_both_ends() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let keys = "rate = \"5 Mbit/s\"\nstack_share = \"8 %\"\nstack_delay = \"800 ms\"";
+    let more = format!("delay = \"20 s\"\nstack = \"{PLAIN}\"");
+    let source = file_source(&clip(CORRIDOR), true);
+    let stream = Stream { name: "lecture", source, to: receiver, more: &more };
+    let path = folder.write("node.toml", node_file(keys, &[stream]));
+    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+    let page = node.page();
+    let detail = || http::stream(&page, "lecture")["detail"].to_string();
+    let source = format!("stack://{receiver}");
+    let unreserved = play(&[&source], receiver);
+    support::until("it is refused", || detail().contains("a firm delay needs reserved"));
+    let why = detail();
+    assert!(why.contains("for 5 Mbit/s of the link"), "{why}");
+    played(unreserved);
+    // Where the kernel reserves nothing for this user the near end has said so above.
+    let pid = node.id().to_string();
+    let seen = selvedge(["stack", "show", &pid, "--json"]).json();
+    if seen[0]["endpoints"][0]["reservation"].is_null() {
+        println!("SKIPPED: {}", seen[0]["endpoints"][0]["unreserved"]);
+        return;
+    }
+    let reserved = play(&[&source, "--share", "8 %"], receiver);
+    support::until("it is connected", || !detail().contains("nothing is carried"));
+    let seen = selvedge(["stack", "show", &pid, "--json"]).json();
+    let out = &seen[0]["endpoints"][0]["connections"][0]["out"];
+    assert_eq!((&out["firm"], &out["kept"]), (&true.into(), &true.into()), "{out}");
+    played(reserved);
+    drop(node);
+}
+
+#[test]
 fn what_runs_can_be_looked_at() {
     let folder = Folder::new();
     let receiver = free_port();

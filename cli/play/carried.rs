@@ -1,13 +1,12 @@
 //! Receiving a stream that a protocol stack carries: each message of its connections is a packet.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
-use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_comm_stack::endpoint::{Connection, Endpoint, RecvError};
 use selvedge_data_receive::{MeterSnapshot, StreamMeter};
 use selvedge_data_stream::ReceiverReport;
 use selvedge_node::PeersWatch;
@@ -15,8 +14,6 @@ use selvedge_node::control_server::StackControlServer;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_units::{Duration, Instant};
-
-use crate::identity::IdentityArgs;
 
 /// Connections at once: one sends, others begin while it is not yet known to be dead.
 const CONNECTIONS_MAX: usize = 16;
@@ -48,16 +45,14 @@ struct Shared {
 }
 
 impl CarriedReceiver {
-    /// Listens; with a secret or a key all is encrypted.
+    /// Takes the connections of this endpoint; `watch` follows the keys that it allows.
     pub(super) fn start(
         clock: Clock,
-        at: SocketAddr,
+        endpoint: Endpoint,
+        watch: PeersWatch,
         meter: StreamMeter,
         tap: Option<Box<dyn PacketTap>>,
-        identity: &IdentityArgs,
     ) -> Result<Self, Failure> {
-        let (options, watch) = identity.read(Options::default())?;
-        let endpoint = Endpoint::bind(at, options).map_err(Failure::input)?;
         let shared = Arc::new(Shared {
             endpoint,
             clock,

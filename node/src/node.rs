@@ -386,13 +386,14 @@ impl Node {
         bonds.follow(follows.clone(), path_events()).map_err(no_thread)?;
         tunnels.follow(follows.clone(), clock).map_err(no_thread)?;
         receivers.follow(follows, path_events()).map_err(no_thread)?;
-        let (seen, heard) = (Arc::downgrade(&state), stacks.heard_by(clock));
+        let (seen, heard, rates) = (Arc::downgrade(&state), stacks.heard_by(clock), stacks.rates());
         let refresh = move || {
             let state = seen.upgrade()?;
             let mut state = state.lock();
             state.remove_expired(clock.now());
             state.streams.iter().for_each(|stream| stream.status.serve_intra());
             state.refresh_steps(&heard);
+            state.links.iter().for_each(|link| rates.set(&link.config.name, link.rate));
             Some(())
         };
         let steps_keeper = steps::follow(move || refresh().is_some()).map_err(no_thread)?;

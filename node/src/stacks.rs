@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -14,12 +15,15 @@ use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
 };
 use selvedge_comm_stack::reservation::Reservation;
+use selvedge_control_config::feasibility::STACK_ELEMENTS;
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
+use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stack::module::Direction;
 use selvedge_data_stream::{ReceiverReport, rtp};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
-use selvedge_units::{Bytes, Duration};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::acknowledged::Acknowledged;
 use crate::control_server::StackControlServer;
@@ -32,8 +36,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const AGAIN: Duration = Duration::from_millis(250);
 /// How often a connection is polled.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Processing elements of an endpoint.
-const ELEMENTS: u8 = 2;
+/// A contract follows the link's rate if that has changed by more than so many hundredths.
+const CHANGED_BY: u64 = 10;
 
 /// Why a node's stacks can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +77,30 @@ pub(crate) struct NodeStacks {
     keepers: Vec<Keeper>,
     /// All endpoints.
     endpoints: Arc<[Arc<Endpoint>]>,
+    rates: LinkRates,
     control_server: Option<StackControlServer>,
+}
+
+/// The present rates of the links that have stacks, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinkRates(Vec<(String, Arc<AtomicU64>)>);
+
+impl LinkRates {
+    fn of(&mut self, link: &LinkConfig) -> Arc<AtomicU64> {
+        if let Some((_, rate)) = self.0.iter().find(|(name, _)| *name == link.name) {
+            return Arc::clone(rate);
+        }
+        let rate = Arc::new(AtomicU64::new(link.rate.0));
+        self.0.push((link.name.clone(), Arc::clone(&rate)));
+        rate
+    }
+
+    /// Notes the present rate of a link: the contracts of its stacks follow it.
+    pub(crate) fn set(&self, link: &str, rate: Bitrate) {
+        if let Some((_, now)) = self.0.iter().find(|(name, _)| name == link) {
+            now.store(rate.0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A stream's connection, when there is one.
@@ -82,11 +109,13 @@ struct StreamConnection {
     name: String,
     to: SocketAddr,
     stack: String,
-    contracts: [Contract; 2],
+    terms: ContractTerms,
     endpoint: Arc<Endpoint>,
     connection: Mutex<Option<Arc<Connection>>>,
     /// Why there is no connection.
     problem: Mutex<Option<String>>,
+    /// What is wrong with the connection's contract while it carries packets.
+    remark: Mutex<Option<String>>,
     /// The reports of its receivers.
     acknowledged: Mutex<Acknowledged>,
     clock: Clock,
@@ -121,16 +150,24 @@ impl NodeStacks {
                 }
             };
             let fit = carried(stack, link, stream.spec.to);
-            let delay = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
+            let wanted = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
             let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
+            let terms = ContractTerms {
+                rate: stacks.rates.of(link),
+                beside: beside.max(1) as u64,
+                packet: fit.message,
+                delay: link.stack_delay.unwrap_or(wanted),
+                promise: if link.stack_delay.is_some() { Promise::Firm } else { Promise::Wanted },
+            };
             let line = Arc::new(StreamConnection {
                 name: stream.spec.name.clone(),
                 to: stream.spec.to,
                 stack: stack.to_string(),
-                contracts: contracts(link, beside as u64, fit.message, delay),
+                terms,
                 endpoint,
                 connection: Mutex::default(),
                 problem: Mutex::new(Some("not connected yet".to_owned())),
+                remark: Mutex::default(),
                 acknowledged: Mutex::default(),
                 clock,
             });
@@ -177,6 +214,17 @@ impl NodeStacks {
         line.problem.lock().clone()
     }
 
+    /// What is wrong with the contract of a stream whose packets are carried, if anything is.
+    pub(crate) fn remark(&self, stream: usize) -> Option<String> {
+        let (line, ..) = self.carriers.get(stream)?.as_ref()?;
+        line.remark.lock().clone()
+    }
+
+    /// Where the present rates of links are noted.
+    pub(crate) fn rates(&self) -> LinkRates {
+        self.rates.clone()
+    }
+
     /// The reports of a stream's receivers; `None` if no stack carries it.
     pub(crate) fn acknowledged<T>(
         &self,
@@ -221,7 +269,7 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatc
     };
     let processors = link.stack_processors.clone();
     let reservation = link.stack_share.map(|share| Reservation { share, processors });
-    let options = Options { elements: ELEMENTS, reservation, ..Options::default() };
+    let options = Options { elements: STACK_ELEMENTS, reservation, ..Options::default() };
     let options = credentials.read(options).map_err(|why| StackError::Credentials {
         link: link.name.clone(),
         key: match (&why, &link.secret) {
@@ -248,16 +296,41 @@ fn follow_peers(watches: &mut [(PeersWatch, Arc<Endpoint>)], stop: &Stop) {
     }
 }
 
-/// The contracts that are requested from hosts for a stream: its even share of the link in packets of
-/// full size. If it sends more, processing elements are assigned anew; nothing is refused unless hosts
-/// lack processing power.
-fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> [Contract; 2] {
-    let share = selvedge_units::Bitrate((link.rate.0 / beside.max(1)).max(1));
-    let every = (packet / share).clamp(Duration::from_micros(1), Duration::from_secs(10));
-    let quality = |delay| Quality { delay, loss_burst: 0, promise: Promise::Wanted };
-    let out = Contract { traffic: Traffic::steady(every, packet), quality: quality(delay) };
-    let reports = Traffic::steady(Duration::from_millis(100), Bytes(ReceiverReport::LEN as u64));
-    [out, Contract { traffic: reports, quality: quality(Duration::from_secs(1)) }]
+/// What is requested from hosts for a stream.
+#[derive(Debug)]
+struct ContractTerms {
+    /// The link's present rate, in bit/s.
+    rate: Arc<AtomicU64>,
+    /// The streams on the link.
+    beside: u64,
+    packet: Bytes,
+    delay: Duration,
+    promise: Promise,
+}
+
+impl ContractTerms {
+    /// The stream's even share of the link.
+    fn share(&self) -> Bitrate {
+        Bitrate((self.rate.load(Ordering::Relaxed) / self.beside).max(1))
+    }
+
+    /// The contracts for this share, in packets of full size, and for the receivers' reports. If the stream sends
+    /// more, processing elements are assigned anew; nothing is refused unless hosts lack processing power.
+    fn contracts(&self, share: Bitrate) -> [Contract; 2] {
+        let every = (self.packet / share).clamp(Duration::from_micros(1), Duration::from_secs(10));
+        let quality = |delay, promise| Quality { delay, loss_burst: 0, promise };
+        let reports = Bytes(ReceiverReport::LEN as u64);
+        [
+            Contract {
+                traffic: Traffic::steady(every, self.packet),
+                quality: quality(self.delay, self.promise),
+            },
+            Contract {
+                traffic: Traffic::steady(Duration::from_millis(100), reports),
+                quality: quality(Duration::from_secs(1), Promise::Wanted),
+            },
+        ]
+    }
 }
 
 impl Carrier for StreamConnection {
@@ -281,7 +354,8 @@ impl StreamConnection {
                         None => return,
                     }
                 }
-                Some(Err(why)) => why.to_string(),
+                // Whatever is scarce, the text says how much the link grants and what a host lacks.
+                Some(Err(why)) => format!("for {} of the link: {why}", self.terms.share()),
                 None => return,
             };
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
@@ -294,7 +368,7 @@ impl StreamConnection {
 
     /// A connection, or the error; `None` when requested to stop.
     fn connect(&self, stop: &Stop) -> Option<Result<Connection, ConnectError>> {
-        let [out, back] = self.contracts;
+        let [out, back] = self.terms.contracts(self.terms.share());
         let mut connecting = self.endpoint.connect_async(self.to, &self.stack, out, back);
         while !stop.is_requested() {
             if let Some(outcome) = block_on_for(&mut connecting, POLL_EVERY) {
@@ -312,6 +386,7 @@ impl StreamConnection {
         *self.problem.lock() = None;
         self.acknowledged.lock().handle_connected(self.clock.now());
         let mut ended = None;
+        let mut agreed = self.terms.share();
         let mut message = Vec::new();
         let mut again_at = self.clock.now();
         while ended.is_none() && !stop.is_requested() {
@@ -325,6 +400,12 @@ impl StreamConnection {
                 }
                 Err(RecvError::Timeout) => {}
                 Err(why) => ended = Some(why),
+            }
+            self.note_events(&connection);
+            let share = self.terms.share();
+            if share.0.abs_diff(agreed.0) > agreed.0 / CHANGED_BY {
+                self.renegotiate(&connection, share, stop);
+                agreed = share;
             }
             // The receiver may have been killed and started again. Any sender can forge such a message,
             // so packets use this connection until there is another.
@@ -342,7 +423,43 @@ impl StreamConnection {
             }
         }
         *self.connection.lock() = None;
+        *self.remark.lock() = None;
         self.acknowledged.lock().handle_disconnected();
         ended
+    }
+
+    /// Notes what happens to the contract of the stream's packets.
+    fn note_events(&self, connection: &Connection) {
+        for (_, event) in connection.events().into_iter().filter(|(to, _)| *to == Direction::Down) {
+            let remark = match event {
+                Event::Broken { what, .. } => Some(format!("its firm delay is not kept: {what}")),
+                Event::Policed { refusal, .. } => {
+                    Some(format!("it is held to its contract: {refusal}"))
+                }
+                Event::Mended { .. } | Event::Released { .. } => None,
+                _ => continue,
+            };
+            self.set_remark(remark);
+        }
+    }
+
+    /// Agrees on the contract of another share of the link; the old one holds if a host refuses that.
+    fn renegotiate(&self, connection: &Connection, share: Bitrate, stop: &Stop) {
+        let [out, _] = self.terms.contracts(share);
+        let mut asking = connection.renegotiate_async(Direction::Down, out);
+        while !stop.is_requested() {
+            if let Some(outcome) = block_on_for(&mut asking, POLL_EVERY) {
+                let refused = outcome.err();
+                self.set_remark(refused.map(|why| format!("for {share} of the link: {why}")));
+                return;
+            }
+        }
+    }
+
+    fn set_remark(&self, remark: Option<String>) {
+        if let Some(remark) = &remark {
+            tracing::warn!(stream = self.name, remark, "the contract of a stack is not kept");
+        }
+        *self.remark.lock() = remark;
     }
 }

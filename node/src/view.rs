@@ -164,6 +164,9 @@ impl Node {
             let seconds = silence.as_secs_f64();
             return (state, format!("the receiver is silent: no report for {seconds:.0} s"));
         }
+        if let Some(remark) = stream.stack.and_then(|n| self.stacks.remark(n)) {
+            return (state, remark);
+        }
         if config.is_tunnel() {
             return (state, detail);
         }

@@ -27,8 +27,17 @@ const BUDGETS: RangeInclusive<Bytes> = Bytes(1_000_000)..=Bytes(1_000_000_000_00
 /// The rate of a link until it is measured.
 pub(super) const START: Bitrate = Bitrate::from_kbps(500);
 /// Keys of a link that its rate could not be measured with.
-const NOT_MEASURED: [&str; 8] =
-    ["stack", "stack_share", "stack_processors", "placement", "socket", "core", "send", "device"];
+const NOT_MEASURED: [&str; 9] = [
+    "stack",
+    "stack_share",
+    "stack_processors",
+    "stack_delay",
+    "placement",
+    "socket",
+    "core",
+    "send",
+    "device",
+];
 
 /// The paths by which a link reaches the far end of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -231,8 +231,8 @@ fn link_keys(old: &LinkConfig, new: &LinkConfig) -> (Vec<&'static str>, Vec<&'st
         "discipline" = discipline, "selection" = selection, "burst" = burst, "mtu" = mtu,
         "tree" = tree | nodes, "placement" = placement, "socket" = socket, "core" = core,
         "send" = sending, "device" = device, "stack" = stack,
-        "stack_share" = stack_share, "stack_processors" = stack_processors, "secret" = secret, "key" = key,
-        "peer" = peer, "to" = bond, "rate" = is_auto
+        "stack_share" = stack_share, "stack_processors" = stack_processors, "stack_delay" = stack_delay, "secret" = secret,
+        "key" = key, "peer" = peer, "to" = bond, "rate" = is_auto
     ]);
     let default = |link: &LinkConfig| {
         let whole = link.selection || link.placement == Placement::Kernel;

@@ -10,8 +10,8 @@ use super::{ConfigFault, LinkConfig, Placement, Sending, bond, stack, step, tree
 #[rustfmt::skip]
 pub(super) const KNOWN: &[&str] = &[
     "rate", "discipline", "selection", "burst", "catch_up", "mtu", "queue", "tree", "remap", "placement",
-    "socket", "core", "send", "device", "stack", "stack_share", "stack_processors", "secret", "key", "peer", "to",
-    "path", "step",
+    "socket", "core", "send", "device", "stack", "stack_share", "stack_processors", "stack_delay", "secret", "key", "peer",
+    "to", "path", "step",
 ];
 pub(super) const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
 pub(super) const MTU_MIN: Bytes = Bytes(576);
@@ -62,6 +62,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let device = reader.device(section);
     let carrier = stack::read(reader, section);
     let (share, processors) = stack::reservation(reader, section);
+    let stack_delay = stack::firm_delay(reader, section);
     let secret = reader.path(section, "secret", "secret = \"uplink.secret\"");
     let key = reader.path(section, "key", "key = \"uplink.key\"");
     let peer = reader.line(section, "peer", 64, "peer = \"lobby\"").map(str::to_owned);
@@ -99,7 +100,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.device = device;
     link.sending = sending.unwrap_or_default();
     link.stack = carrier.flatten();
-    (link.stack_share, link.stack_processors) = (share, processors);
+    (link.stack_share, link.stack_processors, link.stack_delay) = (share, processors, stack_delay);
     (link.secret, link.key, link.peer) = (secret, key, peer);
     link.is_auto = bond.is_some() || section.is("rate", bond::AUTO);
     link.bond = bond;

@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 use selvedge_data_net_secure::OVERHEAD;
 use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_data_stack::load::Load;
-use selvedge_units::Bytes;
+use selvedge_units::{Bytes, Duration};
 
 use super::section::{Entry, Reader, Section};
 use super::{ConfigFault, LinkConfig, Placement, StreamConfig};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
 pub const CARRIED_MIN: Bytes = Bytes(256);
+const DELAY_MIN: Duration = Duration::from_micros(100);
+const DELAY_MAX: Duration = Duration::from_secs(10);
 /// The text by which a stream declines the stack of its link.
 const NONE: &str = "none";
 pub(super) const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
@@ -57,6 +59,14 @@ pub(super) fn reservation<'t>(
         reader.refuse(section, "stack_processors", ConfigFault::NeedsShare);
     }
     (share, processors.unwrap_or_default())
+}
+
+/// The firm delay of a link's stacks, `stack_delay`. An invalid one is reported.
+pub(super) fn firm_delay<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Duration> {
+    if !section.has("stack_share") {
+        reader.refuse(section, "stack_delay", ConfigFault::DelayNeedsShare);
+    }
+    reader.quantity(section, "stack_delay", DELAY_MIN..=DELAY_MAX, "20 ms")
 }
 
 /// The stack of an entry. An invalid one is reported.

@@ -231,6 +231,7 @@ fn every_key_is_read() {
         stack = "ui | unreliable | net"
         stack_share = "30 %"
         stack_processors = [2, 3]
+        stack_delay = "20 ms"
         secret = "a.secret"
         [stream.s]
         source = "file:x.ts?loop"
@@ -275,6 +276,7 @@ fn every_key_is_read() {
             stack: "ui | unreliable | net".parse().ok(),
             stack_share: Some(Load::percent(30)),
             stack_processors: vec![2, 3],
+            stack_delay: Some(Duration::from_millis(20)),
             secret: Some("a.secret".into()),
             key: None,
             peer: None,

@@ -124,6 +124,9 @@ pub struct FlowView {
     /// Whether the guarantee is firm, and not an estimate.
     #[serde(default)]
     pub firm: bool,
+    /// The contract that holds, in words.
+    #[serde(default)]
+    pub contract: String,
     /// The mean time that its messages took on this host, in nanoseconds.
     #[serde(default)]
     pub mean_ns: u64,
@@ -224,6 +227,7 @@ impl Shared {
             kept: granted.guarantee.delay_kept,
             policed: granted.policed,
             firm: contract.is_some_and(|contract| contract.quality.promise == Promise::Firm),
+            contract: contract.map(|contract| contract.to_string()).unwrap_or_default(),
             mean_ns: measured.mean.0,
             p99_ns: measured.p99.0,
             worst_ns: measured.worst.0,
