@@ -18,7 +18,7 @@ use selvedge_os::clock::Clock;
 use selvedge_os::socket::SocketError;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamCarrier, StreamParams};
-use selvedge_place_engine::slot::{ALL_STREAMLETS, Slot, SlotParams};
+use selvedge_place_engine::slot::{ALL_STREAMLETS, SlotParams};
 use selvedge_units::Duration;
 
 #[cfg(feature = "gstreamer")]
@@ -415,14 +415,14 @@ pub(crate) fn params(
 }
 
 /// The slot of a stream that has streamlets.
-pub(crate) fn slot(stream: &StreamConfig, clock: Clock) -> Option<Slot> {
+pub(crate) fn slot(stream: &StreamConfig, clock: Clock) -> Option<SlotParams> {
     let Spec { name, contract, pool, .. } = &stream.spec;
-    Some(Slot::new(SlotParams {
+    Some(SlotParams {
         config: Arc::clone(stream.slot.as_ref()?),
         delay: contract.delay.filter(|_| contract.late == Late::Drop),
         pool: *pool,
         ssrc: ssrc(name, clock),
-    }))
+    })
 }
 
 /// The contract of a stream, once its medium is known.

@@ -9,8 +9,10 @@ use selvedge_control_config::{SourceUri, parse};
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
+use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
+use selvedge_place_coprocessor::server::{LocalCoprocessor, Options};
 use selvedge_place_engine::frame_producer::FrameMetadata;
-use selvedge_units::Duration;
+use selvedge_units::{Bytes, Duration};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -47,9 +49,9 @@ fn received(socket: &UdpSocket, count: usize) -> Vec<(u32, u16)> {
 }
 
 /// 164 B on the wire take 1.3 ms.
-fn sensors(from: SocketAddr, to: SocketAddr) -> String {
+fn sensors(from: SocketAddr, to: SocketAddr, link: &str) -> String {
     format!(
-        "[link.up]\nrate = \"1 Mbit/s\"\n[stream.sensors]\nperiod = \"2 ms\"\ndelay = \"60 s\"\n\
+        "[link.up]\nrate = \"1 Mbit/s\"\n{link}\n[stream.sensors]\nperiod = \"2 ms\"\ndelay = \"60 s\"\n\
          sets = {{ gold = 2, plain = 1 }}\nstreamlets = [\n\
          {{ from = \"rtp://{from}?ssrc=100\", to = \"rtp://{to}\", set = \"gold\", count = 4 }},\n\
          {{ from = \"rtp://{from}?ssrc=200\", to = \"rtp://{to}\", set = \"plain\", count = 4 }},\n]\n"
@@ -58,8 +60,32 @@ fn sensors(from: SocketAddr, to: SocketAddr) -> String {
 
 #[test]
 fn packets_of_many_sources_share_a_slot() {
+    share_a_slot("");
+}
+
+#[test]
+fn they_share_one_in_a_coprocessor() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("link.sock");
+    let keys = format!("placement = \"coprocessor\"\nsocket = \"{}\"", socket.display());
+    let link =
+        parse(&sensors(free_port(), free_port(), &keys), "x.toml").unwrap().config.links[0].clone();
+    let realtime_request = RealtimeRequest { core: None, lock: false, class: SchedClass::Fair };
+    let (watch, memory) = (Duration::from_micros(20), Bytes(50_000_000));
+    let options = Options { link, socket, realtime_request, watch, memory, alone: None };
+    let coprocessor = LocalCoprocessor::start(options.clone()).unwrap();
+    share_a_slot(&keys);
+    drop(coprocessor);
+    // There is no memory for the frames of streamlets.
+    let _full = LocalCoprocessor::start(Options { memory: Bytes(5_000_000), ..options }).unwrap();
+    let error = Node::start(&sensors(free_port(), free_port(), &keys), NodeOptions::default());
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("--memory"), "{error}");
+}
+
+fn share_a_slot(link: &str) {
     let ((socket, to), from) = (receiver(), free_port());
-    let node = Node::start(&sensors(from, to), NodeOptions::default()).unwrap();
+    let node = Node::start(&sensors(from, to, link), NodeOptions::default()).unwrap();
     let source = UdpSocket::bind("127.0.0.1:0").unwrap();
     for sequence in 0..60_u16 {
         for ssrc in (100..104).chain(200..204).chain([300]) {
@@ -107,7 +133,7 @@ fn packets_of_many_sources_share_a_slot() {
 #[test]
 fn an_address_that_is_taken_is_an_error_at_the_streamlets() {
     let ((_socket, to), (_taken, from)) = (receiver(), receiver());
-    let error = Node::start(&sensors(from, to), NodeOptions::default()).err().unwrap();
+    let error = Node::start(&sensors(from, to, ""), NodeOptions::default()).err().unwrap();
     let StartError::File(errors) = error else { panic!("{error}") };
     let text = errors.to_string();
     assert!(text.contains("stream.sensors.streamlets: cannot listen on"), "{text}");

@@ -329,17 +329,6 @@ impl Kind {
     }
 }
 
-impl StreamConfig {
-    /// Whether both go into one output: a picture and a sound that name the same destination. RTP carries each
-    /// to a port of its own.
-    #[must_use]
-    pub fn shares_output(&self, other: &Self) -> bool {
-        let (to, others) = (self.output.as_ref(), other.output.as_ref());
-        self.spec.name != other.spec.name
-            && to.is_some_and(|to| !["rtp", "shm"].contains(&to.scheme()) && Some(to) == others)
-    }
-}
-
 /// Why a stream's output can't carry it on this link, if so; and the key that is to blame.
 pub(super) fn find_conflict(
     stream: &StreamConfig,

@@ -59,8 +59,8 @@ pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
 pub use secret::redacted;
 pub use slot::{
-    LISTENERS_MAX, STREAMLET_MEMORY, STREAMLETS_MAX, SetConfig, SetSummary, SlotConfig, Streamlet,
-    StreamletGroup,
+    LISTENERS_MAX, STREAMLET_MEMORY, STREAMLETS_MAX, SetConfig, SetSummary, SlotConfig, SlotError,
+    Streamlet, StreamletGroup,
 };
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
@@ -141,6 +141,9 @@ pub struct LinkConfig {
     pub stack_share: Option<Load>,
     /// `stack_processors`: the processors to which these threads are pinned in turn; empty: any.
     pub stack_processors: Vec<usize>,
+    /// `stack_delay`: how long the stacks of both hosts and the network may take, firmly. `None`: each stream's `delay`
+    /// is wanted, and not firm.
+    pub stack_delay: Option<Duration>,
     /// `secret`: a file with the secret that nodes and receivers of its stacks must share, 64
     /// hexadecimal digits. `None`: any peer's key is accepted.
     pub secret: Option<String>,
@@ -236,6 +239,7 @@ impl LinkConfig {
             stack: None,
             stack_share: None,
             stack_processors: Vec::new(),
+            stack_delay: None,
             secret: None,
             key: None,
             peer: None,
@@ -356,9 +360,23 @@ impl StreamConfig {
     /// streamlets, and [`STREAMLET_MEMORY`] for each of these.
     #[must_use]
     pub fn memory(&self) -> Bytes {
-        let streamlets = self.slot.as_ref().map_or(0, |slot| u64::from(slot.count()));
-        let slot = if streamlets > 0 { self.spec.pool } else { Bytes(0) };
-        self.spec.memory() + slot + Bytes(streamlets * STREAMLET_MEMORY.0)
+        let slot = self.slot.as_ref().map(|slot| self.spec.pool + slot.memory());
+        self.spec.memory() + slot.unwrap_or_default()
+    }
+
+    /// Whether its packets are those of a tunnel.
+    #[must_use]
+    pub const fn is_tunnel(&self) -> bool {
+        matches!(self.source, SourceUri::Tunnel(_))
+    }
+
+    /// Whether both go into one output: a picture and a sound that name the same destination. RTP carries each
+    /// to a port of its own.
+    #[must_use]
+    pub fn shares_output(&self, other: &Self) -> bool {
+        let (to, others) = (self.output.as_ref(), other.output.as_ref());
+        self.spec.name != other.spec.name
+            && to.is_some_and(|to| !["rtp", "shm"].contains(&to.scheme()) && Some(to) == others)
     }
 
     /// Where it goes, as node files write it, without secrets.

@@ -315,6 +315,9 @@ pub enum ConfigFault {
     /// Processors for threads that reserve nothing.
     #[error("processors are for reserved time; write stack_share = \"30 %\" as well")]
     NeedsShare,
+    /// A firm delay of threads that reserve nothing.
+    #[error("a firm delay needs reserved time; write stack_share = \"30 %\" as well")]
+    DelayNeedsShare,
     /// A stack that this other placement would have to serve.
     #[error(
         "stacks carry links that the node sends itself, and this link's placement is {0}; \
@@ -610,7 +613,7 @@ pub enum ConfigFault {
     },
     /// Streamlets on a link that can't carry them.
     #[error(
-        "streamlets go over a link with placement = \"inline\", a stated rate and no stack, \
+        "streamlets go over a link of another placement than \"kernel\", with a stated rate and no stack, \
          which link \"{0}\" is not; write such a link"
     )]
     SlotElsewhere(String),

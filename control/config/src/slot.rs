@@ -6,9 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-use selvedge_data_sched::aggregate::{Aggregate, SetLoad, turns};
+use selvedge_data_sched::aggregate::{Aggregate, SetError, SetLoad, turns};
 use selvedge_units::{Bytes, Duration};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::address::{listen, receiver};
 use super::quote::cut;
@@ -23,6 +23,8 @@ pub const STREAMLETS_MAX: u32 = 1 << 17;
 /// The most addresses at which the streamlets of one stream receive.
 pub const LISTENERS_MAX: usize = 256;
 
+/// The most frames of one streamlet that wait.
+const QUEUE_MAX: u32 = 1024;
 /// What the node keeps of a streamlet without frames: its queue, counters, and frame numbers.
 pub const STREAMLET_MEMORY: Bytes = Bytes(256);
 
@@ -33,8 +35,8 @@ const SETS: &str = "sets = { gold = 2, plain = 1 }";
 /// Keys of a stream that stand for one receiver, or for what a slot does not have.
 const REFUSED: [&str; 7] = ["to", "from", "stack", "sdp", "rtcp_port", "full", "knobs"];
 
-/// The streamlets of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The streamlets of a stream. Those of a file are valid; of what came from another process see [`SlotConfig::check`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotConfig {
     /// `sets`; one of weight 1 if the file names none.
     pub sets: Vec<SetConfig>,
@@ -45,7 +47,7 @@ pub struct SlotConfig {
 }
 
 /// A set of streamlets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetConfig {
     /// Its name.
     pub name: String,
@@ -54,7 +56,7 @@ pub struct SetConfig {
 }
 
 /// One table of `streamlets`, which stands for one streamlet or many.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamletGroup {
     /// The number of its first streamlet.
     pub first: u32,
@@ -65,7 +67,7 @@ pub struct StreamletGroup {
 }
 
 /// A streamlet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Streamlet {
     /// `from`: where its packets arrive. `None`: it gets every frame of the stream's source.
     pub from: Option<SocketAddr>,
@@ -92,7 +94,41 @@ pub struct SetSummary {
     pub bound_ms: Option<f64>,
 }
 
+/// Why streamlets that came from another process can't be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    /// Not as many as a stream can have.
+    #[error("{0} streamlets; there may be 1 to {STREAMLETS_MAX}, numbered without a gap")]
+    Count(u64),
+    /// Ports or SSRCs of a group end before it does.
+    #[error("the group of streamlet {0} has more streamlets than its ports or SSRCs allow")]
+    Range(u32),
+    /// A set that is not there.
+    #[error("streamlet {0} is of a set that is not there")]
+    NoSet(u32),
+    /// Receivers of both families.
+    #[error("the receiver of streamlet {0} is of another IP version than the stream's")]
+    Family(u32),
+    /// Sets that can't share by their weights.
+    #[error(transparent)]
+    Set(#[from] SetError),
+    /// No room for a frame, or too much.
+    #[error("a queue of {0} frames for each streamlet; write 1 to {QUEUE_MAX}")]
+    Queue(u32),
+}
+
 impl StreamletGroup {
+    /// Whether its ports, or its SSRCs, go as far as it does.
+    fn is_in_range(&self) -> bool {
+        let Streamlet { from, ssrc, to, .. } = self.streamlet;
+        let Some(last) = self.count.checked_sub(1) else { return false };
+        let port = u32::from(from.map_or(0, |at| at.port()).max(to.port()));
+        match ssrc {
+            Some(first) => first.checked_add(last).is_some(),
+            None => u64::from(port) + 2 * u64::from(last) <= u64::from(u16::MAX),
+        }
+    }
+
     fn nth(&self, n: u32) -> Streamlet {
         let Streamlet { from, ssrc, to, set } = self.streamlet;
         let next = |at: SocketAddr| match ssrc {
@@ -104,6 +140,43 @@ impl StreamletGroup {
 }
 
 impl SlotConfig {
+    /// Whether all that a file guarantees holds, for a stream whose receivers have addresses of this IP version.
+    ///
+    /// # Errors
+    /// [`SlotError`]. O(n) for n tables.
+    pub fn check(&self, v6: bool) -> Result<(), SlotError> {
+        let mut aggregate = Aggregate::new();
+        self.sets.iter().try_for_each(|set| aggregate.add_set(set.weight).map(drop))?;
+        if !(1..=QUEUE_MAX).contains(&self.queue) {
+            return Err(SlotError::Queue(self.queue));
+        }
+        let mut count = 0;
+        for group in &self.groups {
+            let first = group.first;
+            if u64::from(first) != count || first >= STREAMLETS_MAX {
+                return Err(SlotError::Count(count));
+            }
+            count += u64::from(group.count);
+            if !group.is_in_range() {
+                return Err(SlotError::Range(first));
+            }
+            if group.streamlet.set >= self.sets.len() {
+                return Err(SlotError::NoSet(first));
+            }
+            if group.streamlet.to.is_ipv6() != v6 {
+                return Err(SlotError::Family(first));
+            }
+        }
+        let fits = (1..=u64::from(STREAMLETS_MAX)).contains(&count);
+        if fits { Ok(()) } else { Err(SlotError::Count(count)) }
+    }
+
+    /// The memory of its streamlets without their frames.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        Bytes(u64::from(self.count()) * STREAMLET_MEMORY.0)
+    }
+
     /// How many streamlets there are.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -169,7 +242,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         return None;
     };
     REFUSED.iter().for_each(|key| reader.refuse(section, key, ConfigFault::NotOfSlot));
-    let queue = reader.integer(section, "streamlet_queue", 1..=1024).unwrap_or(64);
+    let queue = reader.integer(section, "streamlet_queue", 1..=QUEUE_MAX).unwrap_or(64);
     let sets = sets(reader, section)?;
     if listed.value.as_array().is_some_and(|array| array.is_empty()) {
         reader.report_value(&listed, ConfigFault::NamesNone("streamlet", EXAMPLE));
@@ -274,12 +347,8 @@ fn group<'t>(
         }
     };
     let (count, to, set) = (count?, to?, set?);
-    let ports = [Some(to), from].into_iter().flatten().map(|at| u32::from(at.port())).max();
-    let ends = match ssrc {
-        Some(first) => first.checked_add(count - 1).is_some(),
-        None => ports.is_some_and(|port| port + 2 * (count - 1) <= u32::from(u16::MAX)),
-    };
-    if !ends {
+    let group = StreamletGroup { first, count, streamlet: Streamlet { from, ssrc, to, set } };
+    if !group.is_in_range() {
         let key = table.path_of("count");
         reader.report(entry.at, &key, ConfigFault::StreamletCount(count));
         return None;
@@ -287,7 +356,7 @@ fn group<'t>(
     if from == Some(to) {
         reader.report_value(entry, ConfigFault::Loop(to));
     }
-    Some(StreamletGroup { first, count, streamlet: Streamlet { from, ssrc, to, set } })
+    Some(group)
 }
 
 fn to<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, text: &str) -> Option<SocketAddr> {
@@ -375,6 +444,6 @@ fn fits<'t>(
 /// Why a link can't carry streamlets, if so.
 pub(super) fn find_conflict(stream: &StreamConfig, link: &LinkConfig) -> Option<ConfigFault> {
     let carries =
-        link.placement == Placement::Inline && !link.is_measured() && link.stack.is_none();
+        link.placement != Placement::Kernel && !link.is_measured() && link.stack.is_none();
     (stream.slot.is_some() && !carries).then(|| ConfigFault::SlotElsewhere(cut(&link.name)))
 }

@@ -75,14 +75,6 @@ pub enum Nat {
     Device(String),
 }
 
-impl StreamConfig {
-    /// Whether its packets are those of a tunnel.
-    #[must_use]
-    pub const fn is_tunnel(&self) -> bool {
-        matches!(self.source, SourceUri::Tunnel(_))
-    }
-}
-
 /// The tunnels of a file; each adds its stream, and at a far end its link.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,

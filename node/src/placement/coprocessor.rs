@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, SourceUri, Stage, StepConfig};
 use selvedge_data_stream::Contract;
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{
     default_folder, default_socket, listens, remove_stale_sockets,
@@ -13,7 +14,10 @@ use selvedge_place_coprocessor::server::{
 use selvedge_place_engine::code::StepSource;
 use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::LinkReport;
+use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Bitrate, Bytes};
+
+use crate::source::slot;
 
 use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd, load_here};
 
@@ -73,6 +77,9 @@ impl Attached {
         let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
         let contract = spec.contract;
         let (place, mut frame_producer) = self.attachment.add(spec, &frame_producer)?;
+        if let Some(slot) = slot(config, Clock::shared()) {
+            self.attachment.aggregate(place, slot)?;
+        }
         frame_producer.set_steps(Arc::clone(&self.steps), place, contract);
         Ok((place, StreamEnd::FrameProducer(frame_producer)))
     }
@@ -91,6 +98,10 @@ impl PlacedLink for Attached {
 
     fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
         self.attachment.set_terms(stream, terms)
+    }
+
+    fn streamlet(&self, stream: usize, streamlet: u32) -> Option<StreamletReport> {
+        self.attachment.streamlet(stream, streamlet)
     }
 
     fn remove(&self, stream: usize) {

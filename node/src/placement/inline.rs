@@ -29,7 +29,7 @@ struct Inline {
 pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams = start.members.len();
     let slots: Vec<Option<Slot>> =
-        start.members.iter().map(|member| slot(member.config, start.clock)).collect();
+        start.members.iter().map(|one| slot(one.config, start.clock).map(Slot::new)).collect();
     let shared: Vec<bool> = start.members.iter().map(|one| shares_memory(one.config)).collect();
     let (params, carried): (Vec<_>, Vec<_>) =
         start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
@@ -84,7 +84,8 @@ impl PlacedLink for Inline {
             false => self.engine.add(&self.registrar, self.room, params, carried),
         };
         let (number, frame_producer) = added.ok_or(PlacementError::Full(self.room))?;
-        slot(member.config, self.clock).map(|slot| self.engine.aggregate(number, slot));
+        let slot = slot(member.config, self.clock).map(Slot::new);
+        slot.map(|slot| self.engine.aggregate(number, slot));
         Ok((number, StreamEnd::FrameProducer(frame_producer)))
     }
 

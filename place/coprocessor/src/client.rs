@@ -19,6 +19,7 @@ use selvedge_place_engine::code::StepSource;
 use selvedge_place_engine::engine::Stage;
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::report::LinkReport;
+use selvedge_place_engine::slot::{SlotParams, StreamletReport};
 use selvedge_units::{Bitrate, Duration};
 
 pub use connection::{ClientError, Connection};
@@ -43,7 +44,7 @@ struct Stream {
 
 enum Kind {
     /// Frames arrive through this segment.
-    Produced { segment: StreamSegment, bit: usize },
+    Produced { segment: StreamSegment, bit: usize, slot: Option<SlotParams> },
     /// The coprocessor reads them itself.
     Read { file: String, repeat: bool, ssrc: u32, counts: Option<CountsBoard> },
 }
@@ -141,8 +142,35 @@ impl Attachment {
             Arc::clone(&self.stop),
         )
         .map_err(crate::segment::SegmentError::from)?;
-        let stream = Stream { spec, number, kind: Kind::Produced { segment, bit } };
+        let stream = Stream { spec, number, kind: Kind::Produced { segment, bit, slot: None } };
         Ok((inner.place(stream), frame_producer))
+    }
+
+    /// Makes a stream the slot of these streamlets, before its first frame. The frames of streamlets come by
+    /// [`FrameProducer::enqueue_for`]. A coprocessor that comes later gets the streamlets as well; what waited in
+    /// their queues is lost with the one that died, and their counts begin anew.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the coprocessor refuses, or is away.
+    pub fn aggregate(&self, place: usize, params: SlotParams) -> Result<(), ClientError> {
+        let mut inner = self.inner.lock();
+        let Inner { connection, streams, .. } = &mut *inner;
+        let stream = streams.get_mut(place).and_then(Option::as_mut);
+        let connection = connection.as_mut().ok_or(ControlError::Closed)?;
+        let Some(Stream { number, kind: Kind::Produced { slot, .. }, .. }) = stream else {
+            return Err(ClientError::lacks("stream"));
+        };
+        connection.aggregate(*number, &params)?;
+        *slot = Some(params);
+        Ok(())
+    }
+
+    /// The report of a slot's streamlet; `None` if there is none, or while the coprocessor is away.
+    #[must_use]
+    pub fn streamlet(&self, place: usize, streamlet: u32) -> Option<StreamletReport> {
+        let stream = self.inner.lock().stream(place)?.number;
+        let reply = self.ask(Request::Streamlet { stream, streamlet }).ok()?;
+        reply.streamlet.as_ref().map(Into::into)
     }
 
     /// Adds a stream that the coprocessor reads from a recording itself; returns its place here.
@@ -382,8 +410,10 @@ impl Supervisor {
         let mut inner = self.inner.lock();
         for stream in inner.streams.iter_mut().flatten() {
             stream.number = match &mut stream.kind {
-                Kind::Produced { segment, bit } => {
-                    connection.resume(&stream.spec, segment, *bit)?
+                Kind::Produced { segment, bit, slot } => {
+                    let number = connection.resume(&stream.spec, segment, *bit)?;
+                    slot.iter().try_for_each(|slot| connection.aggregate(number, slot))?;
+                    number
                 }
                 Kind::Read { file, repeat, ssrc, counts } => {
                     let (number, board) = connection.read(&stream.spec, (file, *repeat), *ssrc)?;

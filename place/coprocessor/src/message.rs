@@ -7,7 +7,7 @@ use selvedge_data_stream::{Spec, Windows};
 use serde::{Deserialize, Serialize};
 
 pub use self::statistics::{
-    ExtensionStatistics, HistogramStatistics, Statistics, StreamStatistics,
+    ExtensionStatistics, HistogramStatistics, Statistics, StreamStatistics, StreamletStatistics,
 };
 
 /// The longest name of a stream or an extension, in bytes.
@@ -43,6 +43,26 @@ pub enum Request {
         repeat: bool,
         /// The RTP source identifier.
         ssrc: u32,
+    },
+    /// Makes one of this producer's streams the slot of streamlets, before its first frame. They come in one
+    /// descriptor: memory that holds a [`SlotConfig`](selvedge_control_config::SlotConfig) as JSON.
+    Aggregate {
+        /// Its number.
+        stream: usize,
+        /// Bytes of the memory.
+        bytes: usize,
+        /// The longest that a frame may wait, in nanoseconds; older ones are dropped. Without it: any.
+        #[serde(default)]
+        delay_ns: Option<u64>,
+        /// The SSRC of the first streamlet; each other has the next.
+        ssrc: u32,
+    },
+    /// Answered with the counts of one streamlet of a slot.
+    Streamlet {
+        /// The slot's number.
+        stream: usize,
+        /// The streamlet's number.
+        streamlet: u32,
     },
     /// Removes one of this producer's streams, once its waiting frames are sent or this time has passed.
     Remove {
@@ -106,6 +126,9 @@ pub struct Reply {
     /// Its bit in the doorbell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bit: Option<usize>,
+    /// The counts of the streamlet that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streamlet: Option<StreamletStatistics>,
     /// Bytes of the memory in the accompanying descriptor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use selvedge_data_stream::Spec;
 use selvedge_os::control::Long;
+use selvedge_place_engine::slot::SlotParams;
 use selvedge_units::Bytes;
 
 use super::ANSWER;
@@ -67,6 +68,18 @@ impl Connection {
         let segment = fds.into_iter().next().map(StreamSegment::open).transpose()?;
         let board = segment.map(|segment| segment.counts());
         Ok((reply.stream.ok_or_else(|| ClientError::lacks("stream"))?, board))
+    }
+
+    /// Makes a stream of this number the slot of these streamlets.
+    pub(super) fn aggregate(
+        &mut self,
+        stream: usize,
+        slot: &SlotParams,
+    ) -> Result<(), ClientError> {
+        let (Long { bytes }, memory) = Long::write(&*slot.config).map_err(ClientError::System)?;
+        let (delay_ns, ssrc) = (slot.delay.map(|delay| delay.0), slot.ssrc);
+        let request = Request::Aggregate { stream, bytes, delay_ns, ssrc };
+        self.ask(request, &[memory.as_fd()]).map(drop)
     }
 
     /// All statistics of the coprocessor.

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::AtomicBool;
 
+use selvedge_control_config::{SetConfig, SlotConfig, Streamlet, StreamletGroup};
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::WhenFull;
 use selvedge_data_stream::rtp::IPV4_UDP;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer, FrameProducerParams};
+use selvedge_place_engine::slot::SlotParams;
+use selvedge_units::Duration;
 
 use super::*;
 
@@ -47,6 +50,62 @@ fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
 /// Frames that a turn takes.
 fn turn(frame_consumer: &mut SharedConsumer) -> usize {
     std::iter::from_fn(|| frame_consumer.pop(Instant::ZERO)).count()
+}
+
+/// Two streamlets of one set.
+fn slot() -> Box<Slot> {
+    let sets = vec![SetConfig { name: "all".to_owned(), weight: 1 }];
+    let to = "127.0.0.1:6004".parse().unwrap();
+    let streamlet = Streamlet { from: None, ssrc: None, to, set: 0 };
+    let groups = vec![StreamletGroup { first: 0, count: 2, streamlet }];
+    let config = Arc::new(SlotConfig { sets, groups, queue: 4 });
+    config.check(false).unwrap();
+    Box::new(Slot::new(SlotParams { config, delay: None, pool: Bytes(1 << 20), ssrc: 7 }))
+}
+
+#[test]
+fn a_slot_copies_frames_and_frees_their_room_at_once() {
+    let (mut frame_consumer, mut frame_producer, _segment) = ends();
+    assert!(frame_consumer.aggregate(slot()));
+    // The ring has room for 64 frames; each streamlet keeps four.
+    for _ in 0..40 {
+        for streamlet in 0..2 {
+            let mut packet = [5; 60];
+            packet[..2].copy_from_slice(&[0x80, 96]);
+            frame_producer.enqueue_for(streamlet, Instant::ZERO, 0, &[&packet]).unwrap();
+        }
+        frame_consumer.sort(Instant::ZERO);
+        assert!(frame_consumer.ring.is_empty() && frame_consumer.held.is_empty());
+    }
+    let mut sent = Vec::new();
+    while let Some(frame) = frame_consumer.pop(Instant::ZERO) {
+        let mut cursor = PacketCursor::default();
+        let (at, len) = frame_consumer.packet(frame.payload, &mut cursor).unwrap();
+        let stamp = Stamp { sequence: 3, deadline: Instant::ZERO, now: Instant::ZERO };
+        frame_consumer.stamp(frame.payload, (at, len), stamp);
+        let packet = frame_consumer.bytes(frame.payload, (at, len));
+        sent.push(u32::from_be_bytes(*packet[8..].first_chunk().unwrap()));
+        assert!(packet.ends_with(&[5; 40]) && frame_consumer.pop(Instant::ZERO).is_none());
+        frame_consumer.settled(&frame, Fate::Sent { queueing: Duration::ZERO, on_time: true });
+    }
+    assert_eq!(sent, [7, 8, 7, 8, 7, 8, 7, 8]);
+    assert_eq!(frame_consumer.slot().unwrap().sets()[0].counts.dropped, 72);
+    assert!(frame_consumer.is_empty());
+}
+
+#[test]
+fn what_is_no_packet_by_now_reaches_no_streamlet() {
+    let (frame_consumer, ..) = ends();
+    let long = |len: u16| [&len.to_le_bytes()[..], &vec![0; len.into()]].concat();
+    for (payload, are) in [
+        ([long(60), long(100)].concat(), true),
+        (long(101), false),
+        (long(STAMPED_LEN as u16 - 1), false),
+        (long(60)[..61].to_vec(), false),
+        ([long(60), vec![1]].concat(), false),
+    ] {
+        assert_eq!(frame_consumer.are_packets(&payload), are, "{}", payload.len());
+    }
 }
 
 #[test]

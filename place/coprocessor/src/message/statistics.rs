@@ -2,12 +2,14 @@
 //! engine's reports.
 
 use selvedge_data_sched::Discipline;
+use selvedge_data_sched::aggregate::StreamletCounts;
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
 use selvedge_os::control::VERSION;
 use selvedge_place_engine::engine::{ExtensionReport, Stage};
 use selvedge_place_engine::lateness::{RecentPacing, Use};
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
+use selvedge_place_engine::slot::StreamletReport;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +104,51 @@ pub struct StreamStatistics {
     /// Whether its source has ended.
     #[serde(default)]
     pub ended: bool,
+    /// Of a slot: its sets, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<StreamletStatistics>,
+}
+
+/// What became of the frames of one set of streamlets, or of one streamlet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamletStatistics {
+    /// Frames sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames dropped.
+    pub dropped: u64,
+    /// Frames that wait.
+    pub waiting: u64,
+    /// From arrival to the last packet sent: the sum over all frames sent.
+    pub delay_sum_ns: u64,
+    /// The longest of these.
+    pub delay_max_ns: u64,
+}
+
+impl From<&StreamletReport> for StreamletStatistics {
+    fn from(report: &StreamletReport) -> Self {
+        Self {
+            sent: report.counts.sent,
+            sent_bytes: report.counts.bytes.0,
+            dropped: report.counts.dropped,
+            waiting: report.waiting,
+            delay_sum_ns: report.delay_sum.0,
+            delay_max_ns: report.delay_max.0,
+        }
+    }
+}
+
+impl From<&StreamletStatistics> for StreamletReport {
+    fn from(of: &StreamletStatistics) -> Self {
+        let (sent, bytes, dropped) = (of.sent, Bytes(of.sent_bytes), of.dropped);
+        Self {
+            counts: StreamletCounts { sent, bytes, dropped },
+            waiting: of.waiting,
+            delay_sum: Duration(of.delay_sum_ns),
+            delay_max: Duration(of.delay_max_ns),
+        }
+    }
 }
 
 /// A histogram of nanoseconds.
@@ -192,6 +239,7 @@ impl StreamStatistics {
                 .collect(),
             trouble: None,
             ended: false,
+            sets: report.sets.iter().map(Into::into).collect(),
         }
     }
 
@@ -219,7 +267,7 @@ impl StreamStatistics {
             recent: Recent { frames, on_time, decodable, queueing: self.queueing.histogram() },
             queued: self.queued,
             sent: Bitrate(self.sent_bps),
-            sets: Vec::new(),
+            sets: self.sets.iter().map(Into::into).collect(),
         })
     }
 }

@@ -4,10 +4,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use selvedge_control_config::SlotConfig;
 use selvedge_data_stream::{Spec, WhenFull, rtp};
-use selvedge_os::control::{Connection, ControlError, Long};
+use selvedge_os::control::{Connection, ControlError, Long, Message};
 use selvedge_place_engine::engine::NewStream;
 use selvedge_place_engine::frame_producer::FrameProducerParams;
+use selvedge_place_engine::slot::{Slot, SlotParams};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::refusal::Refusal;
@@ -18,6 +20,9 @@ use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
 use crate::message::{NAME_MAX, Reply, Request, Statistics, StreamStatistics};
 use crate::realtime::RealtimeRequest;
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
+
+/// The longest description of streamlets that is read.
+const STREAMLETS_BYTES: Bytes = Bytes(32 << 20);
 
 /// A stream of a producer.
 struct Stream {
@@ -32,6 +37,8 @@ pub(crate) struct StreamInfo {
     producer: String,
     refused: Arc<RefusalCounters>,
     feeder: Option<Arc<FeederState>>,
+    /// The memory of its streamlets, if it is a slot.
+    slot: Bytes,
 }
 
 /// A connection to the control socket.
@@ -88,6 +95,22 @@ impl Producer {
             Request::Add { stream, bit } => self.add(coprocessor, stream, bit, fds),
             Request::Read { stream, file, repeat, ssrc } => {
                 self.read(coprocessor, stream, (&file, repeat), ssrc)
+            }
+            Request::Aggregate { stream, bytes, delay_ns, ssrc } => {
+                let at = self.find(stream)?;
+                let body = Long { bytes };
+                let config = Message { body, data: Vec::new(), fds }.read(STREAMLETS_BYTES)?;
+                if self.streams[at].as_ref().is_some_and(|stream| stream.feeder.is_some()) {
+                    return Err(Refusal::NoSlot(stream));
+                }
+                aggregate(coprocessor, stream, config, (delay_ns.map(Duration), ssrc))
+            }
+            Request::Streamlet { stream, streamlet } => {
+                self.find(stream)?;
+                let report = coprocessor.engine.streamlet(stream, streamlet);
+                let report = report.ok_or(Refusal::NoStreamlet { stream, streamlet })?;
+                let streamlet = Some((&report).into());
+                Ok((Reply { streamlet, ..Reply::default() }, Vec::new()))
             }
             Request::Remove { stream, within_ns } => {
                 let at = self.find(stream)?;
@@ -272,7 +295,9 @@ impl Producer {
         let number = coprocessor.engine.attach(new).ok_or(Refusal::Stopped)?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
-        coprocessor.streams.insert(number, StreamInfo { spec, producer, refused, feeder: None });
+        coprocessor
+            .streams
+            .insert(number, StreamInfo { spec, producer, refused, feeder: None, slot: Bytes(0) });
         Ok(Stream { number, feeder: None })
     }
 
@@ -308,13 +333,35 @@ fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), Refusal> {
 
 /// A segment for a valid stream, within the memory limit.
 fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, Refusal> {
-    coprocessor.remove_detached();
-    let held = Bytes(coprocessor.streams.values().map(|known| known.spec.memory().0).sum());
-    let most = coprocessor.options.memory;
-    if held + spec.memory() > most {
-        return Err(Refusal::Memory { held, most });
-    }
+    check_memory(coprocessor, spec.memory())?;
     Ok(StreamSegment::create("selvedge stream", spec.ring, spec.pool)?)
+}
+
+/// Refuses memory beyond the limit of all streams together.
+fn check_memory(coprocessor: &mut Coprocessor, more: Bytes) -> Result<(), Refusal> {
+    coprocessor.remove_detached();
+    let held = coprocessor.streams.values().map(|known| (known.spec.memory() + known.slot).0).sum();
+    let (held, most) = (Bytes(held), coprocessor.options.memory);
+    if held + more > most { Err(Refusal::Memory { held, most }) } else { Ok(()) }
+}
+
+/// Makes a stream the slot of these streamlets, which come from another process.
+fn aggregate(
+    coprocessor: &mut Coprocessor,
+    stream: usize,
+    config: SlotConfig,
+    (delay, ssrc): (Option<Duration>, u32),
+) -> Answer {
+    let spec = coprocessor.streams.get(&stream).map(|known| &known.spec);
+    let Spec { to, pool, .. } = *spec.ok_or(Refusal::NoStream(stream))?;
+    config.check(to.is_ipv6())?;
+    let memory = pool + config.memory();
+    check_memory(coprocessor, memory)?;
+    if let Some(known) = coprocessor.streams.get_mut(&stream) {
+        known.slot = memory;
+    }
+    let slot = Slot::new(SlotParams { config: Arc::new(config), delay, pool, ssrc });
+    if coprocessor.engine.aggregate(stream, slot) { done() } else { Err(Refusal::Stopped) }
 }
 
 /// Checks the name of a producer or an extension.

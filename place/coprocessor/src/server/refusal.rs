@@ -1,5 +1,6 @@
 //! Why a request over the control socket is refused: the text goes to the requester.
 
+use selvedge_control_config::SlotError;
 use selvedge_data_memory::RegionError;
 use selvedge_data_stream::SpecError;
 use selvedge_os::control::ControlError;
@@ -47,6 +48,12 @@ pub(super) enum Refusal {
          streams, take smaller pools, or start the coprocessor with a larger --memory"
     )]
     Memory { held: Bytes, most: Bytes },
+    #[error("the coprocessor reads stream {0} itself, so it can't have streamlets")]
+    NoSlot(usize),
+    #[error("stream {stream} has no streamlet {streamlet}")]
+    NoStreamlet { stream: usize, streamlet: u32 },
+    #[error(transparent)]
+    Slot(#[from] SlotError),
     #[error("the engine has stopped")]
     Stopped,
     #[error("there is no extension {name:?}; there are {there}")]

@@ -22,7 +22,7 @@ use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
 
 /// Frames that are moved from a slot's ring at once.
-const SORTED_MAX: usize = 256;
+pub const SORTED_MAX: usize = 256;
 
 /// The engine's end of a stream: it dequeues frames and reads their packets.
 pub trait FrameConsumer: Send {
