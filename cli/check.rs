@@ -8,11 +8,12 @@ use serde::Serialize;
 use selvedge_cli_terminal::{Failure, Table};
 use selvedge_control_config::feasibility::Remark;
 use selvedge_control_config::{LinkSummary, StreamSummary, Summary};
+use selvedge_node::StackRefusal;
 use selvedge_units::{Bitrate, Bytes};
 
 use crate::absent;
 use crate::feasible::{self, Fit};
-use crate::node_file::{self, NodeFileArgs};
+use crate::node_file::{self, NodeFile, NodeFileArgs};
 use crate::sound;
 use crate::trace::admit::{self, LinkReport};
 use crate::wake_ups::{Cost, WakeUps};
@@ -52,6 +53,7 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
     let admission = admit::links(&file.config, &measured.media);
     let absent = absent::absent(&file);
     let sound = sound::notes(&file);
+    let stacks = refused_stacks(&file);
     let wake_ups = WakeUps::measure().map_or_else(Vec::new, |late| late.costs(&file.config));
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -59,13 +61,15 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
             summary: &summary,
             fit: &fit,
             absent: &absent,
+            stacks: &stacks,
             sound: &sound,
             admission,
             wake_ups,
         };
         writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
-        let fits = if fit.infeasible.is_empty() { "is right" } else { "asks for too much" };
+        let is_right = fit.infeasible.is_empty() && stacks.is_empty();
+        let fits = if is_right { "is right" } else { "asks for too much" };
         write!(out, "{}", table(&format!("{} {fits}", file.name), &summary))?;
         for LinkReport { link, report } in admission {
             writeln!(out, "\n{link} ({}): {}", report.discipline, report.text)?;
@@ -84,8 +88,24 @@ pub(crate) fn command(args: &CheckArgs) -> Result<(), Failure> {
         }
     }
     out.flush()?;
-    fit.required(&file)?;
+    let complaints: Vec<_> = stacks.into_iter().map(|refused| refused.text).collect();
+    feasible::required(&[fit.complaints(&file), complaints].concat())?;
     if strict { absent::required(&absent) } else { Ok(()) }
+}
+
+/// What this host would refuse of the links' stacks, and where the file asks for it.
+fn refused_stacks(file: &NodeFile) -> Vec<Remark> {
+    let located = |StackRefusal { stream, why }: StackRefusal| {
+        let of = &file.config.streams[stream];
+        let key = format!("link.{}.stack_share", file.config.links[of.link].name);
+        let text = format!(
+            "the stack of {} needs processor time that this machine does not give it; {why}, or write a larger \
+             stack_share",
+            of.spec.name
+        );
+        Remark { stream: of.spec.name.clone(), text: file.located(&key, &text) }
+    };
+    selvedge_node::refused_stacks(&file.config).into_iter().map(located).collect()
 }
 
 /// Everything that is printed as JSON.
@@ -97,6 +117,8 @@ struct Checked<'a> {
     fit: &'a Fit,
     /// Sources that deliver nothing now.
     absent: &'a [Remark],
+    /// What this machine would refuse of the links' stacks.
+    stacks: &'a [Remark],
     /// Remarks on the sound of files.
     sound: &'a [Remark],
     /// Whether its streams fit, for each link whose streams' media are all measured.

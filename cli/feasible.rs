@@ -44,14 +44,11 @@ impl Fit {
         };
         self.infeasible.iter().flat_map(of_link).collect()
     }
+}
 
-    /// A failure with all misfits, if there are any.
-    pub(crate) fn required(&self, file: &NodeFile) -> Result<(), Failure> {
-        match self.infeasible.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::Failed(self.complaints(file).join("\n"))),
-        }
-    }
+/// A failure with all these complaints, if there are any.
+pub(crate) fn required(complaints: &[String]) -> Result<(), Failure> {
+    if complaints.is_empty() { Ok(()) } else { Err(Failure::Failed(complaints.join("\n"))) }
 }
 
 /// Without GStreamer only the presence of files can be checked.
@@ -74,31 +71,6 @@ pub(crate) fn measured(file: &NodeFile, _most: usize) -> Result<Measured, Failur
     }
     let streams = file.config.streams.len();
     Ok(Measured { media: vec![None; streams], offers: vec![None; streams] })
-}
-
-/// The facts about a stream, with the processor time that its stack takes on this machine.
-#[cfg(feature = "gstreamer")]
-fn offer_of(
-    file: &NodeFile,
-    stream: &selvedge_control_config::StreamConfig,
-    mean: selvedge_units::Bytes,
-    period: selvedge_units::Duration,
-    largest: Option<selvedge_units::Bytes>,
-) -> Offer {
-    use selvedge_comm_stack::profile;
-    use selvedge_control_config::carried;
-    use selvedge_data_stack::module::Direction;
-    use selvedge_units::Duration;
-
-    let processing = stream.stack.as_ref().map_or(Duration::ZERO, |stack| {
-        let profile = profile::cached();
-        let packet = carried(stack, &file.config.links[stream.link], stream.spec.to).message;
-        let steps = stack.steps().iter();
-        let cost = |step| profile.cost(step, Direction::Down).of(packet.min(mean), false);
-        let each = steps.map(cost).fold(Duration::ZERO, |all, one| all + one);
-        each * mean.0.div_ceil(packet.0.max(1)).max(1)
-    });
-    Offer { mean, period, largest, processing }
 }
 
 /// Opens every file and measures at most this number of its frames. Other sources may be absent until
@@ -163,11 +135,11 @@ pub(crate) fn measured(file: &NodeFile, most: usize) -> Result<Measured, Failure
             let (rate, period) = inspect::nominal(&stream.source)?;
             let all = stream.slot.as_ref().map_or(1, |slot| u64::from(slot.count()));
             let each = Duration((period.0 / all).max(1));
-            Some(offer_of(file, stream, rate * period, each, None))
+            Some(Offer { mean: rate * period, period: each, largest: None })
         };
         let seen = |media: Media| {
             let Media { mean, period, largest, .. } = media;
-            offer_of(file, stream, mean, period, Some(largest))
+            Offer { mean, period, largest: Some(largest) }
         };
         found.offers.push(media.map(seen).or_else(stated));
         found.media.push(media);

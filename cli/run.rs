@@ -140,7 +140,7 @@ fn complain(file: &NodeFile, strict: bool) -> Result<(), Failure> {
     let most = if strict { usize::MAX } else { LOOKED_AT };
     let fit = Fit::new(file, &feasible::measured(file, most)?.offers);
     if strict {
-        fit.required(file)?;
+        feasible::required(&fit.complaints(file))?;
     }
     fit.complaints(file).iter().for_each(|line| eprintln!("selvedge: {line}"));
     for Remark { stream, text } in &fit.unknown {

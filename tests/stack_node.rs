@@ -185,6 +185,30 @@ fn a_contract_follows_the_rate_of_the_link() {
 }
 
 #[test]
+fn a_share_of_a_processor_that_is_too_small_is_found_beforehand() {
+    let folder = Folder::new();
+    let share = |share: &str| {
+        let keys = format!("rate = \"300 Mbit/s\"\nstack = \"{PLAIN}\"\nstack_share = \"{share}\"");
+        let source = file_source(&clip(CORRIDOR), true);
+        let stream = Stream { name: "lecture", source, to: free_port(), more: "delay = \"20 s\"" };
+        let path = folder.write("node.toml", node_file(&keys, &[stream]));
+        selvedge(["check", path.to_str().expect("plain"), "--json"])
+    };
+    let small = share("2 %");
+    if small.code == Some(0) {
+        println!("SKIPPED: no processor time is reserved here: {}", small.stderr);
+        return;
+    }
+    for part in
+        ["link.uplink.stack_share", "300 Mbit/s of the link: this host refuses", "would need"]
+    {
+        assert!(small.stderr.contains(part), "no {part} in {}", small.stderr);
+    }
+    let checked: Value = serde_json::from_str(&small.stdout).expect("JSON");
+    assert_eq!(checked["stacks"][0]["stream"], "lecture");
+}
+
+#[test]
 fn a_firm_delay_needs_reserved_time_at_both_ends() {
     let folder = Folder::new();
     let receiver = free_port();

@@ -85,7 +85,7 @@ pub use node::{Ended, Node};
 pub use path_events::PathEvent;
 pub use placement::PlacementError;
 pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
-pub use stacks::StackError;
+pub use stacks::{StackError, StackRefusal, refused_stacks};
 pub use steps::{StepFailure, wrong_steps};
 pub use tunnels::{TunnelError, TunnelFailure};
 

@@ -15,8 +15,7 @@ use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
 };
 use selvedge_comm_stack::reservation::Reservation;
-use selvedge_control_config::feasibility::STACK_ELEMENTS;
-use selvedge_control_config::{LinkConfig, NodeConfig, carried};
+use selvedge_control_config::{LinkConfig, NodeConfig, StreamConfig, carried};
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
@@ -36,6 +35,10 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const AGAIN: Duration = Duration::from_millis(250);
 /// How often a connection is polled.
 const POLL_EVERY: Duration = Duration::from_millis(50);
+/// Processing elements of an endpoint.
+const ELEMENTS: u8 = 2;
+/// The most streams of a link that are connected to find what this host refuses.
+const REHEARSED_MAX: usize = 64;
 /// A contract follows the link's rate if that has changed by more than so many hundredths.
 const CHANGED_BY: u64 = 10;
 
@@ -150,15 +153,7 @@ impl NodeStacks {
                 }
             };
             let fit = carried(stack, link, stream.spec.to);
-            let wanted = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
-            let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
-            let terms = ContractTerms {
-                rate: stacks.rates.of(link),
-                beside: beside.max(1) as u64,
-                packet: fit.message,
-                delay: link.stack_delay.unwrap_or(wanted),
-                promise: if link.stack_delay.is_some() { Promise::Firm } else { Promise::Wanted },
-            };
+            let terms = ContractTerms::new(config, stream, fit.message, stacks.rates.of(link));
             let line = Arc::new(StreamConnection {
                 name: stream.spec.name.clone(),
                 to: stream.spec.to,
@@ -260,6 +255,63 @@ impl Drop for NodeStacks {
     }
 }
 
+/// Why this host would refuse the stack of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackRefusal {
+    /// The stream's place in the node file.
+    pub stream: usize,
+    /// What the link grants it, and what the host lacks.
+    pub why: String,
+}
+
+/// The first stream of each link with reserved processor time whose stack this host would refuse now. The streams are
+/// connected over the loopback, as they would be to their receivers. Links whose time can't be reserved here are left
+/// out: their contracts are estimates.
+#[must_use]
+pub fn refused_stacks(config: &NodeConfig) -> Vec<StackRefusal> {
+    let of_link = |(at, link): (usize, &LinkConfig)| {
+        link.stack_share?;
+        let here = at_loopback(reserving(link))?;
+        here.view().reservation?;
+        let there = at_loopback(Options::default())?;
+        let mut connections = Vec::new();
+        let streams = config.streams.iter().enumerate().filter(|(_, stream)| stream.link == at);
+        let refused = streams.take(REHEARSED_MAX).find_map(|(n, stream)| {
+            let stack = stream.stack.as_ref()?;
+            let packet = carried(stack, link, stream.spec.to).message;
+            let rate = Arc::new(AtomicU64::new(link.rate.0));
+            let terms = ContractTerms::new(config, stream, packet, rate);
+            let [mut out, back] = terms.contracts(terms.share());
+            // The other end has no reserved time; what it refuses says nothing.
+            out.quality.promise = Promise::Wanted;
+            match here.connect(there.address(), &stack.to_string(), out, back) {
+                Ok(connection) => {
+                    connections.extend([Some(connection), there.accept(Duration::ZERO)]);
+                    None
+                }
+                Err(why @ ConnectError::Local(_)) => {
+                    Some(StackRefusal { stream: n, why: terms.refused(terms.share(), &why) })
+                }
+                Err(_) => None,
+            }
+        });
+        Connection::close_all(connections.into_iter().flatten().collect());
+        refused
+    };
+    config.links.iter().enumerate().filter_map(of_link).collect()
+}
+
+fn at_loopback(options: Options) -> Option<Endpoint> {
+    Endpoint::bind(([127, 0, 0, 1], 0).into(), options).ok()
+}
+
+/// The options of a link's endpoint without its identity.
+fn reserving(link: &LinkConfig) -> Options {
+    let processors = link.stack_processors.clone();
+    let reservation = link.stack_share.map(|share| Reservation { share, processors });
+    Options { elements: ELEMENTS, reservation, ..Options::default() }
+}
+
 fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatch), StackError> {
     let place = |path: &String| base.join(path);
     let credentials = Credentials {
@@ -267,10 +319,7 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<(Endpoint, PeersWatc
         key: link.key.as_ref().map(place),
         peer: link.peer.clone(),
     };
-    let processors = link.stack_processors.clone();
-    let reservation = link.stack_share.map(|share| Reservation { share, processors });
-    let options = Options { elements: STACK_ELEMENTS, reservation, ..Options::default() };
-    let options = credentials.read(options).map_err(|why| StackError::Credentials {
+    let options = credentials.read(reserving(link)).map_err(|why| StackError::Credentials {
         link: link.name.clone(),
         key: match (&why, &link.secret) {
             (CredentialError::NoPeer { .. }, _) => "peer",
@@ -309,9 +358,34 @@ struct ContractTerms {
 }
 
 impl ContractTerms {
+    /// Those of a stream in packets of this size, on its link of this present rate.
+    fn new(
+        config: &NodeConfig,
+        stream: &StreamConfig,
+        packet: Bytes,
+        rate: Arc<AtomicU64>,
+    ) -> Self {
+        let wanted = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
+        let firm = config.links[stream.link].stack_delay;
+        let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
+        Self {
+            rate,
+            beside: beside.max(1) as u64,
+            packet,
+            delay: firm.unwrap_or(wanted),
+            promise: if firm.is_some() { Promise::Firm } else { Promise::Wanted },
+        }
+    }
+
     /// The stream's even share of the link.
     fn share(&self) -> Bitrate {
         Bitrate((self.rate.load(Ordering::Relaxed) / self.beside).max(1))
+    }
+
+    /// A refusal of this share in words. Whatever is scarce, the text says how much the link grants and what a host
+    /// lacks.
+    fn refused(&self, share: Bitrate, why: &dyn std::fmt::Display) -> String {
+        format!("for {share} of the link: {why}")
     }
 
     /// The contracts for this share, in packets of full size, and for the receivers' reports. If the stream sends
@@ -354,8 +428,7 @@ impl StreamConnection {
                         None => return,
                     }
                 }
-                // Whatever is scarce, the text says how much the link grants and what a host lacks.
-                Some(Err(why)) => format!("for {} of the link: {why}", self.terms.share()),
+                Some(Err(why)) => self.terms.refused(self.terms.share(), &why),
                 None => return,
             };
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
@@ -450,7 +523,7 @@ impl StreamConnection {
         while !stop.is_requested() {
             if let Some(outcome) = block_on_for(&mut asking, POLL_EVERY) {
                 let refused = outcome.err();
-                self.set_remark(refused.map(|why| format!("for {share} of the link: {why}")));
+                self.set_remark(refused.map(|why| self.terms.refused(share, &why)));
                 return;
             }
         }

@@ -68,7 +68,7 @@ use crate::work::ConnectionChain;
 use crate::worker_threads::WorkerThreads;
 
 /// Unread bytes that the socket should hold; the system may grant less.
-const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
+const RECEIVE_BUFFER: Bytes = Bytes(8 << 20);
 
 /// A UDP socket with connections. Dropping it ends accepting and connecting. Open connections
 /// continue, and the endpoint's threads end with the last of them.

@@ -10,7 +10,6 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use selvedge_data_sched::admission::{self, Load, Pattern, Policy, Request, Service};
-use selvedge_data_stack::load as processor;
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
 use serde::Serialize;
@@ -22,8 +21,6 @@ use super::{LinkConfig, NodeConfig, StreamConfig, stream_table};
 const GUARD: Duration = Duration::from_millis(2);
 /// The `y` of the window that is proposed for a stream whose `y` is below two frames.
 const WINDOW_OF: u16 = 10;
-/// The threads of a link's stacks that serve modules.
-pub const STACK_ELEMENTS: u8 = 2;
 /// Steps by which the windows of all streams are widened together.
 const STEPS: u16 = 20;
 /// Streams that are tried one by one for a wider window.
@@ -43,8 +40,6 @@ pub struct Offer {
     pub period: Duration,
     /// The largest, if that is known.
     pub largest: Option<Bytes>,
-    /// The processor time that the modules of its stack take for one frame, if a stack carries it.
-    pub processing: Duration,
 }
 
 /// Why the streams of a link do not fit it: as JSON and for people, the key and what is wrong.
@@ -69,8 +64,6 @@ enum Need {
     Pool(usize, Bytes),
     /// A queue of the link that holds a stream's largest frame.
     Queue(Bytes),
-    /// So much of each processor that the link's stacks may use.
-    Processors(processor::Load),
 }
 
 /// A link that can't meet its requirements.
@@ -119,7 +112,7 @@ pub fn unknown(node: &NodeConfig, offers: &[Option<Offer>]) -> Vec<Remark> {
     let of_stream = |(stream, offer): (&StreamConfig, &Option<Offer>)| {
         let text = match offer {
             None => "its rate and the sizes of its frames are known only once it runs".to_owned(),
-            Some(Offer { largest: None, mean, period, .. }) => format!(
+            Some(Offer { largest: None, mean, period }) => format!(
                 "its encoder is set to {}; the size of its largest frame is known only once it runs",
                 *mean / *period
             ),
@@ -188,18 +181,6 @@ impl Case {
         (frame + self.link.mtu) / self.link.rate + GUARD
     }
 
-    /// The part of each of its stacks' processors that the link needs for what it carries.
-    fn processing(&self) -> processor::Load {
-        let of = |known: &Known| processor::Load::of(known.offer.processing, known.offer.period);
-        let all: processor::Load = self.streams.iter().map(of).sum();
-        let offered = |known: &Known| (known.offer.mean / known.offer.period).0;
-        let offered: u64 = self.streams.iter().map(offered).sum();
-        let carried = self.link.rate.0.min(offered);
-        let scaled = u128::from(all.0) * u128::from(carried) / u128::from(offered.max(1));
-        let each = scaled.div_ceil(u128::from(STACK_ELEMENTS));
-        processor::Load(u64::try_from(each).unwrap_or(u64::MAX))
-    }
-
     fn shortfalls(&self) -> Vec<Shortfall> {
         let Self { link, streams } = self;
         let mut found = Vec::new();
@@ -211,15 +192,6 @@ impl Case {
             let (rate, left) = (link.rate, left.unwrap_or_default());
             let text = format!("the streams need {whole}.{tenth} % of {rate}{left}");
             add(format!("link.{}.rate", link.name), Need::Load, text);
-        }
-        let (needed, share) = (self.processing(), link.stack_share);
-        let available = share.unwrap_or(processor::Load::WHOLE);
-        if needed > available {
-            let text = format!(
-                "its stacks need about {needed} of {STACK_ELEMENTS} processors for what the link carries, and may use \
-                 {available}: the processors are scarce, not the link"
-            );
-            add(format!("link.{}.stack_share", link.name), Need::Processors(needed), text);
         }
         for (n, known) in streams.iter().enumerate() {
             let Some(largest) = known.offer.largest else { continue };
@@ -326,15 +298,6 @@ impl Case {
         for Shortfall { key, need, .. } in self.shortfalls() {
             match need {
                 Need::Load => return None,
-                Need::Processors(needed) => {
-                    let percent = needed.0.div_ceil(processor::Load::percent(1).0);
-                    // What may not be reserved helps nobody; without a reservation all is used already.
-                    let share = format!("{percent} %").parse().ok();
-                    self.link.stack_share =
-                        Some(share.filter(|_| self.link.stack_share.is_some())?);
-                    let share = format!("{percent} %");
-                    changes.push(Change::text("link", &self.link.name, "stack_share", share));
-                }
                 Need::Delay(n, takes) => {
                     let delay = Duration(two_digits(takes.0)).min(DELAY_MAX);
                     changes.push(Change::text("stream", &self.streams[n].name, "delay", delay));
@@ -400,8 +363,7 @@ mod tests {
 
     fn offer(mean: u64, largest: u64) -> Offer {
         let largest = Some(Bytes(largest.max(mean)));
-        let (period, processing) = (Duration::from_millis(40), Duration::ZERO);
-        Offer { mean: Bytes(mean), period, largest, processing }
+        Offer { mean: Bytes(mean), period: Duration::from_millis(40), largest }
     }
 
     fn checked(text: &str, offers: &[Option<Offer>]) -> Vec<Misfit> {
@@ -440,33 +402,6 @@ mod tests {
         );
         let soon = file("rate = \"500 kbit/s\"", &["delay = \"1 ms\""]);
         assert_eq!(remedies(&soon, &offers), "set stream.s0.delay = \"1400 ms\"");
-    }
-
-    #[test]
-    fn stacks_that_lack_processors_are_named_with_a_share() {
-        let stack = "stack = \"ui | unreliable | net\"";
-        let text = |more: &str| file(&format!("rate = \"2 Mbit/s\"\n{stack}\n{more}"), &["", ""]);
-        // 1 Mbit/s each; of each 40 ms 2 ms are processing, twice on two processors.
-        let offers = [Some(Offer { processing: Duration::from_millis(2), ..offer(5000, 6000) }); 2];
-        assert_eq!(checked(&text("stack_share = \"5 %\""), &offers), []);
-        assert_eq!(checked(&text(""), &offers), []);
-        let found = &checked(&text("stack_share = \"4 %\""), &offers)[0];
-        assert_eq!(found.shortfalls[0].key, "link.up.stack_share");
-        assert_eq!(
-            found.shortfalls[0].text,
-            "its stacks need about 5.0 % of 2 processors for what the link carries, and may use 4.0 %: \
-             the processors are scarce, not the link"
-        );
-        assert_eq!(found.to_string(), "set link.up.stack_share = \"5 %\"");
-        // A link of half the rate carries half.
-        let half = text("stack_share = \"3 %\"").replace("2 Mbit/s", "1 Mbit/s");
-        assert!(checked(&half, &offers)[0].shortfalls.iter().all(|s| !s.key.contains("share")));
-        // More than there is.
-        let offers = offers.map(|o| o.map(|o| Offer { processing: o.period * 2, ..o }));
-        for more in ["stack_share = \"5 %\"", ""] {
-            let found = checked(&text(more), &offers);
-            assert!(found[0].remedies.is_empty(), "{found:?}");
-        }
     }
 
     #[test]

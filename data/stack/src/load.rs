@@ -65,16 +65,17 @@ impl Load {
 
 /// A text that is no part of a processor's time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no share of a processor; write 1 % to 95 %, such as \"60 %\"")]
+#[error("\"{0}\" is no share of a processor; write 2 % to 95 %, such as \"60 %\"")]
 pub struct ShareError(String);
 
 impl FromStr for Load {
     type Err = ShareError;
 
-    /// A share that can be reserved: whole hundredths, 1 % to 95 %. The kernel keeps the rest for other threads.
+    /// A share that can be reserved: whole hundredths, 2 % to 95 %. The kernel keeps the rest for other threads, and
+    /// reserves no less than 1.024 us of a period, which is 100 us.
     fn from_str(text: &str) -> Result<Self, ShareError> {
         let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
-        let share = number.filter(|percent| (1..=95).contains(percent)).map(Self::percent);
+        let share = number.filter(|percent| (2..=95).contains(percent)).map(Self::percent);
         share.ok_or_else(|| ShareError(text.chars().take(40).collect()))
     }
 }

@@ -218,8 +218,8 @@ impl Sender {
         if self.unmeasured >= UNMEASURED_MAX {
             (self.smoothed, self.unmeasured) = (None, 0);
         }
-        if sent.retransmissions <= GUESSED_MAX {
-            self.smoothed.get_or_insert((now.since(sent.first), Duration::ZERO));
+        if sent.retransmissions <= GUESSED_MAX && self.smoothed.is_none() {
+            self.smoothed = Some((now.since(sent.first), Duration::ZERO));
         }
     }
 
