@@ -121,9 +121,20 @@ pub(super) fn show(figures: &CampaignFigures) -> Outcome {
     outcome
 }
 
+/// How many times as long as without loops the longest waits of a place's streams are beside the most loops: the most
+/// among its streams.
+pub(super) fn wait_grows(figures: &CampaignFigures, place: Place) -> f64 {
+    let waits = |load| figures.of(place, load).map(|row| row.wait().1.as_secs_f64());
+    let times = waits(most_load(figures)).zip(waits(0)).map(|(loaded, calm)| loaded / calm);
+    times.fold(0.0, f64::max)
+}
+
+/// The most loops a core of the run: none under the edit without load.
+fn most_load(figures: &CampaignFigures) -> usize {
+    figures.rows.iter().map(|row| row.load).max().unwrap_or(0).min(MOST)
+}
+
 /// The least of a figure among the streams of a place beside the most loops, with the stream.
 pub(super) fn least(figures: &CampaignFigures, place: Place, figure: fn(&StreamRow) -> f64) -> f64 {
-    // Under the edit without load all rows say that there is none.
-    let load = figures.rows.iter().map(|row| row.load).max().unwrap_or(0).min(MOST);
-    figures.of(place, load).map(figure).fold(f64::INFINITY, f64::min)
+    figures.of(place, most_load(figures)).map(figure).fold(f64::INFINITY, f64::min)
 }
