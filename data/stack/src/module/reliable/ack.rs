@@ -98,17 +98,16 @@ impl Receiver {
 
     fn emit<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
         (self.unacknowledged, self.bytes, self.since, self.immediate) = (0, 0, None, false);
-        let mut bits = [0; ROOM_MAX as usize / 8];
-        for (n, _) in self.early.iter().enumerate().filter(|(_, early)| early.is_some()) {
-            bits[n / 8] |= 1 << (n % 8);
-        }
-        let mut header = [0; 9 + 4 + ROOM_MAX as usize / 8];
+        let mut header = [0; 13 + ROOM_MAX as usize / 8];
         header[0] = ACK;
         header[1..9].copy_from_slice(&self.next.to_be_bytes());
-        header[9..9 + BITS].copy_from_slice(&bits[..BITS]);
         header[9 + BITS..13 + BITS].copy_from_slice(&(ROOM_MAX as u32).to_be_bytes());
+        for (n, _) in self.early.iter().enumerate().filter(|(_, early)| early.is_some()) {
+            // The room lies between the first bits and the others.
+            let at = if n / 8 < BITS { 9 + n / 8 } else { 13 + n / 8 };
+            header[at] |= 1 << (n % 8);
+        }
         let used = self.early.len().div_ceil(8).max(BITS);
-        header[13 + BITS..13 + used].copy_from_slice(&bits[BITS..used]);
         let mut message = Message::copy_of(&header[..13 + used], call.buffers);
         self.sent = self.sent.wrapping_add(1);
         message.name = self.sent | 1 << 31;
