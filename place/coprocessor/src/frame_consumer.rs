@@ -63,6 +63,14 @@ pub struct Limits {
     pub overhead: Bytes,
 }
 
+impl Limits {
+    /// Whether a packet of this length may be sent; one that is stamped has room for the stamp.
+    fn allow(&self, len: usize, is_stamped: bool) -> bool {
+        let least = if is_stamped { STAMPED_LEN } else { 1 };
+        (least..=usize::from(self.packet)).contains(&len)
+    }
+}
+
 /// A frame whose packets are being checked.
 #[derive(Debug)]
 struct PacketCheck {
@@ -188,8 +196,7 @@ impl SharedConsumer {
             self.checked += 1;
             check.left -= 1;
             let (_, len) = self.next_packet(span, &mut check.cursor).ok_or(Refusal::Packets)?;
-            let least = if check.stamped { STAMPED_LEN } else { 1 };
-            if len < least || len > usize::from(self.limits.packet) {
+            if !self.limits.allow(len, check.stamped) {
                 return Err(Refusal::PacketSize);
             }
             check.size += Bytes(len as u64) + self.limits.overhead;
@@ -276,10 +283,8 @@ impl SharedConsumer {
     /// Whether these bytes are packets of a stream that stamps them, and that the link allows.
     fn are_packets(&self, payload: &[u8]) -> bool {
         let mut cursor = PacketCursor::default();
-        let most = usize::from(self.limits.packet);
         while cursor.offset() < payload.len() {
-            let packet = cursor.next(payload).map(<[u8]>::len);
-            if packet.is_none_or(|len| !(STAMPED_LEN..=most).contains(&len)) {
+            if !cursor.next(payload).is_some_and(|packet| self.limits.allow(packet.len(), true)) {
                 return false;
             }
         }
@@ -332,7 +337,7 @@ impl FrameConsumer for SharedConsumer {
         // The length is read again, and may have changed by now: then another packet is sent, of this stream,
         // no longer than the link allows.
         let (at, len) = self.next_packet(payload, cursor)?;
-        (1..=usize::from(self.limits.packet)).contains(&len).then_some((at, len))
+        self.limits.allow(len, false).then_some((at, len))
     }
 
     fn stamp(
