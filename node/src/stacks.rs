@@ -276,7 +276,7 @@ pub fn refused_stacks(config: &NodeConfig) -> Vec<StackRefusal> {
         let there = at_loopback(Options::default())?;
         let mut connections = Vec::new();
         let streams = config.streams.iter().enumerate().filter(|(_, stream)| stream.link == at);
-        let refused = streams.take(REHEARSED_MAX).find_map(|(n, stream)| {
+        let first = streams.take(REHEARSED_MAX).find_map(|(n, stream)| {
             let stack = stream.stack.as_ref()?;
             let packet = carried(stack, link, stream.spec.to).message;
             let rate = Arc::new(AtomicU64::new(link.rate.0));
@@ -290,13 +290,13 @@ pub fn refused_stacks(config: &NodeConfig) -> Vec<StackRefusal> {
                     None
                 }
                 Err(why @ ConnectError::Local(_)) => {
-                    Some(StackRefusal { stream: n, why: terms.refused(terms.share(), &why) })
+                    Some(StackRefusal { stream: n, why: refused(terms.share(), &why) })
                 }
                 Err(_) => None,
             }
         });
         Connection::close_all(connections.into_iter().flatten().collect());
-        refused
+        first
     };
     config.links.iter().enumerate().filter_map(of_link).collect()
 }
@@ -357,6 +357,11 @@ struct ContractTerms {
     promise: Promise,
 }
 
+/// A refusal of this share of a link in words: what is scarce is either the share, or what a host lacks.
+fn refused(share: Bitrate, why: &dyn std::fmt::Display) -> String {
+    format!("for {share} of the link: {why}")
+}
+
 impl ContractTerms {
     /// Those of a stream in packets of this size, on its link of this present rate.
     fn new(
@@ -380,12 +385,6 @@ impl ContractTerms {
     /// The stream's even share of the link.
     fn share(&self) -> Bitrate {
         Bitrate((self.rate.load(Ordering::Relaxed) / self.beside).max(1))
-    }
-
-    /// A refusal of this share in words. Whatever is scarce, the text says how much the link grants and what a host
-    /// lacks.
-    fn refused(&self, share: Bitrate, why: &dyn std::fmt::Display) -> String {
-        format!("for {share} of the link: {why}")
     }
 
     /// The contracts for this share, in packets of full size, and for the receivers' reports. If the stream sends
@@ -428,7 +427,7 @@ impl StreamConnection {
                         None => return,
                     }
                 }
-                Some(Err(why)) => self.terms.refused(self.terms.share(), &why),
+                Some(Err(why)) => refused(self.terms.share(), &why),
                 None => return,
             };
             if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
@@ -522,8 +521,8 @@ impl StreamConnection {
         let mut asking = connection.renegotiate_async(Direction::Down, out);
         while !stop.is_requested() {
             if let Some(outcome) = block_on_for(&mut asking, POLL_EVERY) {
-                let refused = outcome.err();
-                self.set_remark(refused.map(|why| self.terms.refused(share, &why)));
+                let error = outcome.err();
+                self.set_remark(error.map(|why| refused(share, &why)));
                 return;
             }
         }
