@@ -41,7 +41,7 @@ check() {
   else
     report "$name" "$(printf 'FAILED  %4d passed, %d failed  %s, the log %s ends:' "$p" "$f" "$took" "$log")" \
       "$p" "$f" "$s"
-    grep -E '^(error|test .* FAILED|.*panicked at)' "$log" | head -n 20
+    grep -E '^(error|test .* FAILED|not ok|.*panicked at)' "$log" | head -n 20
     tail -n 40 "$log"
   fi
   grep -hE '^(SKIPPED|UNSTEADY):' "$log"
