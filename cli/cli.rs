@@ -75,11 +75,9 @@ pub(crate) enum Command {
     Receive(ReceiveArgs),
     /// Prepare a media file so that a coprocessor reads it itself: where the bytes of each packet lie in it
     #[cfg(feature = "gstreamer")]
-    #[command(
-        after_help = "The file stays as it is, and must stay where it is. A pack is for packets of 1500 bytes.\n\n\
+    #[command(after_help = "The file stays as it is, and must stay where it is.\n\n\
                             Example:\n  selvedge pack film.mp4\n  \
-                            selvedge pack film.mp4 --name copy.pack --json"
-    )]
+                            selvedge pack film.mp4 --name stack.pack --packet '1400 B' --json")]
     Pack(PackArgs),
     /// Check a node file: everything that can be known before starting
     #[command(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_node::pack::{Packed, pack};
+use selvedge_units::Bytes;
 
 #[derive(Debug, Args)]
 pub(crate) struct PackArgs {
@@ -17,13 +18,17 @@ pub(crate) struct PackArgs {
     /// The pack's name; it lies in the folder of the file [default: the file's name and ".pack"]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// The largest RTP packet. 1472 B fit IP packets of 1500 B; `check` says what fits a stack
+    #[arg(long, value_name = "BYTES", default_value = "1472 B")]
+    pub(crate) packet: Bytes,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn command(args: &PackArgs) -> Result<(), Failure> {
-    let packed = pack(&args.file, args.sound, args.name.as_deref()).map_err(Failure::input)?;
+    let packed =
+        pack(&args.file, args.sound, args.name.as_deref(), args.packet).map_err(Failure::input)?;
     let Packed { path, encoding, frames, plays, payload, inline } = &packed;
     let mut out = std::io::stdout().lock();
     if args.json {

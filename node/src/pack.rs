@@ -6,16 +6,18 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use selvedge_control_config::{FilePart, SourceUri};
+use selvedge_control_config::{CARRIED_MIN, FilePart, SourceUri};
 use selvedge_data_stream::PacketShape;
-use selvedge_data_stream::rtp::Packet;
-use selvedge_media::inspect::PAYLOAD_MAX;
+use selvedge_data_stream::rtp::{Packet, packet_len};
 use selvedge_media::{MediaFrame, Source, SourceError};
 use selvedge_place_coprocessor::feeder::modified;
 use selvedge_place_coprocessor::locator::Locator;
 use selvedge_place_coprocessor::pack::{PackHeader, PackedFrame, Piece};
 use selvedge_place_engine::frame_producer::FrameMetadata;
 use selvedge_units::{Bytes, Duration};
+
+/// The smallest and the largest packets that a pack may have.
+const PACKETS: (Bytes, Bytes) = (CARRIED_MIN, Bytes(65_000));
 
 /// Why a file was not packed.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,9 @@ pub enum PackFailure {
         /// The error.
         why: io::Error,
     },
+    /// Out of range.
+    #[error("packets of {0}: write {least} to {most}", least = PACKETS.0, most = PACKETS.1)]
+    Packet(Bytes),
     /// No source of frames.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -102,12 +107,20 @@ pub struct Packed {
     pub inline: Bytes,
 }
 
-/// Packs the first pictures of a media file, or its first sound. The pack lies beside the file; without a name it has
+/// Packs the first pictures of a media file, or its first sound, in RTP packets of at most this size. The pack lies beside the file; without a name it has
 /// the file's, and ".pack". O(length of the file).
 ///
 /// # Errors
 /// [`PackFailure`]; a pack that was there is as before.
-pub fn pack(file: &Path, sound: bool, name: Option<&str>) -> Result<Packed, PackFailure> {
+pub fn pack(
+    file: &Path,
+    sound: bool,
+    name: Option<&str>,
+    packet: Bytes,
+) -> Result<Packed, PackFailure> {
+    if !(PACKETS.0..=PACKETS.1).contains(&packet) {
+        return Err(PackFailure::Packet(packet));
+    }
     let media = file.file_name().and_then(|name| name.to_str());
     let (Some(media), Some(text)) = (media, file.to_str()) else {
         return Err(PackFailure::Name(file.display().to_string()));
@@ -118,7 +131,7 @@ pub fn pack(file: &Path, sound: bool, name: Option<&str>) -> Result<Packed, Pack
     }
     let part = if sound { FilePart::Sound } else { FilePart::First };
     let uri = SourceUri::File { path: text.to_owned(), repeat: false, part };
-    let mut source = Source::open(&uri, Path::new(""), PAYLOAD_MAX)?;
+    let mut source = Source::open(&uri, Path::new(""), packet.0 as usize - packet_len(0))?;
     let opened = File::open(file).map_err(PackFailure::system(file))?;
     let stat = opened.metadata().map_err(PackFailure::system(file))?;
     let info = source.info().clone();
