@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use support::wire::Wire;
 use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
-    play, played, rtpdump, selvedge, some_frames,
+    CORRIDOR, Folder, Running, Stream, clip, coprocessor_is_built, file_source, free_port, http,
+    lecture, node_file, play, played, rtpdump, selvedge, some_frames,
 };
 
 const SAFE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
@@ -182,6 +182,69 @@ fn a_contract_follows_the_rate_of_the_link() {
     let stream = played(play);
     assert_eq!((&stream["lost"], &stream["restarts"]), (&0.into(), &0.into()), "{stream}");
     drop(node);
+}
+
+/// Both ways to feed a coprocessor: by the node, and by the coprocessor itself.
+#[test]
+fn a_coprocessor_has_the_connections_of_its_link_and_its_next_one_has_them_again() {
+    let name = "a_coprocessor_has_the_connections_of_its_link_and_its_next_one_has_them_again";
+    if !coprocessor_is_built(name) {
+        return;
+    }
+    for reads in [false, true] {
+        let folder = Folder::new();
+        let (placement, source) = if reads {
+            let film = folder.join("film.mp4");
+            std::fs::copy(clip(CORRIDOR), &film).expect("it can be copied");
+            let packed = selvedge([
+                "pack".as_ref(),
+                film.as_os_str(),
+                "--packet".as_ref(),
+                "1400 B".as_ref(),
+                "--json".as_ref(),
+            ])
+            .json();
+            let pack = packed["pack"].as_str().expect("a path");
+            ("coprocessor-reads", format!("record:{pack}?encoding=H264&loop"))
+        } else {
+            ("coprocessor", file_source(&clip(CORRIDOR), true))
+        };
+        folder.write("link.secret", "5c".repeat(32) + "\n");
+        let receiver = free_port();
+        let link = format!(
+            "rate = \"20 Mbit/s\"\nplacement = \"{placement}\"\nstack = \"{PLAIN}\"\nsecret = \"link.secret\""
+        );
+        let stream = Stream { name: "lecture", source, to: receiver, more: "delay = \"20 s\"" };
+        let path = folder.write("node.toml", node_file(&link, &[stream]));
+        let secret = folder.join("link.secret");
+        let secret = secret.to_str().expect("plain");
+        let play = play(&[&format!("stack://{receiver}"), "--secret", secret], receiver);
+        let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+        let page = node.page();
+        let decodable = || http::stream(&page, "lecture")["decodable"].as_u64().expect("a count");
+        let reported = |least| support::until("frames are reported", || decodable() >= least);
+        reported(30);
+        // The node shows the connection, and the process that has it.
+        let (status, text) = http::request(&page, "GET", "/api/v1/stacks", "");
+        let api: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((status, &api[0]["connections"][0]["stack"]), (200, &PLAIN.into()), "{text}");
+        let coprocessor = || support::child_named(node.id(), "selvedge-coproc");
+        let first = coprocessor().expect("it runs a coprocessor");
+        let seen = selvedge(["stack", "show", &first.to_string(), "--json"]).json();
+        let shown = &seen[0]["endpoints"][0]["connections"][0]["id"];
+        assert_eq!(
+            (&seen[0]["command"], shown),
+            (&"coprocessor uplink".into(), &api[0]["connections"][0]["id"])
+        );
+
+        support::kill("KILL", first);
+        support::until("another runs", || coprocessor().is_some_and(|new| new != first));
+        reported(decodable() + 30);
+        let stream = played(play);
+        assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 50), "{stream}");
+        assert_eq!(stream["malformed"], 0, "{stream}");
+        drop(node);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use selvedge_comm_bond::{BondError, Credentials as Sealing};
 use selvedge_comm_stack::endpoint::Options;
 
 use crate::budget::BudgetError;
-use crate::credentials::{CredentialError, Credentials};
+use selvedge_comm_carrier::credentials::{CredentialError, Credentials};
 
 /// Why an end of a bond can't be opened.
 #[derive(Debug, thiserror::Error)]

@@ -19,19 +19,19 @@ use selvedge_data_stream::rtp::{FrameTag, Packet};
 use selvedge_media::sdp::{Described, Session};
 use selvedge_media::{Codec, StreamInfo};
 use selvedge_os::clock::Clock;
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Duration, Instant};
 
 use crate::bond_credentials::{BondStartError, sealing};
-use crate::credentials::PeersWatch;
 use crate::feed::{FeedStatus, OnInfo};
 #[cfg(feature = "gstreamer")]
 use crate::follow::{Content, SentPictures};
-use crate::keeper::{Keeper, Stop};
 use crate::measured::OfferedStream;
 use crate::passed_nodes::{NodeId, PassedError, PassedNodes};
 use crate::source::write_sdp;
 use crate::tunnels::{IntoDevice, NodeTunnels};
+use selvedge_comm_carrier::credentials::PeersWatch;
 
 /// How often the lists of peers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -19,13 +19,13 @@ use selvedge_data_net_bond::{Cost, PathParams, PathStatus, RateParams, StreamId}
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
 use selvedge_os::clock::Clock;
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bytes, Duration, Instant, Share};
 
 use crate::bond_credentials::{BondStartError, sealing};
 use crate::bond_feed::describe;
 use crate::budget::{Budget, month};
-use crate::keeper::{Keeper, Stop};
 use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks, Offered};
 use crate::path_events::{PathEvents, SeenPath, is_up};
 use crate::rates::{Rates, seconds};

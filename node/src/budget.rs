@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use selvedge_os::clock::wall_time;
 use selvedge_units::Bytes;
 
-use crate::credentials::replace;
+use selvedge_comm_carrier::credentials::replace;
 
 /// Why what was carried can't be kept.
 #[derive(Debug, thiserror::Error)]

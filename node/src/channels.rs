@@ -10,9 +10,9 @@ use selvedge_comm_event::{
     ChannelHandle, Participant, Settings, SettingsError, StartError, listed,
 };
 use selvedge_control_event::{AttributesBuf, Event, Format, Value, Wake};
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_units::Duration;
 
-use crate::keeper::{Keeper, Stop};
 use crate::{Channels, PathEvent};
 
 /// How often hosts are queried, and how long their answers may take.

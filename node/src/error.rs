@@ -6,9 +6,9 @@ use selvedge_place_coprocessor::feeder::FeederError;
 use crate::bond_credentials::BondStartError;
 use crate::placement::PlacementError;
 use crate::source::{OpenError, SdpFailure, SourceFailure};
-use crate::stacks::StackError;
 use crate::steps::StepFailure;
 use crate::tunnels::TunnelFailure;
+use selvedge_comm_carrier::StackError;
 
 /// Why a node can't start.
 #[derive(Debug, thiserror::Error)]

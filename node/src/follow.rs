@@ -124,7 +124,7 @@ mod pictures {
     use selvedge_units::{Duration, Instant};
 
     use super::Followed;
-    use crate::keeper::{Keeper, Stop};
+    use selvedge_os::keeper::{Keeper, Stop};
 
     /// Fates on their way to the thread, and frames and bytes of a stream that await theirs.
     const FATES_MAX: usize = 4096;

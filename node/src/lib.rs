@@ -24,7 +24,6 @@
 
 #![forbid(unsafe_code)]
 
-mod acknowledged;
 mod asked;
 mod bond_credentials;
 mod bond_feed;
@@ -32,15 +31,12 @@ mod bonds;
 mod budget;
 #[cfg(feature = "events")]
 mod channels;
-pub mod control_server;
-pub mod credentials;
 #[cfg(feature = "gstreamer")]
 mod encoders;
 mod error;
 mod events;
 mod feed;
 mod follow;
-mod keeper;
 mod measured;
 #[cfg(feature = "gstreamer")]
 mod media_source;
@@ -78,14 +74,14 @@ use selvedge_units::Duration;
 pub use bond_credentials::BondStartError;
 #[cfg(feature = "events")]
 pub use channels::{ChannelWatch, ChannelsError};
-pub use credentials::{CredentialError, Credentials, PeersWatch};
 pub use error::{AddError, StartError};
 pub use nat::NatError;
 pub use node::{Ended, Node};
 pub use path_events::PathEvent;
 pub use placement::PlacementError;
+pub use selvedge_comm_carrier::credentials::{self, CredentialError, Credentials, PeersWatch};
+pub use selvedge_comm_carrier::{StackError, StackRefusal, control_server, refused_stacks};
 pub use source::{OpenError, SdpFailure, SourceFailure, picture_of};
-pub use stacks::{StackError, StackRefusal, refused_stacks};
 pub use steps::{StepFailure, wrong_steps};
 pub use tunnels::{TunnelError, TunnelFailure};
 

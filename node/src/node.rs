@@ -18,6 +18,7 @@ use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
+use selvedge_os::keeper::Keeper;
 use selvedge_place_coprocessor::feeder::FeederError;
 use selvedge_place_engine::engine::{FateTap, Heard};
 use selvedge_place_engine::frame_producer::FrameProducerCounters;
@@ -33,7 +34,6 @@ use crate::feed::{FeedStatus, OnInfo, Plan, SourceThreads};
 #[cfg(feature = "gstreamer")]
 use crate::follow::Pictures;
 use crate::follow::{Followed, FollowedStreams, NodeTap};
-use crate::keeper::Keeper;
 use crate::measured::{MeasuredLinks, Offered, OfferedStream};
 use crate::output::StreamOutput;
 use crate::passed_nodes::NodeId;
@@ -347,6 +347,7 @@ impl Node {
                     .or_else(|| receivers.carrier(link, &config.streams[s]))
                     .or_else(|| opened[s].carrier())
                     .or_else(|| carriers.get(s).cloned()),
+                stack: stacks.remote(s),
                 base: &base,
             };
             let members = streams.iter().map(&mut member).collect();
@@ -547,8 +548,13 @@ impl Node {
         .map_err(|why| AddError::Source { stream: stream.spec.name.clone(), why })?;
         write_sdp(&stream, opened.info.as_ref(), &self.base).map_err(StartError::from)?;
         let params = params(&stream, opened.info.as_ref(), self.clock);
-        let member =
-            Member { config: &stream, params, carried: opened.carrier(), base: &self.base };
+        let member = Member {
+            config: &stream,
+            params,
+            carried: opened.carrier(),
+            stack: None,
+            base: &self.base,
+        };
         let (number, end) = self.state.lock().links[stream.link]
             .placed
             .add(member)

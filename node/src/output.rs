@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use selvedge_control_config::{Destination, LinkConfig, StreamConfig};
 use selvedge_media::StreamInfo;
 use selvedge_media::output::{Output, OutputError, OutputKind, Program, kind};
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 #[cfg(feature = "gstreamer")]
 use selvedge_place_engine::{engine::payload_max, frame_producer::FrameProducer};
@@ -24,7 +25,6 @@ use selvedge_units::{Bytes, Duration};
 
 #[cfg(feature = "gstreamer")]
 use crate::feed::packed::PackedReceiver;
-use crate::keeper::{Keeper, Stop};
 
 /// The first wait before an output is opened again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));

@@ -15,6 +15,7 @@ use selvedge_control_config::{LinkConfig, Placement, StepConfig, StreamConfig};
 use selvedge_data_link::PathEstimate;
 use selvedge_data_stream::Contract;
 use selvedge_os::clock::Clock;
+use selvedge_place_coprocessor::client::RemoteStack;
 use selvedge_place_engine::code::{Code, StepSource};
 use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
 use selvedge_place_engine::frame_producer::fan_out::FanOut;
@@ -95,6 +96,8 @@ pub(crate) struct Member<'a> {
     pub(crate) params: StreamParams,
     /// The carrier of its packets in place of plain UDP.
     pub(crate) carried: Option<StreamCarrier>,
+    /// The stack that carries its packets, if its link's coprocessor has the connection.
+    pub(crate) stack: Option<RemoteStack>,
     /// Relative paths of recordings are relative to it.
     pub(crate) base: &'a Path,
 }

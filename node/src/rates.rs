@@ -12,8 +12,8 @@ use selvedge_comm_bond::PathView;
 use selvedge_os::clock::wall_time;
 use selvedge_units::Bitrate;
 
-use crate::credentials::replace;
 use crate::path_events::is_up;
+use selvedge_comm_carrier::credentials::replace;
 
 /// So long a rate counts as known, in seconds.
 const FRESH: u64 = 86_400;

@@ -17,10 +17,10 @@ use selvedge_data_net_rate::RateParams;
 use selvedge_data_stack::compose::Fit;
 use selvedge_data_stream::rtp;
 use selvedge_os::clock::Clock;
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::engine::{Carrier, Heard, StreamCarrier};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use crate::keeper::{Keeper, Stop};
 use crate::measured::{FOLLOW_EVERY, LOOK_EVERY, MeasuredLinks};
 use crate::path_events::{PathEvents, SeenPath};
 

@@ -237,7 +237,13 @@ impl Node {
         let carried = opened.and_then(Opened::carrier);
         let carried = carried.or_else(|| self.bonds.carrier(link, config));
         let carried = carried.or_else(|| self.receivers.carrier(link, config));
-        Member { config, params: params(config, info, self.clock), carried, base: &self.base }
+        Member {
+            config,
+            params: params(config, info, self.clock),
+            carried,
+            stack: None,
+            base: &self.base,
+        }
     }
 
     /// Removes the new streams from links that continue; new links end by themselves.

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 use selvedge_control_config::{LinkConfig, NodeConfig, StepConfig};
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::code::{Code, StepError, StepSource};
 use selvedge_units::Duration;
 
-use crate::keeper::{Keeper, Stop};
 use crate::placement::PlacedLink;
 
 /// How often steps see the state of a link that is sent elsewhere, and what they request there is done.

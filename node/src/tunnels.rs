@@ -26,6 +26,7 @@ use selvedge_data_stream::rtp;
 use selvedge_os::clock::Clock;
 use selvedge_os::device::DeviceSettings;
 use selvedge_os::device_port::{DevicePort, HEADROOM};
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_os::poll_thread::PollThread;
 use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::FrameProducer;
@@ -33,7 +34,6 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use self::udp_port::UdpPort;
 use crate::feed::FeedStatus;
-use crate::keeper::{Keeper, Stop};
 use crate::measured::{FOLLOW_EVERY, LEAST, LOOK_EVERY, MeasuredLinks};
 use crate::nat::{NatError, NatRules};
 

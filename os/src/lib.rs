@@ -13,6 +13,7 @@ pub mod device_port;
 pub mod eventfd;
 pub mod first_process;
 pub mod huge_pages;
+pub mod keeper;
 pub mod latency;
 pub mod memory;
 pub mod namespace;

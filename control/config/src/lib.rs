@@ -63,7 +63,7 @@ pub use slot::{
     Streamlet, StreamletGroup,
 };
 pub use source::SourceError;
-pub use stack::{CARRIED_MIN, carried};
+pub use stack::{CARRIED_MIN, carried, fit};
 pub use step::{FUEL, FUELS, Stage, StepConfig};
 pub use summary::{
     LinkSummary, PathSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text,

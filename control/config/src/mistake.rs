@@ -320,8 +320,8 @@ pub enum ConfigFault {
     DelayNeedsShare,
     /// A stack that this other placement would have to serve.
     #[error(
-        "stacks carry links that the node sends itself, and this link's placement is {0}; \
-         write placement = \"inline\" for it, or stack = \"none\""
+        "stacks carry links of the placements \"inline\" and \"coprocessor\", and this link's is {0}; \
+         write one of them, or stack = \"none\""
     )]
     StackElsewhere(&'static str),
     /// A link has two ways to prove its identity.

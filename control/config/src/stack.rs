@@ -22,9 +22,15 @@ pub(super) const EXAMPLE: &str = "stack = \"ui | reliable | frag(1400) | net\"";
 /// How the packets of a stream to this address fit into its stack's datagrams.
 #[must_use]
 pub fn carried(stack: &Composition, link: &LinkConfig, to: SocketAddr) -> Fit {
+    fit(stack, link.mtu, link.is_encrypted(), to)
+}
+
+/// The same on a link of this MTU, on which packets are encrypted or not.
+#[must_use]
+pub fn fit(stack: &Composition, mtu: Bytes, is_encrypted: bool, to: SocketAddr) -> Fit {
     let below = if to.is_ipv6() { 48 } else { 28 };
-    let sealing = if link.is_encrypted() { OVERHEAD as u64 } else { 0 };
-    let Fit { message, headers } = stack.fit(Bytes(link.mtu.0.saturating_sub(below + sealing)));
+    let sealing = if is_encrypted { OVERHEAD as u64 } else { 0 };
+    let Fit { message, headers } = stack.fit(Bytes(mtu.0.saturating_sub(below + sealing)));
     Fit { message, headers: Bytes(headers.0 + sealing) }
 }
 
@@ -81,7 +87,7 @@ pub(super) fn find_conflict(
     link: &LinkConfig,
 ) -> Option<(&'static str, ConfigFault)> {
     let stack = stream.stack.as_ref()?;
-    if link.placement != Placement::Inline {
+    if link.placement == Placement::Kernel {
         return Some(("stack", ConfigFault::StackElsewhere(link.placement.name())));
     }
     if stream.sdp.is_some() {

@@ -206,7 +206,7 @@ fn options(link: LinkConfig, watch: Duration, core: Option<usize>) -> Options {
 fn add(attachment: &Attachment, stream: &StreamParams) -> Result<FrameProducer, ClientError> {
     let StreamParams { spec, ssrc } = stream;
     let params = producer_params(spec, Bytes(1500), *ssrc);
-    Ok(attachment.add(spec.clone(), &params)?.1)
+    Ok(attachment.add(spec.clone(), &params, None)?.1)
 }
 
 fn rtp(payload: usize) -> Vec<u8> {

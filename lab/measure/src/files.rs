@@ -125,7 +125,7 @@ impl Serving {
         let pack = format!("{}.pack", self.file().display());
         for n in 0..streams {
             let spec = Spec::new(&format!("file{n}"), to).with_contract(contract);
-            attachment.read(spec, (&pack, true), n as u32 + 1)?;
+            attachment.read(spec, (&pack, true), n as u32 + 1, None)?;
         }
         Ok(share_of(&[attachment.link().pid], lasts))
     }

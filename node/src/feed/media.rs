@@ -10,12 +10,12 @@ use selvedge_control_config::view::StreamState;
 use selvedge_media::isolated::SourceProcess;
 use selvedge_media::output::epoch;
 use selvedge_media::{End, MediaFrame, Onlookers, Pair, SourceError, StreamInfo, Trouble, Watched};
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::Duration;
 
 use super::{FeedStatus, OnInfo};
 use crate::follow::{Content, SentPictures};
-use crate::keeper::{Keeper, Stop};
 use crate::media_source::MediaSource;
 use crate::source::{OPENING_LOCAL, SdpFailure, may_be_absent, write_sdp};
 use crate::source_spec::SourceSpec;

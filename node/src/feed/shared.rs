@@ -10,12 +10,12 @@ use selvedge_data_stream::Totals;
 use selvedge_media::output::epoch;
 use selvedge_media::{Encoder, MediaFrame, RemoteEncoder};
 use selvedge_os::clock::Clock;
+use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Bitrate, Duration, Instant};
 
 use super::media::enqueue;
 use super::{FeedStatus, StreamCounts};
-use crate::keeper::{Keeper, Stop};
 use crate::shared_source::SharedSource;
 
 /// How long the thread waits before it checks whether it must stop.

@@ -65,18 +65,22 @@ fn attach(node: &str, link: &LinkConfig) -> Result<Attachment, ClientError> {
 
 impl Attached {
     fn join(&self, member: Member<'_>) -> Result<(usize, StreamEnd), ClientError> {
-        let Member { config, params, base, .. } = member;
+        let Member { config, params, base, stack, .. } = member;
         let spec = params.spec;
         if let (true, SourceUri::Record { path, repeat, .. }) = (self.reads, &config.source) {
             let file = std::path::absolute(base.join(path)).map_err(ClientError::System)?;
             let file = file.to_string_lossy();
-            let place = self.attachment.read(spec, (&file, *repeat), params.ssrc)?;
+            let place = self.attachment.read(spec, (&file, *repeat), params.ssrc, stack)?;
             let reader = Arc::clone(&self.attachment);
             return Ok((place, StreamEnd::Elsewhere(Box::new(move || reader.source(place)))));
         }
         let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
+        let frame_producer = match &stack {
+            Some(stack) => stack.params(frame_producer, spec.to),
+            None => frame_producer,
+        };
         let contract = spec.contract;
-        let (place, mut frame_producer) = self.attachment.add(spec, &frame_producer)?;
+        let (place, mut frame_producer) = self.attachment.add(spec, &frame_producer, stack)?;
         if let Some(slot) = slot(config, Clock::shared()) {
             self.attachment.aggregate(place, slot)?;
         }

@@ -2,6 +2,7 @@
 
 mod connection;
 mod prior_counts;
+mod remote_stack;
 mod requests;
 mod spawn;
 
@@ -23,6 +24,7 @@ use selvedge_place_engine::slot::{SlotParams, StreamletReport};
 use selvedge_units::{Bitrate, Duration};
 
 pub use connection::{ClientError, Connection};
+pub use remote_stack::RemoteStack;
 pub use spawn::{Program, SpawnError};
 
 use prior_counts::PriorCounts;
@@ -40,6 +42,8 @@ struct Stream {
     spec: Spec,
     number: usize,
     kind: Kind,
+    /// What carries its packets in place of plain UDP.
+    stack: Option<RemoteStack>,
 }
 
 enum Kind {
@@ -129,10 +133,11 @@ impl Attachment {
         &self,
         spec: Spec,
         params: &FrameProducerParams,
+        stack: Option<RemoteStack>,
     ) -> Result<(usize, FrameProducer), ClientError> {
         let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
-        let (number, bit, segment) = connection.add(&spec)?;
+        let (number, bit, segment) = connection.add(&spec, stack.as_ref())?;
         let bell = Arc::clone(&self.bell);
         let frame_producer = crate::frame_producer::frame_producer(
             params,
@@ -142,8 +147,8 @@ impl Attachment {
             Arc::clone(&self.stop),
         )
         .map_err(crate::segment::SegmentError::from)?;
-        let stream = Stream { spec, number, kind: Kind::Produced { segment, bit, slot: None } };
-        Ok((inner.place(stream), frame_producer))
+        let kind = Kind::Produced { segment, bit, slot: None };
+        Ok((inner.place(Stream { spec, number, kind, stack }), frame_producer))
     }
 
     /// Makes a stream the slot of these streamlets, before its first frame. The frames of streamlets come by
@@ -179,12 +184,13 @@ impl Attachment {
         spec: Spec,
         (file, repeat): (&str, bool),
         ssrc: u32,
+        stack: Option<RemoteStack>,
     ) -> Result<usize, ClientError> {
         let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
-        let (number, counts) = connection.read(&spec, (file, repeat), ssrc)?;
+        let (number, counts) = connection.read(&spec, stack.as_ref(), (file, repeat), ssrc)?;
         let kind = Kind::Read { file: file.to_owned(), repeat, ssrc, counts };
-        Ok(inner.place(Stream { spec, number, kind }))
+        Ok(inner.place(Stream { spec, number, kind, stack }))
     }
 
     /// Removes a stream and its waiting frames; its place is free then.
@@ -361,12 +367,29 @@ impl Inner {
         if self.connection.take().is_none() {
             return;
         }
+        self.streams.iter().flatten().filter_map(|s| s.stack.as_ref()).for_each(RemoteStack::lose);
         let left = self.streams.iter().map(|stream| match &stream.as_ref()?.kind {
             Kind::Produced { segment, .. } => segment.counts().take(),
             Kind::Read { counts, .. } => counts.as_ref().and_then(CountsBoard::take),
         });
         let left = left.collect();
         self.prior = self.prior.after(&mut self.last, left);
+    }
+
+    /// Learns what became of the connections that the coprocessor has.
+    fn follow_stacks(&mut self) {
+        if self.streams.iter().flatten().all(|stream| stream.stack.is_none()) {
+            return;
+        }
+        let Ok(statistics) = self.statistics() else { return };
+        let (now, pid) = (Clock::shared().now(), self.link.pid);
+        for seen in statistics.streams {
+            let stream = self.streams.iter().flatten().find(|own| own.number == seen.stream);
+            if let (Some(Stream { stack: Some(stack), .. }), Some(progress)) = (stream, seen.stack)
+            {
+                stack.follow(now, pid, progress);
+            }
+        }
     }
 
     fn statistics(&mut self) -> Result<Statistics, ClientError> {
@@ -391,6 +414,7 @@ impl Supervisor {
             if !alive && let Err(error) = self.reattach() {
                 tracing::debug!(%error, "the coprocessor is away");
             }
+            self.inner.lock().follow_stacks();
             thread::park_timeout(POLL_EVERY.into());
         }
         self.inner.lock().connection = None;
@@ -408,15 +432,16 @@ impl Supervisor {
         let mut connection = Connection::open(&self.socket)?;
         let link = connection.attach_again(&self.name, &self.bell)?;
         let mut inner = self.inner.lock();
-        for stream in inner.streams.iter_mut().flatten() {
-            stream.number = match &mut stream.kind {
+        for Stream { spec, number, kind, stack } in inner.streams.iter_mut().flatten() {
+            *number = match kind {
                 Kind::Produced { segment, bit, slot } => {
-                    let number = connection.resume(&stream.spec, segment, *bit)?;
+                    let number = connection.resume(spec, stack.as_ref(), segment, *bit)?;
                     slot.iter().try_for_each(|slot| connection.aggregate(number, slot))?;
                     number
                 }
                 Kind::Read { file, repeat, ssrc, counts } => {
-                    let (number, board) = connection.read(&stream.spec, (file, *repeat), *ssrc)?;
+                    let source = (file.as_str(), *repeat);
+                    let (number, board) = connection.read(spec, stack.as_ref(), source, *ssrc)?;
                     *counts = board;
                     number
                 }

@@ -3,6 +3,7 @@
 
 mod statistics;
 
+use selvedge_comm_carrier::StackSpec;
 use selvedge_data_stream::{Spec, Windows};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,9 @@ pub enum Request {
         /// The bit of the doorbell that its producer sets; without it, the lowest free one.
         #[serde(default)]
         bit: Option<usize>,
+        /// The stack that carries its packets in place of plain UDP.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stack: Option<Box<StackSpec>>,
     },
     /// Adds a stream whose frames the coprocessor reads from a recording itself.
     Read {
@@ -43,6 +47,9 @@ pub enum Request {
         repeat: bool,
         /// The RTP source identifier.
         ssrc: u32,
+        /// The stack that carries its packets in place of plain UDP.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stack: Option<Box<StackSpec>>,
     },
     /// Makes one of this producer's streams the slot of streamlets, before its first frame. They come in one
     /// descriptor: memory that holds a [`SlotConfig`](selvedge_control_config::SlotConfig) as JSON.

@@ -11,10 +11,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use selvedge_comm_carrier::{CarriedStream, LinkRate, StackHost};
 use selvedge_control_config::LinkConfig;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::control::Connection;
@@ -94,6 +96,10 @@ pub struct Coprocessor {
     listener: OwnedFd,
     pub(crate) over: bool,
     steps: StepStore,
+    /// The endpoints of the streams that stacks carry.
+    stacks: StackHost,
+    /// The link's present rate.
+    rate: LinkRate,
 }
 
 impl Coprocessor {
@@ -118,6 +124,8 @@ impl Coprocessor {
         tracing::info!(link = options.link.name, runs = %granted, "coprocessor runs");
         let extensions = TABLE.to_vec();
         let steps = StepStore::for_socket(&options.socket);
+        let stacks = StackHost::new(format!("coprocessor {}", options.link.name), clock);
+        let rate = LinkRate::new(options.link.rate);
         Ok(Self {
             extensions,
             engine,
@@ -128,6 +136,8 @@ impl Coprocessor {
             listener,
             over: false,
             steps,
+            stacks,
+            rate,
         })
     }
 
@@ -195,15 +205,30 @@ impl Coprocessor {
                 }
             }
             producers = kept;
+            self.report_to_steps();
         }
         // The engine stops first: no more frames are taken from the rings.
-        let Self { engine, options, steps, .. } = self;
+        let Self { engine, options, steps, streams, .. } = self;
         drop(engine);
         drop(producers);
+        // Each connection takes a moment to end, so all are requested to end before one is waited for.
+        let carried: Vec<_> = streams.into_values().filter_map(|info| info.carried).collect();
+        carried.iter().for_each(CarriedStream::request_stop);
+        drop(carried);
         // Another coprocessor may listen there by now, or the socket may have been removed.
         let _ = std::fs::remove_file(&options.socket);
         steps.end();
         Ok(())
+    }
+
+    /// Passes on to the link's steps what the receivers of its stacks report.
+    fn report_to_steps(&self) {
+        let now = self.clock.now();
+        for (number, info) in &self.streams {
+            if let Some(carried) = &info.carried {
+                self.engine.steps().handle_report(*number, carried.state().heard(now));
+            }
+        }
     }
 
     /// Makes the requested extension, and loads it.
@@ -246,7 +271,15 @@ impl Coprocessor {
     /// Forgets streams that were removed; returns the engine's newest report.
     pub(crate) fn remove_detached(&mut self) -> LinkReport {
         let report = self.engine.report();
-        self.streams.retain(|number, _| report.streams.iter().any(|seen| seen.number == *number));
+        self.streams.retain(|number, info| {
+            let is_there = report.streams.iter().any(|seen| seen.number == *number);
+            if !is_there && let Some(carried) = info.carried.take() {
+                // Closing waits for the peer, which may be gone.
+                let closing = thread::Builder::new().name("stack close".to_owned());
+                let _ = closing.spawn(move || drop(carried));
+            }
+            is_there
+        });
         report
     }
 
@@ -266,7 +299,7 @@ impl Coprocessor {
 /// Runs a coprocessor on threads of this process, for tests and measurements; dropping it stops it.
 pub struct LocalCoprocessor {
     stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+    thread: Option<thread::JoinHandle<io::Result<()>>>,
 }
 
 impl LocalCoprocessor {
@@ -282,7 +315,7 @@ impl LocalCoprocessor {
     pub fn serve(coprocessor: Coprocessor) -> Result<Self, StartError> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("coprocessor".into())
             .spawn(move || coprocessor.serve(&flag))?;
         Ok(Self { stop, thread: Some(thread) })

@@ -121,7 +121,7 @@ fn a_tree_shares_the_link() {
         let mut spec = support::spec(&format!("below {parent}"), to);
         spec.contract.parent = parent;
         let params = producer_params(&spec, Bytes(1500), 7);
-        attachment.add(spec, &params).unwrap().1
+        attachment.add(spec, &params, None).unwrap().1
     });
     for number in 0..100 {
         for (frame_producer, from) in frame_producers.iter_mut().zip([0, 1000]) {
@@ -370,7 +370,7 @@ fn the_coprocessor_reads_a_recording_itself() {
     let attachment = Attachment::new("test", socket, None).unwrap();
     let (receiver, to) = receiver();
     let path = file.to_str().unwrap();
-    let place = attachment.read(spec("recorded", to), (path, false), 9).unwrap();
+    let place = attachment.read(spec("recorded", to), (path, false), 9, None).unwrap();
     let mut next = (0, false);
     receive_until(&receiver, |bytes| {
         let (number, seq) = numbers(bytes);
@@ -382,10 +382,11 @@ fn the_coprocessor_reads_a_recording_itself() {
     until("all are counted", || attachment.report().streams[place].counts.totals.sent == 700);
     for (bytes, words) in [(&b"MPEG"[..], "not an rtpdump file"), (b"", "not an rtpdump file")] {
         fs::write(&file, bytes).unwrap();
-        let error = attachment.read(spec("bad", to), (path, false), 9).unwrap_err().to_string();
+        let error =
+            attachment.read(spec("bad", to), (path, false), 9, None).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
     fs::remove_file(&file).unwrap();
-    let error = attachment.read(spec("none", to), (path, false), 9).unwrap_err().to_string();
+    let error = attachment.read(spec("none", to), (path, false), 9, None).unwrap_err().to_string();
     assert!(error.contains("No such file"), "{error}");
 }

@@ -206,6 +206,12 @@ impl FrameProducerParams {
         let overhead = rtp::ip_udp(spec.to);
         Self { clock, full: spec.full, overhead, payload_max: payload_max(mtu, overhead), ssrc }
     }
+
+    /// The same for packets of at most this size, which a carrier transports with this overhead.
+    #[must_use]
+    pub const fn carried(self, overhead: Bytes, packet_max: Bytes) -> Self {
+        Self { overhead, payload_max: payload_max(packet_max, Bytes(0)), ..self }
+    }
 }
 
 /// Where frames go.

@@ -312,7 +312,7 @@ fn run(
         clock.sleep_until(begins);
         let spec = params(Path::Reads, "c").spec;
         let file = files.recording.display().to_string();
-        let request = Request::Read { stream: spec, file, repeat: false, ssrc: 1 };
+        let request = Request::Read { stream: spec, file, repeat: false, ssrc: 1, stack: None };
         let (_, memory) = card.ask(request, &[])?;
         if asked.is_ordinary {
             // The reader's thread, too.

@@ -55,7 +55,7 @@ pub(super) fn sender(
     for (n, StreamParams { spec, ssrc }) in params.iter().enumerate() {
         let spec = Spec { name: format!("s{}", n + 1), ..spec.clone() };
         let frame_producer = producer_params(&spec, link.mtu, *ssrc);
-        frame_producers.push(attachment.add(spec, &frame_producer).map_err(failed)?.1);
+        frame_producers.push(attachment.add(spec, &frame_producer, None).map_err(failed)?.1);
     }
     Ok((Sender::Coprocessor { attachment }, frame_producers))
 }

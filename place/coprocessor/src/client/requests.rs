@@ -9,6 +9,7 @@ use selvedge_units::Bytes;
 
 use super::ANSWER;
 use super::connection::{ClientError, Connection};
+use super::remote_stack::RemoteStack;
 
 use crate::message::{LinkSpec, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -38,8 +39,11 @@ impl Connection {
     pub(super) fn add(
         &mut self,
         spec: &Spec,
+        stack: Option<&RemoteStack>,
     ) -> Result<(usize, usize, StreamSegment), ClientError> {
-        let (reply, fds) = self.ask(Request::Add { stream: spec.clone(), bit: None }, &[])?;
+        let stack = stack.and_then(RemoteStack::request);
+        let request = Request::Add { stream: spec.clone(), bit: None, stack };
+        let (reply, fds) = self.ask(request, &[])?;
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::lacks("segment"))?;
         let number = reply.stream.ok_or_else(|| ClientError::lacks("stream"))?;
         let bit = reply.bit.ok_or_else(|| ClientError::lacks("bit"))?;
@@ -49,10 +53,12 @@ impl Connection {
     pub(super) fn resume(
         &mut self,
         spec: &Spec,
+        stack: Option<&RemoteStack>,
         segment: &StreamSegment,
         bit: usize,
     ) -> Result<usize, ClientError> {
-        let request = Request::Add { stream: spec.clone(), bit: Some(bit) };
+        let stack = stack.and_then(RemoteStack::request);
+        let request = Request::Add { stream: spec.clone(), bit: Some(bit), stack };
         let (reply, _) = self.ask(request, &[segment.file().as_fd()])?;
         reply.stream.ok_or_else(|| ClientError::lacks("stream"))
     }
@@ -60,11 +66,13 @@ impl Connection {
     pub(super) fn read(
         &mut self,
         spec: &Spec,
+        stack: Option<&RemoteStack>,
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Result<(usize, Option<CountsBoard>), ClientError> {
         let (stream, file) = (spec.clone(), file.to_owned());
-        let (reply, fds) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
+        let stack = stack.and_then(RemoteStack::request);
+        let (reply, fds) = self.ask(Request::Read { stream, file, repeat, ssrc, stack }, &[])?;
         let segment = fds.into_iter().next().map(StreamSegment::open).transpose()?;
         let board = segment.map(|segment| segment.counts());
         Ok((reply.stream.ok_or_else(|| ClientError::lacks("stream"))?, board))

@@ -1,6 +1,7 @@
 //! The statistics of a coprocessor's link, streams and extensions, and the conversion from and to the
 //! engine's reports.
 
+use selvedge_comm_carrier::StackProgress;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::aggregate::StreamletCounts;
 use selvedge_data_stream::Counters;
@@ -107,6 +108,9 @@ pub struct StreamStatistics {
     /// Of a slot: its sets, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<StreamletStatistics>,
+    /// Its connection, if a stack carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<StackProgress>,
 }
 
 /// What became of the frames of one set of streamlets, or of one streamlet.
@@ -239,6 +243,7 @@ impl StreamStatistics {
                 .collect(),
             trouble: None,
             ended: false,
+            stack: None,
             sets: report.sets.iter().map(Into::into).collect(),
         }
     }

@@ -4,7 +4,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use selvedge_control_config::SlotConfig;
+use selvedge_comm_carrier::{CarriedState, CarriedStream, StackSpec, Target};
+use selvedge_control_config::{CARRIED_MIN, SlotConfig, fit};
 use selvedge_data_stream::{Spec, WhenFull, rtp};
 use selvedge_os::control::{Connection, ControlError, Long, Message};
 use selvedge_place_engine::engine::NewStream;
@@ -39,6 +40,8 @@ pub(crate) struct StreamInfo {
     feeder: Option<Arc<FeederState>>,
     /// The memory of its streamlets, if it is a slot.
     slot: Bytes,
+    /// Its connection, if a stack carries it.
+    pub(super) carried: Option<CarriedStream>,
 }
 
 /// A connection to the control socket.
@@ -92,9 +95,11 @@ impl Producer {
     ) -> Answer {
         match request {
             Request::Attach { name } => self.attach(coprocessor, name, fds),
-            Request::Add { stream, bit } => self.add(coprocessor, stream, bit, fds),
-            Request::Read { stream, file, repeat, ssrc } => {
-                self.read(coprocessor, stream, (&file, repeat), ssrc)
+            Request::Add { stream, bit, stack } => {
+                self.add(coprocessor, (stream, stack.as_deref()), bit, fds)
+            }
+            Request::Read { stream, file, repeat, ssrc, stack } => {
+                self.read(coprocessor, (stream, stack.as_deref()), (&file, repeat), ssrc)
             }
             Request::Aggregate { stream, bytes, delay_ns, ssrc } => {
                 let at = self.find(stream)?;
@@ -142,6 +147,7 @@ impl Producer {
                     return Err(Refusal::Rate(bps));
                 }
                 coprocessor.engine.set_rate(Bitrate(bps));
+                coprocessor.rate.set(Bitrate(bps));
                 done()
             }
             Request::Statistics {} => statistics(coprocessor),
@@ -208,7 +214,7 @@ impl Producer {
     fn add(
         &mut self,
         coprocessor: &mut Coprocessor,
-        spec: Spec,
+        (spec, stack): (Spec, Option<&StackSpec>),
         bit: Option<usize>,
         fds: Vec<OwnedFd>,
     ) -> Answer {
@@ -221,7 +227,8 @@ impl Producer {
             None => (new_segment(coprocessor, &spec)?, true),
         };
         let file = segment.file().try_clone()?;
-        let stream = self.attach_stream(coprocessor, spec, &segment, fresh, (bell, bit))?;
+        let stream =
+            self.attach_stream(coprocessor, (spec, stack), &segment, fresh, (bell, bit))?;
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
         Ok((reply, if fresh { vec![file] } else { Vec::new() }))
@@ -230,7 +237,7 @@ impl Producer {
     fn read(
         &mut self,
         coprocessor: &mut Coprocessor,
-        spec: Spec,
+        (spec, stack): (Spec, Option<&StackSpec>),
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Answer {
@@ -251,7 +258,13 @@ impl Producer {
         // As the engine's thread runs, so that load does not delay the reader either. The memory is locked already.
         let realtime_request =
             Some(RealtimeRequest { lock: false, ..coprocessor.options.realtime_request });
-        let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
+        let mut stream = self.attach_stream(coprocessor, (spec, stack), &segment, true, place)?;
+        let known = coprocessor.streams.get(&stream.number);
+        let carrier = known.and_then(|known| Some(known.carried.as_ref()?.carrier()));
+        let params = match carrier {
+            Some(carrier) => params.carried(carrier.overhead, carrier.packet_max),
+            None => params,
+        };
         let feeder =
             crate::frame_producer::frame_producer(&params, &segment, bell, bit, recording.stop())
                 .map_err(Refusal::from)
@@ -279,25 +292,28 @@ impl Producer {
     fn attach_stream(
         &self,
         coprocessor: &mut Coprocessor,
-        spec: Spec,
+        (spec, stack): (Spec, Option<&StackSpec>),
         segment: &StreamSegment,
         fresh: bool,
         place: (Arc<Doorbell>, usize),
     ) -> Result<Stream, Refusal> {
         spec.check()?;
-        let overhead = rtp::ip_udp(spec.to);
-        let most = (coprocessor.options.link.mtu - overhead).0;
-        let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
+        let carried = stack.map(|stack| carry(coprocessor, &spec, stack)).transpose()?;
+        let carrier = carried.as_ref().map(CarriedStream::carrier);
+        let (overhead, most) = match &carrier {
+            Some(carrier) => (carrier.overhead, carrier.packet_max),
+            None => (rtp::ip_udp(spec.to), coprocessor.options.link.mtu - rtp::ip_udp(spec.to)),
+        };
+        let limits = Limits { packet: u16::try_from(most.0).unwrap_or(u16::MAX), overhead };
         let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)?;
         let refused = frame_consumer.refused();
         let spec = Spec { ring: segment.ring(), ..spec };
-        let new = NewStream { spec: spec.clone(), frame_consumer, carried: None };
+        let new = NewStream { spec: spec.clone(), frame_consumer, carried: carrier };
         let number = coprocessor.engine.attach(new).ok_or(Refusal::Stopped)?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
-        coprocessor
-            .streams
-            .insert(number, StreamInfo { spec, producer, refused, feeder: None, slot: Bytes(0) });
+        let info = StreamInfo { spec, producer, refused, feeder: None, slot: Bytes(0), carried };
+        coprocessor.streams.insert(number, info);
         Ok(Stream { number, feeder: None })
     }
 
@@ -331,6 +347,22 @@ fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), Refusal> {
     if parent as usize > nodes { Err(Refusal::Parent { parent, nodes }) } else { Ok(()) }
 }
 
+/// Begins to connect a stream's stack.
+fn carry(
+    coprocessor: &mut Coprocessor,
+    spec: &Spec,
+    stack: &StackSpec,
+) -> Result<CarriedStream, Refusal> {
+    let modules = stack.check()?;
+    let fit = fit(&modules, coprocessor.options.link.mtu, stack.end.is_encrypted(), spec.to);
+    if fit.message < CARRIED_MIN {
+        return Err(Refusal::StackRoom { room: fit.message, least: CARRIED_MIN });
+    }
+    let (name, rate) = (spec.name.clone(), coprocessor.rate.clone());
+    let target = Target { name, to: spec.to, fit, rate };
+    Ok(coprocessor.stacks.carry(stack, target, Arc::<CarriedState>::default())?)
+}
+
 /// A segment for a valid stream, within the memory limit.
 fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, Refusal> {
     check_memory(coprocessor, spec.memory())?;
@@ -358,6 +390,9 @@ fn aggregate(
     let memory = pool + config.memory();
     check_memory(coprocessor, memory)?;
     if let Some(known) = coprocessor.streams.get_mut(&stream) {
+        if known.carried.is_some() {
+            return Err(Refusal::StackOfSlot(stream));
+        }
         known.slot = memory;
     }
     let slot = Slot::new(SlotParams { config: Arc::new(config), delay, pool, ssrc });
@@ -378,7 +413,8 @@ fn statistics(coprocessor: &mut Coprocessor) -> Answer {
         let stream_statistics =
             StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
         let (trouble, ended) = known.feeder.as_ref().map(|f| f.status()).unwrap_or_default();
-        Some(StreamStatistics { trouble, ended, ..stream_statistics })
+        let stack = known.carried.as_ref().map(|carried| carried.state().progress());
+        Some(StreamStatistics { trouble, ended, stack, ..stream_statistics })
     });
     let streams: Vec<_> = streams.collect();
     let statistics = Statistics::of(&report, streams, &coprocessor.runs());

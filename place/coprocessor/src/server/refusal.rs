@@ -1,5 +1,6 @@
 //! Why a request over the control socket is refused: the text goes to the requester.
 
+use selvedge_comm_carrier::{StackError, StackSpecError};
 use selvedge_control_config::SlotError;
 use selvedge_data_memory::RegionError;
 use selvedge_data_stream::SpecError;
@@ -50,6 +51,16 @@ pub(super) enum Refusal {
     Memory { held: Bytes, most: Bytes },
     #[error("the coprocessor reads stream {0} itself, so it can't have streamlets")]
     NoSlot(usize),
+    #[error("a stack carries stream {0}, so it can't have streamlets")]
+    StackOfSlot(usize),
+    #[error(transparent)]
+    StackSpec(#[from] StackSpecError),
+    #[error(
+        "the stack leaves {room} of a datagram for a packet, and {least} are needed; use a larger --mtu"
+    )]
+    StackRoom { room: Bytes, least: Bytes },
+    #[error(transparent)]
+    Stack(#[from] StackError),
     #[error("stream {stream} has no streamlet {streamlet}")]
     NoStreamlet { stream: usize, streamlet: u32 },
     #[error(transparent)]

@@ -13,7 +13,7 @@ fn attached(socket: &Path) -> (Connection, Doorbell) {
 
 /// Adds a stream by hand.
 fn added(connection: &mut Connection, to: std::net::SocketAddr) -> (usize, usize, StreamSegment) {
-    let request = Request::Add { stream: spec("stranger", to), bit: None };
+    let request = Request::Add { stream: spec("stranger", to), bit: None, stack: None };
     let (reply, fds) = connection.ask(request, &[]).unwrap();
     let [file] = <[OwnedFd; 1]>::try_from(fds).unwrap();
     (reply.stream.unwrap(), reply.bit.unwrap(), StreamSegment::open(file).unwrap())
@@ -107,7 +107,7 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     let (_receiver, to) = receiver();
     let (mut connection, bell) = attached(&socket);
     let mut refused = |fds: &[std::os::fd::BorrowedFd<'_>], words: &str| {
-        let request = Request::Add { stream: spec("bad", to), bit: None };
+        let request = Request::Add { stream: spec("bad", to), bit: None, stack: None };
         match connection.ask(request, fds) {
             Err(ClientError::Control(ControlError::Refused(why))) => {
                 assert!(why.contains(words), "{why} ({words})")
@@ -204,16 +204,48 @@ fn messages_that_make_no_sense_are_refused_with_a_remedy() {
         ("parent", json!(1), "parent is 1; the link's tree has 0 nodes"),
         ("class", json!("best"), "class is best"),
     ] {
-        let request = Request::Add { stream: good.clone(), bit: None };
+        let request = Request::Add { stream: good.clone(), bit: None, stack: None };
         let mut text: serde_json::Value = serde_json::from_slice(&encode(&request)).unwrap();
         text["stream"][key] = bad;
         let why = said(text.to_string().as_bytes());
         assert!(why.contains(words), "{why}");
     }
-    let read = Request::Read { stream: good.clone(), file: "here".into(), repeat: false, ssrc: 1 };
+    for (key, bad, words) in [
+        ("modules", json!("ui | teleport | net"), "teleport"),
+        ("modules", json!("ui | unreliable | frag(200) | net"), "are needed"),
+        ("secret", json!("here.secret"), "write an absolute path"),
+        ("secret", json!("/nowhere.secret"), "nowhere.secret"),
+        ("share", json!(1), "share 1: write"),
+        ("delay_ns", json!(0), "delay_ns 0: write"),
+        ("beside", json!(0), "beside 0: write"),
+        ("processors", json!(vec![0; 65]), "65 processors"),
+        ("pid", json!(1), "pid"),
+    ] {
+        let mut stack = json!({
+            "modules": "ui | unreliable | net", "delay_ns": 1_000_000, "beside": 1, "end": {"link": "uplink"}
+        });
+        let of_end = ["secret", "share", "processors"].contains(&key);
+        if of_end {
+            stack["end"][key] = bad
+        } else {
+            stack[key] = bad
+        }
+        let request = Request::Add { stream: good.clone(), bit: None, stack: None };
+        let mut text: serde_json::Value = serde_json::from_slice(&encode(&request)).unwrap();
+        text["stack"] = stack;
+        let why = said(text.to_string().as_bytes());
+        assert!(why.contains(words), "{why}");
+    }
+    let read = Request::Read {
+        stream: good.clone(),
+        file: "here".into(),
+        repeat: false,
+        ssrc: 1,
+        stack: None,
+    };
     for (request, words) in [
         (
-            Request::Add { stream: good.clone(), bit: Some(4096) },
+            Request::Add { stream: good.clone(), bit: Some(4096), stack: None },
             "bit 4096: a doorbell has 0 to 4095",
         ),
         (read, "\"here\" is no absolute path"),
@@ -249,7 +281,7 @@ fn nothing_that_a_producer_writes_or_says_harms_another() {
         }
         // Random bytes, and a message that was cut or changed somewhere.
         let _ = exchange(&connection, &said);
-        let request = Request::Add { stream: spec("mutant", to), bit: Some(said.len()) };
+        let request = Request::Add { stream: spec("mutant", to), bit: Some(said.len()), stack: None };
         let mut text = encode(&request);
         let at = cut.index(text.len());
         if said.first().is_some_and(|byte| byte % 2 == 0) {

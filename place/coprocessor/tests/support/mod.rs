@@ -70,7 +70,7 @@ pub(crate) fn spec(name: &str, to: SocketAddr) -> Spec {
 pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize, FrameProducer) {
     let spec = spec(name, to);
     let params = producer_params(&spec, Bytes(1500), 7);
-    attachment.add(spec, &params).unwrap()
+    attachment.add(spec, &params, None).unwrap()
 }
 
 /// Enqueues a frame of one packet whose payload is its number and `more` bytes.

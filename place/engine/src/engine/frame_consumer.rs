@@ -11,8 +11,8 @@ use selvedge_data_stream::rtp::{stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{Counts, Fate, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
-use super::carrier::{StreamCarrier, overhead};
-use super::{NewStream, StreamParams, payload_max, spin};
+use super::carrier::StreamCarrier;
+use super::{NewStream, StreamParams, spin};
 use crate::frame_producer::fan_out::ReceiverEnd;
 use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
 pub use crate::shared_payloads::{PacketHead, Stamp};
@@ -277,17 +277,10 @@ impl Registrar {
         stream: &StreamParams,
         carried: Option<&StreamCarrier>,
     ) -> FrameProducerParams {
-        let overhead = overhead(stream.spec.to, carried);
-        let payload_max = match carried {
-            Some(carried) => payload_max(carried.packet_max, Bytes(0)),
-            None => payload_max(self.mtu, overhead),
-        };
-        FrameProducerParams {
-            clock: self.clock,
-            full: stream.spec.full,
-            overhead,
-            payload_max,
-            ssrc: stream.ssrc,
+        let params = FrameProducerParams::new(self.clock, &stream.spec, self.mtu, stream.ssrc);
+        match carried {
+            Some(carried) => params.carried(carried.overhead, carried.packet_max),
+            None => params,
         }
     }
 }

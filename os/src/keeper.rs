@@ -10,21 +10,21 @@ use selvedge_units::Duration;
 
 /// A thread; dropped, it is requested to stop, and waited for.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub struct Keeper {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The request to a thread to stop.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<AtomicBool>);
 
 impl Keeper {
     /// Starts a thread of this name.
-    pub(crate) fn start(
-        name: String,
-        work: impl FnOnce(&Stop) + Send + 'static,
-    ) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub fn start(name: String, work: impl FnOnce(&Stop) + Send + 'static) -> std::io::Result<Self> {
         let stop = Stop::default();
         let own = stop.clone();
         let thread = thread::Builder::new().name(name).spawn(move || work(&own))?;
@@ -32,7 +32,7 @@ impl Keeper {
     }
 
     /// Requests it to stop; `drop` waits for it.
-    pub(crate) fn request_stop(&self) {
+    pub fn request_stop(&self) {
         self.stop.0.store(true, Ordering::Release);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -51,12 +51,14 @@ impl Drop for Keeper {
 }
 
 impl Stop {
-    pub(crate) fn is_requested(&self) -> bool {
+    /// Whether the thread is requested to stop.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
     /// The thread waits this long, unless requested to stop.
-    pub(crate) fn pause(&self, wait: Duration) {
+    pub fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait.to_std();
         while !self.is_requested() && Instant::now() < until {
             thread::park_timeout(until.saturating_duration_since(Instant::now()));
@@ -64,8 +66,8 @@ impl Stop {
     }
 
     /// The same request for others that wait on the thread's behalf.
-    #[cfg(feature = "gstreamer")]
-    pub(crate) const fn flag(&self) -> &Arc<AtomicBool> {
+    #[must_use]
+    pub const fn flag(&self) -> &Arc<AtomicBool> {
         &self.0
     }
 }

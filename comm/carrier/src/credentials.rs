@@ -207,8 +207,11 @@ pub fn set_peers(key: &Path, peers: &[(PublicKey, String)]) -> Result<(), Creden
     replace(&path, &text).map_err(|why| CredentialError::File { path, why })
 }
 
-/// Writes a file of the node's own at once: no reader sees half of it.
-pub(crate) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+/// Writes a file of the program's own at once: no reader sees half of it.
+///
+/// # Errors
+/// The system's.
+pub fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
     std::fs::write(&new, text)?;

@@ -1,5 +1,5 @@
-//! A stream's receiver reports, connection after connection, beside the sender's own view. From the
-//! connections of `stacks.rs` to the node's view. It has no clock: time is an argument.
+//! A stream's receiver reports, connection after connection, beside the sender's own view. From
+//! `stream_connection.rs` to the node's view. It has no clock: time is an argument.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,21 @@ use selvedge_units::{Duration, Instant};
 /// Shares cover this time.
 const RECENT: Duration = Duration::from_secs(10);
 /// A receiver that sends no report for this long is silent: reports come four times a second.
-pub(crate) const SILENT: Duration = Duration::from_secs(2);
+const SILENT: Duration = Duration::from_secs(2);
 /// The most reports that are kept, however fast they arrive.
 const KEPT: usize = 64;
 
 /// The reports of a stream's receivers.
 #[derive(Debug, Default)]
-pub(crate) struct Acknowledged {
+pub struct Acknowledged {
     /// The counts of connections that ended.
     ended: ReceiverReport,
     /// The counts of the present connection.
     current: ReceiverReport,
     /// When it began.
     connected: Option<Instant>,
+    /// The connections, and the reports of the present one.
+    so_far: (u64, u64),
     /// The latest reports, with those before; the oldest first.
     recent: VecDeque<(Instant, ReceiverReport)>,
 }
@@ -32,6 +34,7 @@ impl Acknowledged {
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.ended = self.total();
         self.current = ReceiverReport::default();
+        self.so_far = (self.so_far.0 + 1, 0);
         if self.connected.replace(now).is_some() {
             return;
         }
@@ -47,6 +50,7 @@ impl Acknowledged {
     /// A report of the present connection. Counts never fall, whatever a receiver reports.
     pub(crate) fn handle_report(&mut self, now: Instant, report: ReceiverReport) {
         self.current = self.current.plus(report.since(self.current));
+        self.so_far.1 += 1;
         while self.recent.len() >= KEPT
             || self.recent.get(1).is_some_and(|(at, _)| now.since(*at) >= RECENT)
         {
@@ -55,13 +59,30 @@ impl Acknowledged {
         self.recent.push_back((now, self.total()));
     }
 
+    /// The counts of the present connection, or of the last one.
+    pub(crate) const fn current(&self) -> ReceiverReport {
+        self.current
+    }
+
+    /// The connections, and the reports of the present one.
+    pub(crate) const fn so_far(&self) -> (u64, u64) {
+        self.so_far
+    }
+
+    /// Takes these numbers over from the process that has the connection.
+    pub(crate) const fn set_so_far(&mut self, connections: u64, reports: u64) {
+        self.so_far = (connections, reports);
+    }
+
     /// The sum of all receivers' reports.
-    pub(crate) fn total(&self) -> ReceiverReport {
+    #[must_use]
+    pub fn total(&self) -> ReceiverReport {
         self.ended.plus(self.current)
     }
 
     /// For how long the receiver of a connection has been silent, if it is.
-    pub(crate) fn silence(&self, now: Instant) -> Option<Duration> {
+    #[must_use]
+    pub fn silence(&self, now: Instant) -> Option<Duration> {
         let last = self.recent.back().map(|(at, _)| *at).filter(|_| self.connected.is_some())?;
         Some(now.since(last)).filter(|silence| *silence >= SILENT)
     }
@@ -75,7 +96,8 @@ impl Acknowledged {
 
     /// The decodable share of the frames that receivers settled in the last ten seconds; `None` if they
     /// settled none, or report nothing.
-    pub(crate) fn decodable_share(&self, now: Instant) -> Option<f64> {
+    #[must_use]
+    pub fn decodable_share(&self, now: Instant) -> Option<f64> {
         let ((_, first), (at, last)) = (self.recent.front()?, self.recent.back()?);
         let of = last.since(*first);
         let is_known = of.frames > 0 && now.since(*at) < SILENT;
