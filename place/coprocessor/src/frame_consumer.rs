@@ -14,8 +14,7 @@ use selvedge_data_stream::rtp::{STAMPED_LEN, stamp_deadline, stamp_sequence};
 use selvedge_data_stream::{
     Counts, Descriptor, Fate, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
-use selvedge_place_engine::engine::{FrameConsumer, PacketHead, SORTED_MAX, Stamp};
-use selvedge_place_engine::slot::Slot;
+use selvedge_place_engine::engine::{FrameConsumer, PacketHead, Stamp};
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -103,8 +102,6 @@ pub struct SharedConsumer {
     checked: usize,
     /// The ring's counter was invalid when it was last read.
     broken: bool,
-    /// Its streamlets, if it is a slot.
-    slot: Option<Box<Slot>>,
     /// The number of the first frame that was taken. The link counts from there: frames that another
     /// coprocessor sent do not count as missing, and references to them count as sent.
     first: Option<u32>,
@@ -149,7 +146,6 @@ impl SharedConsumer {
             check,
             checked,
             broken,
-            slot: None,
             first,
             bell,
             bit,
@@ -259,27 +255,6 @@ impl SharedConsumer {
         None
     }
 
-    /// Moves frames from the ring to the streamlets' queues, each by a copy that its producer can't change.
-    fn sort(&mut self, now: Instant) {
-        let Some(mut slot) = self.slot.take() else { return };
-        for _ in 0..SORTED_MAX {
-            let Some(frame) = self.next_frame(now) else { break };
-            let mut copy = self.spare.pop().unwrap_or_default();
-            copy.resize(frame.payload.len as usize, 0);
-            // Its producer may have changed it since it was checked.
-            match self.pool.read(frame.payload, 0, &mut copy) && self.are_packets(&copy) {
-                true => slot.take(&frame, &copy),
-                false => self.refused.count(Refusal::Packets),
-            }
-            self.spare.push(copy);
-            if let Some(last) = self.held.back_mut() {
-                last.done = true;
-            }
-            self.free();
-        }
-        self.slot = Some(slot);
-    }
-
     /// Whether these bytes are packets of a stream that stamps them, and that the link allows.
     fn are_packets(&self, payload: &[u8]) -> bool {
         let mut cursor = PacketCursor::default();
@@ -312,28 +287,36 @@ impl SharedConsumer {
 
 impl FrameConsumer for SharedConsumer {
     fn pop(&mut self, now: Instant) -> Option<Frame> {
-        self.sort(now);
-        let frame = match &mut self.slot {
-            Some(slot) => slot.promote(now),
-            None => self.next_frame(now),
-        };
+        let frame = self.next_frame(now);
         if frame.is_none() {
             self.checked = 0;
         }
         frame
     }
 
+    /// The packets are a copy, which the producer can't change. It may have changed them since they were checked.
+    fn take(&mut self, now: Instant, read: &mut dyn FnMut(&Frame, &[u8])) -> bool {
+        let Some(frame) = self.pop(now) else { return false };
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.resize(frame.payload.len as usize, 0);
+        match self.pool.read(frame.payload, 0, &mut copy) && self.are_packets(&copy) {
+            true => read(&frame, &copy),
+            false => self.refused.count(Refusal::Packets),
+        }
+        self.spare.push(copy);
+        if let Some(last) = self.held.back_mut() {
+            last.done = true;
+        }
+        self.free();
+        true
+    }
+
     fn is_empty(&mut self) -> bool {
         // An invalid counter is read again when its producer rings.
-        let has_frames = self.slot.as_ref().is_some_and(|slot| !slot.is_empty());
-        !has_frames && self.check.is_none() && (self.broken || self.ring.is_empty())
+        self.check.is_none() && (self.broken || self.ring.is_empty())
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
-        if let Some(slot) = &self.slot {
-            let at = cursor.offset() + PACKET_HEADER_LEN;
-            return Some((at, cursor.next(slot.payload())?.len()));
-        }
         // The length is read again, and may have changed by now: then another packet is sent, of this stream,
         // no longer than the link allows.
         let (at, len) = self.next_packet(payload, cursor)?;
@@ -346,10 +329,6 @@ impl FrameConsumer for SharedConsumer {
         (at, len): (usize, usize),
         stamp: Stamp,
     ) -> PacketHead {
-        if let Some(slot) = &mut self.slot {
-            slot.stamp((at, len), stamp.sequence, (stamp.deadline, stamp.now));
-            return PacketHead::NONE;
-        }
         let of = |held: &&mut HeldFrame| held.span == Some(payload);
         let held = self.held.iter_mut().find(of).filter(|_| at + len <= payload.len as usize);
         let Some(held) = held else { return PacketHead::NONE };
@@ -365,17 +344,11 @@ impl FrameConsumer for SharedConsumer {
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
-        if let Some(slot) = &self.slot {
-            return slot.payload().get(at..at + len).unwrap_or_default();
-        }
         let held = self.held.iter().find(|held| held.span == Some(payload));
         held.and_then(|held| held.chosen.get(at..at + len)).unwrap_or_default()
     }
 
-    fn settled(&mut self, frame: &Frame, fate: Fate) {
-        if let Some(slot) = &mut self.slot {
-            return slot.settled(fate);
-        }
+    fn settled(&mut self, frame: &Frame, _fate: Fate) {
         if frame.payload.len == 0 {
             return;
         }
@@ -389,19 +362,6 @@ impl FrameConsumer for SharedConsumer {
             }
             self.free();
         }
-    }
-
-    fn aggregate(&mut self, slot: Box<Slot>) -> bool {
-        self.slot = Some(slot);
-        true
-    }
-
-    fn slot(&self) -> Option<&Slot> {
-        self.slot.as_deref()
-    }
-
-    fn slot_mut(&mut self) -> Option<&mut Slot> {
-        self.slot.as_deref_mut()
     }
 
     const REPORTS_COUNTS: bool = true;

@@ -29,7 +29,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 pub use self::carrier::{Carrier, StreamCarrier};
 use self::departures::Departures;
 pub use self::frame_consumer::{
-    FrameConsumer, LocalConsumer, LocalPoller, PacketHead, Poller, Registrar, SORTED_MAX, Stamp,
+    FrameConsumer, LocalConsumer, LocalPoller, PacketHead, Poller, Registrar, Stamp,
 };
 pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};

@@ -13,7 +13,9 @@ use selvedge_control_config::SlotConfig;
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::aggregate::{Aggregate, SetIndex, StreamletCounts, StreamletIndex};
 use selvedge_data_stream::rtp::{SSRC_AT, stamp_deadline, stamp_sequence, stamp_ssrc};
-use selvedge_data_stream::{Fate, Frame, Kind, Numbering, PACKET_HEADER_LEN, References};
+use selvedge_data_stream::{
+    Fate, Frame, Kind, Numbering, PACKET_HEADER_LEN, PacketCursor, References,
+};
 use selvedge_units::{Bytes, Duration, Instant};
 
 /// The number in place of an SSRC that stands for all streamlets.
@@ -234,10 +236,17 @@ impl Slot {
         self.sets.iter().all(|set| set.waiting == 0)
     }
 
-    /// The packets of the link's frame.
+    /// The next packet of the link's frame behind the cursor, which moves behind it: its position in the payload and its
+    /// length.
+    pub fn packet(&self, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
+        let at = cursor.offset() + PACKET_HEADER_LEN;
+        Some((at, cursor.next(&self.payload)?.len()))
+    }
+
+    /// The bytes of a packet of the link's frame; none if there is no such packet.
     #[must_use]
-    pub fn payload(&self) -> &[u8] {
-        &self.payload
+    pub fn bytes(&self, (at, len): (usize, usize)) -> &[u8] {
+        self.payload.get(at..at + len).unwrap_or_default()
     }
 
     /// The receiver of the link's frame.

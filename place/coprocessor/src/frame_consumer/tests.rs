@@ -8,7 +8,7 @@ use selvedge_data_stream::WhenFull;
 use selvedge_data_stream::rtp::IPV4_UDP;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer, FrameProducerParams};
-use selvedge_place_engine::slot::SlotParams;
+use selvedge_place_engine::slot::{Slot, SlotParams};
 use selvedge_units::Duration;
 
 use super::*;
@@ -66,7 +66,7 @@ fn slot() -> Box<Slot> {
 #[test]
 fn a_slot_copies_frames_and_frees_their_room_at_once() {
     let (mut frame_consumer, mut frame_producer, _segment) = ends();
-    assert!(frame_consumer.aggregate(slot()));
+    let mut slot = slot();
     // The ring has room for 64 frames; each streamlet keeps four.
     for _ in 0..40 {
         for streamlet in 0..2 {
@@ -74,22 +74,22 @@ fn a_slot_copies_frames_and_frees_their_room_at_once() {
             packet[..2].copy_from_slice(&[0x80, 96]);
             frame_producer.enqueue_for(streamlet, Instant::ZERO, 0, &[&packet]).unwrap();
         }
-        frame_consumer.sort(Instant::ZERO);
+        let mut take = |frame: &Frame, payload: &[u8]| slot.take(frame, payload);
+        while frame_consumer.take(Instant::ZERO, &mut take) {}
         assert!(frame_consumer.ring.is_empty() && frame_consumer.held.is_empty());
     }
     let mut sent = Vec::new();
-    while let Some(frame) = frame_consumer.pop(Instant::ZERO) {
-        let mut cursor = PacketCursor::default();
-        let (at, len) = frame_consumer.packet(frame.payload, &mut cursor).unwrap();
-        let stamp = Stamp { sequence: 3, deadline: Instant::ZERO, now: Instant::ZERO };
-        frame_consumer.stamp(frame.payload, (at, len), stamp);
-        let packet = frame_consumer.bytes(frame.payload, (at, len));
+    while slot.promote(Instant::ZERO).is_some() {
+        let packet = slot.packet(&mut PacketCursor::default()).unwrap();
+        slot.stamp(packet, 3, (Instant::ZERO, Instant::ZERO));
+        let packet = slot.bytes(packet);
         sent.push(u32::from_be_bytes(*packet[8..].first_chunk().unwrap()));
-        assert!(packet.ends_with(&[5; 40]) && frame_consumer.pop(Instant::ZERO).is_none());
-        frame_consumer.settled(&frame, Fate::Sent { queueing: Duration::ZERO, on_time: true });
+        assert!(packet.ends_with(&[5; 40]));
+        assert!(slot.promote(Instant::ZERO).is_none(), "one frame is the link's");
+        slot.settled(Fate::Sent { queueing: Duration::ZERO, on_time: true });
     }
     assert_eq!(sent, [7, 8, 7, 8, 7, 8, 7, 8]);
-    assert_eq!(frame_consumer.slot().unwrap().sets()[0].counts.dropped, 72);
+    assert_eq!(slot.sets()[0].counts.dropped, 72);
     assert!(frame_consumer.is_empty());
 }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use selvedge_data_link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_stream::{DropReason, Numbering, PacketCursor, Spec};
+use selvedge_data_stream::{DropReason, Fate, Frame, Numbering, PacketCursor, Spec};
 use selvedge_os::route::Holding;
 use selvedge_units::{Bytes, Instant};
 
@@ -18,10 +18,15 @@ use super::carrier::{StreamCarrier, overhead};
 use super::frame_consumer::{FrameConsumer, PacketHead, Stamp};
 use crate::slot::Slot;
 
+/// Frames that are moved to a slot's queues at once.
+const SORTED_MAX: usize = 256;
+
 /// The engine's state of a stream.
 pub(super) struct AttachedStream<O> {
     pub(super) index: StreamIndex,
     pub(super) frame_consumer: O,
+    /// Its streamlets, if it is a slot. Their frames come by the frame consumer, and wait here.
+    slot: Option<Box<Slot>>,
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub(super) overhead: Bytes,
@@ -75,6 +80,7 @@ impl<O: FrameConsumer> AttachedStream<O> {
         Self {
             index,
             frame_consumer,
+            slot: None,
             to,
             overhead: overhead(to, carried.as_ref()),
             carried,
@@ -93,14 +99,41 @@ impl<O: FrameConsumer> AttachedStream<O> {
     }
 
     /// Makes it a slot, of which one frame waits at the link.
-    pub(super) fn aggregate(&mut self, slot: Box<Slot>) -> bool {
+    pub(super) fn aggregate(&mut self, slot: Box<Slot>) {
         (self.room, self.held_by) = (1, None);
-        self.frame_consumer.aggregate(slot)
+        self.slot = Some(slot);
+    }
+
+    /// Its streamlets, if it is a slot.
+    pub(super) fn slot(&self) -> Option<&Slot> {
+        self.slot.as_deref()
+    }
+
+    /// The next frame for the link, if there is one.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Frame> {
+        let Some(slot) = &mut self.slot else { return self.frame_consumer.pop(now) };
+        let mut take = |frame: &Frame, payload: &[u8]| slot.take(frame, payload);
+        let _taken =
+            (0..SORTED_MAX).take_while(|_| self.frame_consumer.take(now, &mut take)).count();
+        slot.promote(now)
+    }
+
+    /// Whether no frame waits that the link has not seen.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.frame_consumer.is_empty() && self.slot.as_ref().is_none_or(|slot| slot.is_empty())
+    }
+
+    /// Releases a frame that was dequeued, and had this fate.
+    pub(super) fn settled(&mut self, frame: &Frame, fate: Fate) {
+        match &mut self.slot {
+            Some(slot) => slot.settled(fate),
+            None => self.frame_consumer.settled(frame, fate),
+        }
     }
 
     /// The receiver of the packets that are found now.
     pub(super) fn receiver(&self) -> SocketAddr {
-        self.frame_consumer.slot().and_then(Slot::to).unwrap_or(self.to)
+        self.slot().and_then(Slot::to).unwrap_or(self.to)
     }
 
     /// Finds the packet to send in the pool.
@@ -111,7 +144,10 @@ impl<O: FrameConsumer> AttachedStream<O> {
         }
         loop {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
-            let (at, len) = self.frame_consumer.packet(payload, &mut walk)?;
+            let (at, len) = match &self.slot {
+                Some(slot) => slot.packet(&mut walk)?,
+                None => self.frame_consumer.packet(payload, &mut walk)?,
+            };
             if packet == next.packet {
                 let head = PacketHead::NONE;
                 return Some(LocatedPacket { stream, payload, at, len, head, leaves: None });
@@ -154,15 +190,22 @@ impl<O: FrameConsumer> AttachedStream<O> {
     /// A packet's head, if it has one, and the rest of it.
     pub(super) fn parts<'a>(&'a self, packet: &'a LocatedPacket) -> (&'a [u8], &'a [u8]) {
         let head = packet.head.bytes();
-        let bytes = self.frame_consumer.bytes(packet.payload, (packet.at, packet.len));
+        let bytes = match &self.slot {
+            Some(slot) => slot.bytes((packet.at, packet.len)),
+            None => self.frame_consumer.bytes(packet.payload, (packet.at, packet.len)),
+        };
         (head, bytes.get(head.len()..).unwrap_or_default())
     }
 
     /// Writes into the packet its number, its frame's deadline, and how long before the deadline it leaves.
     pub(super) fn stamp(&mut self, packet: &mut LocatedPacket, next: &Transmit, now: Instant) {
-        let own = self.frame_consumer.slot_mut().and_then(Slot::numbering);
+        let own = self.slot.as_deref_mut().and_then(Slot::numbering);
         let sequence = own.unwrap_or(&mut self.numbering).number(&next.frame, next.packet);
-        let stamp = Stamp { sequence, deadline: next.deadline, now };
-        packet.head = self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), stamp);
+        let (at, deadline) = ((packet.at, packet.len), next.deadline);
+        if let Some(slot) = &mut self.slot {
+            return slot.stamp(at, sequence, (deadline, now));
+        }
+        packet.head =
+            self.frame_consumer.stamp(packet.payload, at, Stamp { sequence, deadline, now });
     }
 }

@@ -17,17 +17,16 @@ use crate::frame_producer::fan_out::ReceiverEnd;
 use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
 pub use crate::shared_payloads::{PacketHead, Stamp};
 use crate::shared_payloads::{SharedPayloads, shared};
-use crate::slot::Slot;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
-
-/// Frames that are moved from a slot's ring at once.
-pub const SORTED_MAX: usize = 256;
 
 /// The engine's end of a stream: it dequeues frames and reads their packets.
 pub trait FrameConsumer: Send {
     /// Dequeues the next frame, if there is one.
     fn pop(&mut self, now: Instant) -> Option<Frame>;
+    /// Dequeues the next frame, passes it on with its packets, which nobody changes meanwhile, and releases it; false if
+    /// there is none.
+    fn take(&mut self, now: Instant, read: &mut dyn FnMut(&Frame, &[u8])) -> bool;
     /// Whether there is none.
     fn is_empty(&mut self) -> bool;
     /// The next packet of a frame behind `cursor`, which moves behind it: its position in the payload and its
@@ -40,19 +39,6 @@ pub trait FrameConsumer: Send {
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
     /// Releases a frame that was dequeued, and had this fate; frames of no bytes were never here.
     fn settled(&mut self, frame: &Frame, fate: Fate);
-    /// Makes it the frame consumer of a slot, whose streamlets' frames are dequeued one at a time; false if it
-    /// can't be one.
-    fn aggregate(&mut self, _slot: Box<Slot>) -> bool {
-        false
-    }
-    /// Its slot, if it has one.
-    fn slot(&self) -> Option<&Slot> {
-        None
-    }
-    /// The same, to be changed.
-    fn slot_mut(&mut self) -> Option<&mut Slot> {
-        None
-    }
     /// Whether [`report_counts`](Self::report_counts) must be called.
     const REPORTS_COUNTS: bool = false;
     /// Called after frames were settled, with the present counts of the stream.
@@ -78,7 +64,6 @@ pub trait Poller: Send {
 pub struct LocalConsumer {
     ring: Consumer<Frame>,
     payloads: Payloads,
-    slot: Option<Box<Slot>>,
 }
 
 /// Where the payloads of its frames lie.
@@ -108,44 +93,29 @@ impl Payloads {
     }
 }
 
-impl LocalConsumer {
-    /// Moves frames from the ring to the streamlets' queues.
-    fn sort(&mut self) {
-        let Some(slot) = &mut self.slot else { return };
-        for _ in 0..SORTED_MAX {
-            let Some(frame) = self.ring.pop() else { break };
-            slot.take(&frame, self.payloads.bytes(frame.payload).unwrap_or_default());
-            self.payloads.release(&frame);
-        }
-    }
-}
-
 impl FrameConsumer for LocalConsumer {
-    fn pop(&mut self, now: Instant) -> Option<Frame> {
-        self.sort();
-        match &mut self.slot {
-            Some(slot) => slot.promote(now),
-            None => {
-                let frame = self.ring.pop()?;
-                Some(match &mut self.payloads {
-                    Payloads::Pool(_) => frame,
-                    Payloads::Shared(shared) => shared.pop(frame),
-                })
-            }
-        }
+    fn pop(&mut self, _now: Instant) -> Option<Frame> {
+        let frame = self.ring.pop()?;
+        Some(match &mut self.payloads {
+            Payloads::Pool(_) => frame,
+            Payloads::Shared(shared) => shared.pop(frame),
+        })
+    }
+
+    fn take(&mut self, now: Instant, read: &mut dyn FnMut(&Frame, &[u8])) -> bool {
+        let Some(frame) = self.pop(now) else { return false };
+        read(&frame, self.payloads.bytes(frame.payload).unwrap_or_default());
+        self.payloads.release(&frame);
+        true
     }
 
     fn is_empty(&mut self) -> bool {
-        self.ring.is_empty() && self.slot.as_ref().is_none_or(|slot| slot.is_empty())
+        self.ring.is_empty()
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
         let at = cursor.offset() + PACKET_HEADER_LEN;
-        let bytes = match &self.slot {
-            Some(slot) => slot.payload(),
-            None => self.payloads.bytes(payload)?,
-        };
-        Some((at, cursor.next(bytes)?.len()))
+        Some((at, cursor.next(self.payloads.bytes(payload)?)?.len()))
     }
 
     fn stamp(
@@ -154,12 +124,9 @@ impl FrameConsumer for LocalConsumer {
         (at, len): (usize, usize),
         stamp: Stamp,
     ) -> PacketHead {
-        match (&mut self.slot, &mut self.payloads) {
-            (Some(slot), _) => {
-                slot.stamp((at, len), stamp.sequence, (stamp.deadline, stamp.now));
-            }
-            (None, Payloads::Shared(shared)) => return shared.head(payload, (at, len), stamp),
-            (None, Payloads::Pool(pool)) => {
+        match &mut self.payloads {
+            Payloads::Shared(shared) => return shared.head(payload, (at, len), stamp),
+            Payloads::Pool(pool) => {
                 if let Ok(bytes) = pool.bytes_mut(payload)
                     && let Some(packet) = bytes.get_mut(at..at + len)
                 {
@@ -172,31 +139,12 @@ impl FrameConsumer for LocalConsumer {
     }
 
     fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
-        let bytes = match &self.slot {
-            Some(slot) => slot.payload(),
-            None => self.payloads.bytes(payload).unwrap_or_default(),
-        };
+        let bytes = self.payloads.bytes(payload).unwrap_or_default();
         bytes.get(at..at + len).unwrap_or_default()
     }
 
-    fn settled(&mut self, frame: &Frame, fate: Fate) {
-        match &mut self.slot {
-            Some(slot) => slot.settled(fate),
-            None => self.payloads.release(frame),
-        }
-    }
-
-    fn aggregate(&mut self, slot: Box<Slot>) -> bool {
-        self.slot = Some(slot);
-        true
-    }
-
-    fn slot(&self) -> Option<&Slot> {
-        self.slot.as_deref()
-    }
-
-    fn slot_mut(&mut self) -> Option<&mut Slot> {
-        self.slot.as_deref_mut()
+    fn settled(&mut self, frame: &Frame, _fate: Fate) {
+        self.payloads.release(frame);
     }
 }
 
@@ -240,7 +188,7 @@ impl Registrar {
         let (producer, consumer) = ring(stream.spec.ring as usize);
         let (writer, reader) = pool(stream.spec.pool);
         let payloads = Payloads::Pool(reader);
-        let frame_consumer = LocalConsumer { ring: consumer, payloads, slot: None };
+        let frame_consumer = LocalConsumer { ring: consumer, payloads };
         let params = self.params(stream, carried.as_ref());
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
         let source_end = move |number| {
@@ -263,7 +211,7 @@ impl Registrar {
         let (room, reader) =
             shared(&stream.spec, (params.overhead, params.payload_max), params.ssrc);
         let payloads = Payloads::Shared(reader);
-        let frame_consumer = LocalConsumer { ring: consumer, payloads, slot: None };
+        let frame_consumer = LocalConsumer { ring: consumer, payloads };
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
         let source_end = move |number| {
             let ring = LocalFrameQueue { ring: producer, waker, ready, stream: number };

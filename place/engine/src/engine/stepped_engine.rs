@@ -7,7 +7,7 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
 use selvedge_units::{Bytes, Instant};
 
-use super::frame_consumer::{FrameConsumer, Poller};
+use super::frame_consumer::Poller;
 use super::worker::Worker;
 use super::{Command, EngineError, FateTap, NewStream, worker};
 use crate::extension::{Extension, Stage};
@@ -51,13 +51,13 @@ impl<P: Poller> SteppedEngine<P> {
     /// Makes a stream the slot of these streamlets, as [`Engine::aggregate`](super::Engine::aggregate) does.
     pub fn aggregate(&mut self, stream: usize, slot: Slot) -> bool {
         let stream = self.worker.streams.get_mut(stream).and_then(Option::as_mut);
-        stream.is_some_and(|stream| stream.aggregate(Box::new(slot)))
+        stream.map(|stream| stream.aggregate(Box::new(slot))).is_some()
     }
 
     /// The slot that a stream is.
     #[must_use]
     pub fn slot(&self, stream: usize) -> Option<&Slot> {
-        self.worker.streams.get(stream)?.as_ref()?.frame_consumer.slot()
+        self.worker.streams.get(stream)?.as_ref()?.slot()
     }
 
     /// Loads an extension, in place of one of the same name; false if there are 32 already.

@@ -160,7 +160,7 @@ impl<P: Poller> Worker<P> {
                 }
                 Command::Streamlet(n, streamlet, reply_sender) => {
                     let stream = self.streams.get(n).and_then(Option::as_ref);
-                    let slot = stream.and_then(|stream| stream.frame_consumer.slot());
+                    let slot = stream.and_then(|stream| stream.slot());
                     let _ = reply_sender.send(slot.and_then(|slot| slot.streamlet(streamlet)));
                 }
                 Command::Detach(n, _, Some(reply_sender)) => {
@@ -221,7 +221,7 @@ impl<P: Poller> Worker<P> {
         for n in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[n] else { continue };
             let Some(until) = stream.removal_deadline else { continue };
-            let idle = stream.frame_consumer.is_empty() && self.link.queued(stream.index) == 0;
+            let idle = stream.is_empty() && self.link.queued(stream.index) == 0;
             if !idle && now < until {
                 again = again.min(until);
                 continue;
@@ -253,15 +253,15 @@ impl<P: Poller> Worker<P> {
             };
             let room = stream.room.saturating_sub(link.queued(stream.index));
             let mut turn = room.min(TURN_MAX);
-            let (index, frame_consumer) = (stream.index, &mut stream.frame_consumer);
+            let index = stream.index;
             if extensions.has_step_at(Stage::Arrival) {
                 while turn > 0
-                    && let Some(frame) = frame_consumer.pop(now)
+                    && let Some(frame) = stream.pop(now)
                 {
                     turn -= 1;
                     let seen = Some((index, &frame));
                     if extensions.run(clock, link, Stage::Arrival, seen) {
-                        frame_consumer.settled(&frame, Fate::Dropped(DropReason::Removed));
+                        stream.settled(&frame, Fate::Dropped(DropReason::Removed));
                         link.handle_discarded(now, index, &frame);
                     } else {
                         link.handle_frame(now, index, frame);
@@ -270,10 +270,10 @@ impl<P: Poller> Worker<P> {
             } else {
                 link.handle_frames(now, index, || {
                     turn = turn.checked_sub(1)?;
-                    frame_consumer.pop(now)
+                    stream.pop(now)
                 });
             }
-            match (frame_consumer.is_empty(), link.queued(index) < stream.room) {
+            match (stream.is_empty(), link.queued(index) < stream.room) {
                 (true, _) => RingState::Empty,
                 (false, true) => RingState::More,
                 (false, false) => RingState::Full,
@@ -350,7 +350,7 @@ impl<P: Poller> Worker<P> {
                 self.report_counts(other);
             }
             if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
-                stream.frame_consumer.settled(&settled.frame, settled.fate);
+                stream.settled(&settled.frame, settled.fate);
             }
             if self.extensions.has_step_at(Stage::Miss) && settled.fate.is_miss() {
                 let frame = Some((settled.stream, &settled.frame));
@@ -387,7 +387,7 @@ impl<P: Poller> Worker<P> {
     pub(super) fn publish(&mut self, now: Instant) {
         let streams = self.streams.iter().flatten().map(|stream| {
             let sent = (stream.sent_bytes, stream.sent.last_second(now));
-            let sets = stream.frame_consumer.slot().map(Slot::sets).unwrap_or_default();
+            let sets = stream.slot().map(Slot::sets).unwrap_or_default();
             let report = StreamReport::of(&self.link, stream.index, now, sent, stream.send_errors);
             let queued = sets.iter().map(|set| set.waiting as usize).sum::<usize>() + report.queued;
             StreamReport { sets, queued, ..report }

@@ -52,6 +52,10 @@ impl<O: FrameConsumer> FrameConsumer for TraceConsumer<O> {
         Some(Frame { deadline, size, ..frame })
     }
 
+    fn take(&mut self, now: Instant, read: &mut dyn FnMut(&Frame, &[u8])) -> bool {
+        self.frame_consumer.take(now, read)
+    }
+
     fn is_empty(&mut self) -> bool {
         self.frame_consumer.is_empty()
     }
