@@ -21,8 +21,8 @@ lane() {
     units:* | data/* | control/* | sim:* | lab/rtl:* | lab/repro:*) echo timeless ;;
     os/jit:* | comm/stack:reference | media:references | media:dependency) echo timeless ;;
     :tidy | :trace_* | :feasible | :code) echo timeless ;;
-    web:server | media/plugin:filter) echo alone ;;
-    :attacks | :cameras | :codecs | :demo | :events | :kills | :stack_node | :ways | node:output_joint) echo alone ;;
+    web:server | media/plugin:filter | node:output_joint | node:output_wire) echo alone ;;
+    :attacks | :cameras | :codecs | :demo | :events | :kills | :stack_node | :ways) echo alone ;;
     :*) echo whole ;;
     *) echo timed ;;
   esac

@@ -185,7 +185,7 @@ fn a_transport_stream_keeps_the_rate_on_the_wire_and_is_decoded() {
     let totals = node.counts("clip").unwrap().totals;
     drop(node.stop());
     assert!(most <= AT_ONCE.0, "{most} B beyond {RATE}");
-    assert!(rate.0 > RATE.0 / 2, "{rate} of {RATE}");
+    assert!(rate.0 > RATE.0 / 5, "{rate} of {RATE}");
     std::fs::write(made.path("sent.ts"), &wire.noted.lock().unwrap().1).unwrap();
     let (frames, warnings) = decoded(&made.path("sent.ts"));
     assert!(totals.sent < totals.frames, "the link carries only a part: {totals:?}");
@@ -280,7 +280,7 @@ fn called(loses: fn(usize) -> bool) -> i64 {
         ahead.len() >= REPORTS
     }));
     let (_, rate) = measure(&wire.seen()[begun..]);
-    assert!(rate.0 > RATE.0 / 2, "{rate} of {RATE}");
+    assert!(rate.0 > RATE.0 / 5, "{rate} of {RATE}");
     let received = || decoded(&file).0;
     assert!(wait_until(SOON, || received() > 30), "{} received", received());
     // A thread that wakes up late falls behind and catches up, which moves no median.

@@ -82,7 +82,8 @@ fn an_event_prefers_its_task_at_once() {
     });
     let tid = receiver.recv().unwrap();
     let (id, _) = dispatcher.admit(&task(8), MemberRule::Threads(vec![tid]), false).unwrap();
-    dispatcher.raise(id, Duration::from_millis(10)).unwrap();
+    // For longer than this thread can be held up before it looks.
+    dispatcher.raise(id, Duration::from_secs(5)).unwrap();
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_FIFO);
     dispatcher.remove(id);
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_OTHER);
