@@ -25,6 +25,9 @@ use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 /// The longest description of streamlets that is read.
 const STREAMLETS_BYTES: Bytes = Bytes(32 << 20);
 
+/// The most streams that stacks carry: each has a thread, and may have an endpoint of its own.
+const STACKS_MAX: usize = 256;
+
 /// A stream of a producer.
 struct Stream {
     number: usize,
@@ -354,6 +357,11 @@ fn carry(
     stack: &StackSpec,
 ) -> Result<CarriedStream, Refusal> {
     let modules = stack.check()?;
+    coprocessor.remove_detached();
+    let carried = coprocessor.streams.values().filter(|known| known.carried.is_some());
+    if carried.count() >= STACKS_MAX {
+        return Err(Refusal::Stacks(STACKS_MAX));
+    }
     let fit = fit(&modules, coprocessor.options.link.mtu, stack.end.is_encrypted(), spec.to);
     if fit.message < CARRIED_MIN {
         return Err(Refusal::StackRoom { room: fit.message, least: CARRIED_MIN });

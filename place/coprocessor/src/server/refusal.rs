@@ -53,6 +53,8 @@ pub(super) enum Refusal {
     NoSlot(usize),
     #[error("a stack carries stream {0}, so it can't have streamlets")]
     StackOfSlot(usize),
+    #[error("stacks carry {0} streams already; remove one, or leave out `stack`")]
+    Stacks(usize),
     #[error(transparent)]
     StackSpec(#[from] StackSpecError),
     #[error(

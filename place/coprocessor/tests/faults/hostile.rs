@@ -1,6 +1,8 @@
 //! Producers that write invalid memory and send invalid messages.
 
 use super::*;
+use selvedge_comm_carrier::StackSpec;
+use selvedge_data_stream::Spec;
 use serde_json::json;
 
 /// An attached connection with its doorbell.
@@ -255,6 +257,28 @@ fn messages_that_make_no_sense_are_refused_with_a_remedy() {
     }
     witness.proves();
     witness.proves_unharmed();
+}
+
+#[test]
+fn stacks_are_bounded_and_a_removed_one_makes_room() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let (_receiver, to) = receiver();
+    let (mut connection, _bell) = attached(&socket);
+    let small = Spec { ring: 2, pool: Bytes(4096), ..spec("many", to) };
+    let stack: Box<StackSpec> = serde_json::from_value(json!({
+        "modules": "ui | unreliable | net", "delay_ns": 1_000_000, "beside": 1, "end": {"link": "uplink"}
+    }))
+    .unwrap();
+    let add = |connection: &mut Connection| {
+        let request = Request::Add { stream: small.clone(), bit: None, stack: Some(stack.clone()) };
+        connection.ask(request, &[]).map(|(reply, _)| reply.stream.unwrap())
+    };
+    let numbers: Vec<_> = (0..256).map(|_| add(&mut connection).unwrap()).collect();
+    let why = add(&mut connection).unwrap_err().to_string();
+    assert!(why.contains("stacks carry 256 streams already"), "{why}");
+    let removed = Request::Remove { stream: numbers[0], within_ns: 0 };
+    connection_of(&mut connection, removed).unwrap();
+    until("there is room", || add(&mut connection).is_ok());
 }
 
 /// One coprocessor for all cases: it must survive them all.
