@@ -84,4 +84,26 @@ mod tests {
         assert!(ids.iter().all(|id| find(id).is_some_and(|found| found.id == *id)));
         assert!(find("ss-t33").is_none());
     }
+
+    #[test]
+    fn the_page_has_a_present_row_of_each_experiment_of_the_first_three_papers() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let rows: Vec<&str> = page.split("\n## ").skip(1).collect();
+        let is_ours = |id: &str| ["ni-", "ss-", "ca-"].iter().any(|paper| id.starts_with(paper));
+        let ours: Vec<_> = EXPERIMENTS.iter().filter(|one| is_ours(one.id)).collect();
+        for Experiment { id, title, edits, .. } in &ours {
+            let begins = format!("{id}: {title}\n");
+            let row = rows.iter().find(|row| row.starts_with(&begins));
+            let row = row.unwrap_or_else(|| panic!("no row \"{begins}\""));
+            for edit in *edits {
+                assert!(
+                    row.contains(&format!("`{}`: {}", edit.name, edit.what)),
+                    "{id}, {}",
+                    edit.name
+                );
+            }
+        }
+        assert_eq!(rows.len(), ours.len(), "a row of an experiment that is gone");
+    }
 }
