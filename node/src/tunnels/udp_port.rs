@@ -147,14 +147,15 @@ impl UdpPort {
 
     /// The client of this number at the far end. Its socket is opened when the number is new, or given to another.
     fn far_client(&mut self, now: Instant, at: u8, age: u8) -> Option<&mut Client> {
-        let absent = || Client { age, from: self.port, socket: None, used_at: now };
+        let from = self.port;
+        let absent = || Client { age, from, socket: None, used_at: now };
         let at = usize::from(at);
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, absent);
         }
         let client = &mut self.clients[at];
         if client.age != age || client.socket.is_none() {
-            *client = Client { age, from: self.port, socket: None, used_at: now };
+            *client = absent();
             let any: IpAddr = match self.port {
                 SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                 SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
