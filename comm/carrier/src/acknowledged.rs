@@ -23,8 +23,10 @@ pub struct Acknowledged {
     current: ReceiverReport,
     /// When it began.
     connected: Option<Instant>,
-    /// The connections, and the reports of the present one.
-    so_far: (u64, u64),
+    /// Connections so far.
+    connections: u64,
+    /// Reports of the present one.
+    reports: u64,
     /// The latest reports, with those before; the oldest first.
     recent: VecDeque<(Instant, ReceiverReport)>,
 }
@@ -34,7 +36,7 @@ impl Acknowledged {
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.ended = self.total();
         self.current = ReceiverReport::default();
-        self.so_far = (self.so_far.0 + 1, 0);
+        (self.connections, self.reports) = (self.connections + 1, 0);
         if self.connected.replace(now).is_some() {
             return;
         }
@@ -50,7 +52,7 @@ impl Acknowledged {
     /// A report of the present connection. Counts never fall, whatever a receiver reports.
     pub(crate) fn handle_report(&mut self, now: Instant, report: ReceiverReport) {
         self.current = self.current.plus(report.since(self.current));
-        self.so_far.1 += 1;
+        self.reports += 1;
         while self.recent.len() >= KEPT
             || self.recent.get(1).is_some_and(|(at, _)| now.since(*at) >= RECENT)
         {
@@ -64,14 +66,37 @@ impl Acknowledged {
         self.current
     }
 
-    /// The connections, and the reports of the present one.
-    pub(crate) const fn so_far(&self) -> (u64, u64) {
-        self.so_far
+    /// Connections so far.
+    pub(crate) const fn connections(&self) -> u64 {
+        self.connections
     }
 
-    /// Takes these numbers over from the process that has the connection.
-    pub(crate) const fn set_so_far(&mut self, connections: u64, reports: u64) {
-        self.so_far = (connections, reports);
+    /// Reports of the present connection, or of the last one.
+    pub(crate) const fn reports(&self) -> u64 {
+        self.reports
+    }
+
+    /// The process that has the connection counts so many connections, so many reports of the present one, and this as the
+    /// last report.
+    pub(crate) fn follow(
+        &mut self,
+        now: Instant,
+        (connections, reports): (u64, u64),
+        report: ReceiverReport,
+    ) {
+        if self.connections != connections {
+            self.handle_connected(now);
+        }
+        if self.reports != reports {
+            self.handle_report(now, report);
+        }
+        (self.connections, self.reports) = (connections, reports);
+    }
+
+    /// That process is gone: the next one counts from 0.
+    pub(crate) fn handle_lost(&mut self) {
+        self.handle_disconnected();
+        (self.connections, self.reports) = (0, 0);
     }
 
     /// The sum of all receivers' reports.

@@ -79,7 +79,7 @@ impl CarriedState {
         let seen = self.acknowledged.lock();
         let ReceiverReport { packets, frames, complete, decodable } = seen.current();
         let report = [packets, frames, complete, decodable];
-        let (connections, reports) = seen.so_far();
+        let (connections, reports) = (seen.connections(), seen.reports());
         StackProgress { problem, remark, connections, reports, report }
     }
 
@@ -90,14 +90,9 @@ impl CarriedState {
         if problem.is_some() {
             seen.handle_disconnected();
         } else {
-            if seen.so_far().0 != connections {
-                seen.handle_connected(now);
-            }
-            if seen.so_far().1 != reports {
-                let [packets, frames, complete, decodable] = report;
-                seen.handle_report(now, ReceiverReport { packets, frames, complete, decodable });
-            }
-            seen.set_so_far(connections, reports);
+            let [packets, frames, complete, decodable] = report;
+            let report = ReceiverReport { packets, frames, complete, decodable };
+            seen.follow(now, (connections, reports), report);
         }
         *self.problem.lock() = problem;
         *self.remark.lock() = remark;
@@ -105,8 +100,8 @@ impl CarriedState {
 
     /// The process that had the connection is gone.
     pub fn lose(&self, why: &str) {
-        self.disconnected();
-        self.acknowledged.lock().set_so_far(0, 0);
+        self.set_remark(None);
+        self.acknowledged.lock().handle_lost();
         *self.problem.lock() = Some(why.to_owned());
     }
 

@@ -19,6 +19,7 @@ mod stream_connection;
 
 pub use acknowledged::Acknowledged;
 pub use carried_state::{CarriedState, StackProgress};
+pub use contract_terms::LinkRate;
 pub use rehearsal::{StackRefusal, refused_stacks};
-pub use stack_host::{CarriedStream, LinkRate, StackError, StackHost, Target, overhead};
+pub use stack_host::{CarriedStream, StackError, StackHost, Target, overhead};
 pub use stack_spec::{EndSpec, StackSpec, StackSpecError};

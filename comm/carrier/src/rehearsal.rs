@@ -8,7 +8,7 @@ use selvedge_data_stack::contract::Promise;
 use selvedge_units::Duration;
 
 use crate::contract_terms::{ContractTerms, LinkRate, refused};
-use crate::stack_spec::StackSpec;
+use crate::stack_spec::{EndSpec, StackSpec};
 
 /// The most streams of a link that are connected to find what this host refuses.
 const REHEARSED_MAX: usize = 64;
@@ -29,9 +29,7 @@ pub struct StackRefusal {
 pub fn refused_stacks(config: &NodeConfig) -> Vec<StackRefusal> {
     let of_link = |(at, link): (usize, &LinkConfig)| {
         link.stack_share?;
-        let mut on_link = config.streams.iter().filter(|stream| stream.link == at);
-        let spec = on_link.find_map(|stream| StackSpec::new(config, stream, Path::new("")))?;
-        let here = at_loopback(spec.end.reserving())?;
+        let here = at_loopback(EndSpec::new(link, Path::new("")).reserving())?;
         here.view().reservation?;
         let there = at_loopback(Options::default())?;
         let mut connections = Vec::new();

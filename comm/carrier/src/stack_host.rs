@@ -14,8 +14,7 @@ use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_units::Bytes;
 
 use crate::carried_state::CarriedState;
-use crate::contract_terms::ContractTerms;
-pub use crate::contract_terms::LinkRate;
+use crate::contract_terms::{ContractTerms, LinkRate};
 use crate::control_server::StackControlServer;
 use crate::credentials::{CredentialError, PeersWatch};
 use crate::stack_spec::{EndSpec, StackSpec};

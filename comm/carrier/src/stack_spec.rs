@@ -138,7 +138,8 @@ impl StackSpec {
 }
 
 impl EndSpec {
-    fn new(link: &LinkConfig, base: &Path) -> Self {
+    /// That of a link whose files lie in this folder.
+    pub(crate) fn new(link: &LinkConfig, base: &Path) -> Self {
         // Another process may have another folder.
         let place = |path: &String| {
             let path = base.join(path);
