@@ -128,17 +128,18 @@ trap 'exit 130' INT TERM
 # Most tests wait most of the time, so two lanes of them run side by side.
 tests=("${compiler[@]}" "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh"
   RUST_TEST_THREADS=$((2 * $(nproc))))
-# The tests of one lane of tools/run_test.sh.
+# The tests of one lane of tools/run_test.sh. What fails in a lane that others run beside runs once more later.
+again=$PWD/$logs/again.tsv
 lane() {
   TEST_LANE=$1 check "$2" "${tests[@]}" cargo test --locked --workspace --all-features --no-fail-fast \
     "${@:3}"
 }
 whole() { lane whole whole --tests; }
 for each in patient timeless whole; do
-  $each &
+  TEST_AGAIN=$again $each &
   lanes+=($!)
 done
-lane timed test
+TEST_AGAIN=$again lane timed test
 wait "${lanes[2]}"
 lane alone alone --tests
 machines &
@@ -146,6 +147,7 @@ lanes+=($!)
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 5
 # What measures time runs alone.
 wait
+[ ! -s "$again" ] || TEST_AGAIN=$again lane again again --tests
 check repro "${compiler[@]}" tools/repro.sh
 check page "${compiler[@]}" tools/page.sh
 

@@ -4,6 +4,7 @@
 # its unfinished tests are named with what their threads wait for. Tests that failed, or did not
 # finish, are run once more, one after another: the machine is shared, and a test that another
 # one's load pushed over is not a broken promise. Such a test is reported as UNSTEADY, never hidden.
+# Where TEST_AGAIN names a file, it gets these tests, and the lane `again` runs them, with nothing beside them.
 # TEST_LANE (any): `timeless` are the programs that no clock matters to, `alone` those that fail where others
 # want the processors for a second, `whole` other tests of the whole command, `timed` the rest; a program of
 # another lane is not run.
@@ -27,7 +28,7 @@ lane() {
     *) echo timed ;;
   esac
 }
-case ${TEST_LANE:-any} in any | "$(lane)") ;; *) exit 0 ;; esac
+case ${TEST_LANE:-any} in any | again | "$(lane)") ;; *) exit 0 ;; esac
 limit=${TEST_LIMIT:-600}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -70,6 +71,15 @@ why() {
     index($0, "thread \x27" test "\x27 ") == 1 && sub(/.* panicked at /, "") { at = $0; found = 1 }' "$log"
 }
 
+if [ "${TEST_LANE:-}" = again ]; then
+  mapfile -t again < <(awk -F '\t' -v program="$program" '$1 == program { print $2 }' "$TEST_AGAIN")
+  [ "${#again[@]}" -gt 0 ] || exit 0
+  bounded "$program" --exact --test-threads=1 "${again[@]}"
+  second=$?
+  cat "$log"
+  exit "$second"
+fi
+
 bounded "$@"
 first=$?
 if [ "$first" -eq 0 ]; then
@@ -86,6 +96,11 @@ fi
 fine=$(grep -cE '^test .* \.\.\. ok' "$log")
 ignored=$(grep -cE '^test .* \.\.\. ignored' "$log")
 for name in "${again[@]}"; do printf 'UNSTEADY: %s%s\n' "$name" "$(why "$name")"; done
+if [ -n "${TEST_AGAIN:-}" ]; then
+  for name in "${again[@]}"; do printf '%s\t%s\n' "$program" "$name"; done >> "$TEST_AGAIN"
+  printf 'test result: ok. %s passed; 0 failed; %s ignored; the others run again later\n' "$fine" "$ignored"
+  exit 0
+fi
 bounded "$program" --exact --test-threads=1 "${again[@]}"
 second=$?
 cat "$log"
