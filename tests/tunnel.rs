@@ -28,6 +28,9 @@ const SENDS: &str = "SELVEDGE_TEST_SENDS";
 const FLOOD: &str = "SELVEDGE_TEST_FLOOD";
 /// What a transfer must reach, in percent of what came by UDP. It is no goal where all the time is measured.
 const GOAL: &str = "SELVEDGE_TEST_GOAL";
+/// Where it has a goal, it sends by UDP again until this many bit/s came, at most so many times: the better path carries 6 Mbit/s.
+const BOTH: u64 = 6_500_000;
+const FLOODS_MAX: u32 = 5;
 /// A path dies during another transfer, which has to reach so many bit/s then; it carries 6 Mbit/s.
 const DIES: &str = "SELVEDGE_TEST_DIES";
 const HALF: u64 = 3_000_000;
@@ -188,12 +191,8 @@ fn answer(kind: u8, goal: u64, sends: Duration) -> Vec<u64> {
     })
 }
 
-/// Sends by UDP more than the paths carry, then by TCP, then by TCP while a path dies.
-fn ask() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let sends = Duration::from_secs(number(SENDS).expect("set"));
-    let flood = number(FLOOD).expect("set") as f64;
-    assert!(holds_within(TIMEOUT, || TcpStream::connect((FAR, PORT)).is_ok()), "no tunnel");
+/// What comes of so many bit/s by UDP.
+fn flooded(flood: f64, sends: Duration) -> Vec<u64> {
     let socket = UdpSocket::bind((NEAR, 0)).expect("the device has the address");
     socket.set_read_timeout(Some(Duration::from_millis(1))).expect("a time");
     let began = Instant::now();
@@ -207,8 +206,25 @@ fn ask() {
         // Nothing comes: the next ones are due after the time-out.
         let _ = socket.recv(&mut [0]);
     }
-    let datagrams = answer(b'u', u64::MAX, Duration::ZERO);
-    let stream = match number(GOAL) {
+    answer(b'u', u64::MAX, Duration::ZERO)
+}
+
+/// Sends by UDP more than the paths carry, then by TCP, then by TCP while a path dies.
+fn ask() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let sends = Duration::from_secs(number(SENDS).expect("set"));
+    let flood = number(FLOOD).expect("set") as f64;
+    assert!(holds_within(TIMEOUT, || TcpStream::connect((FAR, PORT)).is_ok()), "no tunnel");
+    let mut datagrams = flooded(flood, sends);
+    let goal = number(GOAL);
+    // On a busy machine the paths' rates are found late.
+    for _ in 1..FLOODS_MAX {
+        if goal.is_none() || best(&datagrams) > BOTH {
+            break;
+        }
+        datagrams = flooded(flood, sends);
+    }
+    let stream = match goal {
         Some(percent) => answer(b't', best(&datagrams) * percent / 100, sends * 3),
         None => answer(b't', u64::MAX, sends),
     };
@@ -360,7 +376,7 @@ fn tcp_gets_what_two_paths_carry_and_goes_on_when_one_dies() {
     let [datagrams, stream] = [best(&datagrams), best(&stream)];
     let reached = half.len() as u64 * STEP.as_millis() as u64;
     println!("UDP {datagrams} bit/s, TCP {stream}, over one path {} in {reached} ms", best(&half));
-    assert!(datagrams > 6_500_000, "more than the better path: {datagrams}");
+    assert!(datagrams > BOTH, "more than the better path: {datagrams}");
     // 0.97 of it is usual.
     assert!(stream * 10 >= datagrams * 6, "TCP {stream}, UDP {datagrams}");
     assert!(best(&half) >= HALF, "TCP goes on over one path: {half:?}");
