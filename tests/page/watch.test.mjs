@@ -1,9 +1,10 @@
 // The page of those who only watch: what a far end of a bond hands on, with its age and its sound, past restarts of
-// both ends; and what the link with its token opens.
+// both ends; and what the link with its token opens. PAGE_SECONDS says for how long a page is watched (an hour is
+// worth it once): that pictures and sound keep together, and that nothing grows.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -12,6 +13,13 @@ import { encode, ports, selvedge, start } from "./programs.mjs";
 
 /** On a busy machine what is shown waits for what comes late. */
 const AGE_MAX_MS = 5000;
+const SECONDS = Number(process.env.PAGE_SECONDS ?? 8);
+/** What is asked for in a long run alone, on a machine that is left alone. */
+const IS_LONG = SECONDS >= 60;
+/** Between the ages of what is seen and what is heard: film's own limits are 125 ms and 45 ms (ITU-R BT.1359). */
+const APART_MS = IS_LONG ? 125 : 1000;
+const GAP_MS = IS_LONG ? 200 : Infinity;
+const GROWN_KB = IS_LONG ? 4096 : 20_480;
 
 async function end({ child }) {
   child.kill("SIGINT");
@@ -134,6 +142,89 @@ delay = "300 ms"
   } finally {
     await browser.close();
     for (const { child } of Object.values(running)) child.kill("SIGINT");
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test(`a page is watched for ${SECONDS} s`, { timeout: (SECONDS + 170) * 1000 }, async (context) => {
+  const program = selvedge();
+  const folder = mkdtempSync(join(tmpdir(), "selvedge-watched-"));
+  const browser = await startBrowser();
+  const running = [];
+  try {
+    encode(join(folder, "clip.mp4"));
+    writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
+    const [bond, ...to] = await ports(3);
+    writeFileSync(join(folder, "near.toml"), `[node]
+listen = "127.0.0.1:0"
+[link.uplink]
+to = "127.0.0.1:${bond}"
+secret = "secret"
+[stream.cam]
+source = "file:clip.mp4?loop"
+delay = "300 ms"
+[stream.voice]
+source = "launch:audiotestsrc is-live=true wave=ticks ! audio/x-raw,rate=48000,channels=2 ! opusenc"
+delay = "300 ms"
+`);
+    running.push(await start(program, ["receive", `cam=rtp://127.0.0.1:${to[0]}`, `voice=rtp://127.0.0.1:${to[1]}`,
+      "--secret", join(folder, "secret"), "--listen", `127.0.0.1:${bond}`, "--page", "127.0.0.1:0",
+      "--file", join(folder, "far.toml")]));
+    running.push(await start(program, ["run", join(folder, "near.toml")]));
+    const { page, wrong } = await openPage(browser, `${running[0].url}watch`);
+    await page.locator("#videos canvas").waitFor();
+    await page.getByRole("button", { name: "Sound" }).click();
+    await more(page, 60);
+    const session = await page.context().newCDPSession(page);
+    await session.send("Performance.enable");
+    const memory = async () => {
+      await session.send("HeapProfiler.collectGarbage");
+      const { metrics } = await session.send("Performance.getMetrics");
+      const heap = metrics.find(({ name }) => name === "JSHeapUsedSize").value;
+      return [heap / 1024, ...running.map(({ child }) =>
+        Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))[1]))];
+    };
+    // Pictures that others refer to are sent ahead of their time. The youngest were taken in when they are due, as sound is.
+    await page.evaluate(() => {
+      const canvas = document.querySelector("#videos canvas");
+      globalThis.youngest = Infinity;
+      new MutationObserver(() => { globalThis.youngest = Math.min(globalThis.youngest, Number(canvas.dataset.age)); })
+        .observe(canvas, { attributeFilter: ["data-age"] });
+    });
+    const sample = () => page.evaluate(() => {
+      const { pictures, gap } = document.querySelector("#videos canvas").dataset;
+      const [seen, text] = [globalThis.youngest, document.querySelectorAll("#videos .age")[1].textContent];
+      globalThis.youngest = Infinity;
+      return { pictures: Number(pictures), gap: Number(gap), seen, heard: Number.parseFloat(text) * 1000,
+        pieces: Number(document.querySelector("#videos .sound").dataset.pieces) };
+    });
+    await page.waitForFunction(() => Number(document.querySelector("#videos .sound").dataset.pieces) > 50);
+    const [first, apart, seen, memories] = [await sample(), [], [], []];
+    const began = performance.now();
+    for (let second = 0; second < SECONDS; second++) {
+      await page.waitForTimeout(Math.max(0, began + 1000 * (second + 1) - performance.now()));
+      const now = await sample();
+      apart.push(now.heard - now.seen);
+      seen.push(now.seen);
+      // What grows only at the beginning has grown after a minute.
+      if (second % 60 === 0) memories.push(await memory());
+    }
+    const last = await sample();
+    memories.push(await memory());
+    const of = (all, share) => all.toSorted((a, b) => a - b)[Math.floor((all.length - 1) * share)];
+    const grown = memories.at(-1).map((kb, n) => Math.round(kb - memories[Math.min(1, memories.length - 2)][n]));
+    const each = (last.pictures - first.pictures) / SECONDS;
+    context.diagnostic(`${each.toFixed(2)} pictures a second, ${of(seen, 0.5)} ms old (${of(seen, 0)} to ${of(seen, 1)}), longest gap ${last.gap} ms`);
+    context.diagnostic(`${last.pieces - first.pieces} pieces of sound, older by ${of(apart, 0.5)} ms (${of(apart, 0)} to ${of(apart, 1)})`);
+    context.diagnostic(`grown by ${grown.join(", ")} kB: the tab's heap, the far end, the near end`);
+    assert.ok(of(seen, 1) <= AGE_MAX_MS && last.gap <= GAP_MS, `${of(seen, 1)} ms old, a gap of ${last.gap} ms`);
+    assert.ok(each >= (IS_LONG ? 24.8 : 5), `${each} pictures a second`);
+    assert.ok(apart.every((ms) => Math.abs(ms) <= APART_MS), `sound is older by ${of(apart, 0)} to ${of(apart, 1)} ms`);
+    assert.ok(grown.every((kb) => kb <= GROWN_KB), `grown by ${grown} kB`);
+    assert.deepEqual(wrong, []);
+  } finally {
+    await browser.close();
+    for (const { child } of running.reverse()) child.kill("SIGINT");
     rmSync(folder, { recursive: true });
   }
 });

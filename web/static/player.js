@@ -75,7 +75,9 @@ export class Pace {
 
   /** Milliseconds since its source took in the picture of this time; null where that is not known. @param {number} present @param {number} now */
   age(present, now) {
-    const taken = this.#taken.get(Math.trunc(present));
+    // Decoders of sound count by samples, so their microseconds can be off by one.
+    const at = Math.trunc(present);
+    const taken = this.#taken.get(at) ?? this.#taken.get(at - 1) ?? this.#taken.get(at + 1);
     return taken === undefined ? null : now - taken;
   }
 }
