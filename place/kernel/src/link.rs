@@ -12,16 +12,17 @@ mod frame_queue;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_link::default_catch_up;
-use selvedge_data_memory::pool;
-use selvedge_data_stream::{Contract, Counts, Windows};
+use selvedge_data_memory::{PoolReader, pool, ring};
+use selvedge_data_stream::{Contract, Counts, Spec, Windows};
 use selvedge_os::clock::Clock;
+use selvedge_os::latency;
 use selvedge_os::netlink::Netlink;
 use selvedge_os::route;
 use selvedge_os_bpf::io_error;
@@ -31,10 +32,11 @@ use selvedge_place_engine::lateness::{Pacing, Use};
 use selvedge_place_engine::link_steps::LinkSteps;
 use selvedge_place_engine::report::{LinkReport, SendCost, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
+use socket2::Socket;
 use thiserror::Error;
 
 use self::account::{PacketFate, StreamAccount};
-use self::frame_queue::{KernelFrameQueue, open};
+use self::frame_queue::{DueTerms, KernelFrameQueue, open};
 use crate::attach::{NodeQdisc, attach_for_node};
 use crate::attached::Attached;
 use crate::error::{AttachError, OpenError};
@@ -95,11 +97,54 @@ struct Shared {
     discipline: &'static str,
     clock: Clock,
     rate: Mutex<Bitrate>,
-    accounts: Vec<Arc<Mutex<StreamAccount>>>,
+    streams: Vec<KernelStream>,
     report: Mutex<LinkReport>,
     pacing: Mutex<KernelPacing>,
     steps: Arc<LinkSteps>,
     stop: Arc<AtomicBool>,
+}
+
+/// A stream, as the thread that reads reports and those that change contracts see it; its producer takes no lock.
+struct KernelStream {
+    account: Mutex<StreamAccount>,
+    terms: Arc<DueTerms>,
+}
+
+impl KernelStream {
+    /// The stream, and the queue of its producer.
+    fn new(
+        clock: Clock,
+        spec: &Spec,
+        socket: Socket,
+        pool: PoolReader,
+        stop: &Arc<AtomicBool>,
+    ) -> (Self, KernelFrameQueue) {
+        let settled = Arc::<AtomicUsize>::default();
+        let terms = Arc::new(DueTerms::new(&spec.contract));
+        let (producer, consumer) = ring(2 * spec.ring as usize);
+        let queue = KernelFrameQueue {
+            clock,
+            socket,
+            to: spec.to,
+            ring: spec.ring as usize,
+            pool,
+            terms: Arc::clone(&terms),
+            settled: Arc::clone(&settled),
+            offered: 0,
+            handovers: producer,
+            last_deadline: Instant::ZERO,
+            stop: Arc::clone(stop),
+        };
+        let account = Mutex::new(StreamAccount::new(spec.contract, consumer, settled));
+        (Self { account, terms }, queue)
+    }
+
+    /// Its account, with all that its producer has handed over so far.
+    fn account(&self) -> MutexGuard<'_, StreamAccount> {
+        let mut account = self.account.lock();
+        account.read_handovers();
+        account
+    }
 }
 
 /// How late packets were sent that waited for the link, and the bytes that the rate allowed while packets
@@ -169,34 +214,26 @@ impl KernelLink {
             .map_err(LinkError::Fates)?;
 
         let (stop, steps) = (Arc::new(AtomicBool::new(false)), Arc::<LinkSteps>::default());
-        let mut accounts = Vec::with_capacity(streams.len());
+        let mut kernel_streams = Vec::with_capacity(streams.len());
         let mut frame_producers = Vec::with_capacity(streams.len());
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
-            let account = Arc::new(Mutex::new(StreamAccount::new(params.spec.contract)));
             let (writer, reader) = pool(params.spec.pool);
+            let (stream, queue) = KernelStream::new(clock, &params.spec, socket, reader, &stop);
             let frame_producer =
                 FrameProducerParams::new(clock, &params.spec, link.mtu, params.ssrc);
-            let descent = KernelFrameQueue {
-                clock,
-                socket,
-                to: params.spec.to,
-                ring: params.spec.ring as usize,
-                pool: reader,
-                account: Arc::clone(&account),
-                stop: Arc::clone(&stop),
-            };
             let mut frame_producer =
-                FrameProducer::new(&frame_producer, Box::new(descent), writer, Arc::clone(&stop));
-            frame_producer.set_steps(Arc::clone(&steps), accounts.len(), params.spec.contract);
+                FrameProducer::new(&frame_producer, Box::new(queue), writer, Arc::clone(&stop));
+            let number = kernel_streams.len();
+            frame_producer.set_steps(Arc::clone(&steps), number, params.spec.contract);
             frame_producers.push(frame_producer);
-            accounts.push(account);
+            kernel_streams.push(stream);
         }
         let shared = Arc::new(Shared {
             name: link.name.clone(),
             discipline: link.discipline.name(),
             clock,
             rate: Mutex::new(link.rate),
-            accounts,
+            streams: kernel_streams,
             report: Mutex::default(),
             pacing: Mutex::default(),
             steps,
@@ -232,17 +269,20 @@ impl KernelLink {
     /// Changes window, priority, period and delay of a stream to those of a contract, from its next packet
     /// on; false if that is not possible (windows by kind, no such stream). Its weight stays.
     pub fn set_terms(&self, stream: usize, terms: &Contract) -> bool {
-        let (Some((_, qdisc)), Some(account)) = (&self.qdisc, self.shared.accounts.get(stream))
+        let Some(((_, qdisc), stream_state)) =
+            self.qdisc.as_ref().zip(self.shared.streams.get(stream))
         else {
             return false;
         };
-        let mut account = account.lock();
+        let mut account = stream_state.account();
         let before = account.contract;
         let Contract { period, delay, windows, priority, .. } = *terms;
         account.contract = Contract { period, delay, windows, priority, ..before };
         let applied = !matches!(account.contract.windows, Windows::PerKind(_))
             && qdisc.renew(stream, &account.contract).is_ok();
-        if !applied {
+        if applied {
+            stream_state.terms.set(&account.contract);
+        } else {
             account.contract = before;
         }
         applied
@@ -311,6 +351,9 @@ fn reader(
     attached: Attached,
 ) -> Result<JoinHandle<()>, LinkError> {
     let read = move || {
+        // A stream's ring is full until the fates of its frames are known.
+        let promptness = latency::ask();
+        tracing::debug!(link = shared.name, ?promptness);
         let observer = Arc::clone(&shared);
         let mut builder = RingBufferBuilder::new();
         let take = move |bytes: &[u8]| {
@@ -352,9 +395,9 @@ impl Shared {
             self.pacing.lock().pacing.late(late);
         }
         let stream = happened.stream as usize;
-        let Some(account) = self.accounts.get(stream) else { return };
+        let Some(stream_state) = self.streams.get(stream) else { return };
         let missed = {
-            let mut account = account.lock();
+            let mut account = stream_state.account();
             account.settle(&happened);
             std::mem::take(&mut account.missed)
         };
@@ -371,11 +414,11 @@ impl Shared {
         let asked = self.clock.now();
         let kernel = attached.report()?;
         let now = self.clock.now();
-        let mut streams = Vec::with_capacity(self.accounts.len());
+        let mut streams = Vec::with_capacity(self.streams.len());
         let (mut offered, mut sent) = (Bitrate(0), Bitrate(0));
         let (mut sent_bytes, mut backlog) = (Bytes(0), Bytes(0));
-        for ((number, account), counted) in self.accounts.iter().enumerate().zip(&kernel.streams) {
-            let mut account = account.lock();
+        for ((number, stream), counted) in self.streams.iter().enumerate().zip(&kernel.streams) {
+            let mut account = stream.account();
             if counted.waiting == 0 {
                 account.abandon_before(asked - SILENCE, now);
             }

@@ -1,10 +1,12 @@
 //! The node's state of a stream whose frames are in the kernel: the frames that wait there, and their fates,
-//! from the packets' fates that the kernel reports.
+//! from what the producer handed over and from the packets' fates that the kernel reports. One thread keeps it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use selvedge_data_link::RateMeter;
-use selvedge_data_memory::PayloadSpan;
+use selvedge_data_memory::{Consumer, PayloadSpan};
 use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Kind, Ledger, References};
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -67,6 +69,15 @@ struct PendingFrame {
     gone: Instant,
 }
 
+/// What a stream's producer did, in the order in which it did it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Handover {
+    /// It is about to hand over the packets of a frame.
+    Frame { frame: Frame, deadline: Instant, now: Instant },
+    /// So many packets of a frame did not reach the kernel's queue.
+    Refused { seq: u32, packets: u16, reason: DropReason, now: Instant },
+}
+
 /// A stream's frames, and their fates.
 pub(super) struct StreamAccount {
     /// The present contract.
@@ -80,12 +91,18 @@ pub(super) struct StreamAccount {
     /// Frames that missed their deadlines since they were taken.
     pub(super) missed: Vec<Frame>,
     waiting: VecDeque<PendingFrame>,
+    handovers: Consumer<Handover>,
+    /// Frames whose fates are known, since the start; the producer reads it.
+    settled: Arc<AtomicUsize>,
     next_seq: u32,
-    last_deadline: Instant,
 }
 
 impl StreamAccount {
-    pub(super) fn new(contract: Contract) -> Self {
+    pub(super) fn new(
+        contract: Contract,
+        handovers: Consumer<Handover>,
+        settled: Arc<AtomicUsize>,
+    ) -> Self {
         Self {
             contract,
             ledger: Ledger::default(),
@@ -95,8 +112,9 @@ impl StreamAccount {
             send_errors: 0,
             missed: Vec::new(),
             waiting: VecDeque::new(),
+            handovers,
+            settled,
             next_seq: 0,
-            last_deadline: Instant::ZERO,
         }
     }
 
@@ -110,9 +128,20 @@ impl StreamAccount {
         self.waiting.iter().map(|waiting| waiting.frame.size).sum()
     }
 
-    /// Records a frame that is about to go to the kernel; returns its deadline. Omitted numbers were lost for
-    /// want of room.
-    pub(super) fn offer(&mut self, frame: &Frame, now: Instant) -> Instant {
+    /// Records what the producer has done since the last call.
+    pub(super) fn read_handovers(&mut self) {
+        while let Some(handover) = self.handovers.pop() {
+            match handover {
+                Handover::Frame { frame, deadline, now } => self.offer(&frame, deadline, now),
+                Handover::Refused { seq, packets, reason, now } => {
+                    self.refused(seq, packets, reason, now);
+                }
+            }
+        }
+    }
+
+    /// Records a frame that is about to go to the kernel. Omitted numbers were lost for want of room.
+    fn offer(&mut self, frame: &Frame, deadline: Instant, now: Instant) {
         let gap = frame.seq.wrapping_sub(self.next_seq);
         for n in (0..gap).filter(|_| gap <= GAP_MAX) {
             let seq = self.next_seq.wrapping_add(n);
@@ -121,10 +150,6 @@ impl StreamAccount {
             self.ledger.settle(&lost, Fate::Dropped(DropReason::Full), now);
         }
         self.next_seq = frame.seq.wrapping_add(1);
-        let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
-        let after = self.last_deadline.max(frame.arrival);
-        let deadline = own.unwrap_or(after + self.contract.period);
-        self.last_deadline = deadline;
         self.offered.add(now, frame.size);
         self.ledger.offered(frame);
         self.waiting.push_back(PendingFrame {
@@ -135,11 +160,10 @@ impl StreamAccount {
             unsent: frame.size,
             gone: now,
         });
-        deadline
     }
 
     /// Records that `packets` packets of a frame did not reach the kernel's queue.
-    pub(super) fn refused(&mut self, seq: u32, packets: u16, reason: DropReason, now: Instant) {
+    fn refused(&mut self, seq: u32, packets: u16, reason: DropReason, now: Instant) {
         self.send_errors += u64::from(packets);
         if let Some(waiting) = self.waiting.iter_mut().rev().find(|w| w.frame.seq == seq) {
             waiting.left = waiting.left.saturating_sub(packets);
@@ -193,6 +217,7 @@ impl StreamAccount {
                 self.missed.push(done.frame);
             }
             self.waiting.pop_front();
+            self.settled.fetch_add(1, Ordering::Release);
         }
     }
 }
@@ -221,6 +246,7 @@ fn placeholder_frame(seq: u32, next: &Frame) -> Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use selvedge_data_memory::{Producer, ring};
     use selvedge_data_stream::Window;
 
     fn frame(seq: u32, packets: u16) -> Frame {
@@ -237,9 +263,26 @@ mod tests {
         }
     }
 
-    fn account() -> StreamAccount {
-        let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
-        StreamAccount::new(Contract { delay: Some(Duration(1000)), ..contract })
+    /// An account, and its producer's end.
+    struct Trial {
+        account: StreamAccount,
+        producer: Producer<Handover>,
+    }
+
+    impl Trial {
+        fn new() -> Self {
+            let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
+            let (producer, consumer) = ring(8);
+            Self { account: StreamAccount::new(contract, consumer, Arc::default()), producer }
+        }
+
+        /// Hands over a frame that is due 1000 ns after its arrival.
+        fn offer(&mut self, frame: Frame, now: u64) {
+            let (deadline, now) = (frame.arrival + Duration(1000), Instant(now));
+            let handed = self.producer.push(Handover::Frame { frame, deadline, now });
+            assert!(handed.is_ok());
+            self.account.read_handovers();
+        }
     }
 
     fn observed(seq: u32, at: u64, kind: u32) -> PacketFate {
@@ -254,58 +297,63 @@ mod tests {
 
     #[test]
     fn a_frame_is_on_time_when_its_last_packet_is() {
-        let mut account = account();
+        let mut trial = Trial::new();
         for seq in 0..3 {
-            assert_eq!(account.offer(&frame(seq, 2), Instant(1000)), Instant(2000));
+            trial.offer(frame(seq, 2), 1000);
         }
         for (seq, at) in [(0, 1500), (0, 2000), (1, 2000), (1, 2001)] {
-            account.settle(&observed(seq, at, 3));
+            trial.account.settle(&observed(seq, at, 3));
         }
-        account.settle(&observed(2, 2002, 3));
-        assert_eq!((account.waiting(), account.backlog()), (1, Bytes(200)));
-        account.settle(&observed(2, 2002, 1));
-        let totals = account.ledger.totals();
+        trial.account.settle(&observed(2, 2002, 3));
+        assert_eq!((trial.account.waiting(), trial.account.backlog()), (1, Bytes(200)));
+        trial.account.settle(&observed(2, 2002, 1));
+        let totals = trial.account.ledger.totals();
         assert_eq!((totals.frames, totals.sent, totals.on_time, totals.decodable), (3, 2, 1, 1));
         assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
-        assert_eq!((account.waiting(), account.sent_bytes), (0, Bytes(500)));
+        assert_eq!((trial.account.waiting(), trial.account.sent_bytes), (0, Bytes(500)));
+        assert_eq!(trial.account.settled.load(Ordering::Relaxed), 3);
         assert_eq!(totals.dropped_bytes, Bytes(100), "one of its two packets was sent");
-        let missed: Vec<u32> = account.missed.iter().map(|frame| frame.seq).collect();
+        let missed: Vec<u32> = trial.account.missed.iter().map(|frame| frame.seq).collect();
         assert_eq!(missed, [1, 2], "one late, one expired");
     }
 
     #[test]
     fn what_is_not_told_is_lost_when_others_pass_or_nothing_waits() {
-        let mut account = account();
+        let mut trial = Trial::new();
         for seq in [0, 1, 4] {
-            account.offer(&frame(seq, 1), Instant(1000 + u64::from(seq)));
+            trial.offer(frame(seq, 1), 1000 + u64::from(seq));
         }
         // 2 and 3 never arrived here; nothing was reported of 0.
-        account.settle(&observed(1, 1500, 3));
-        assert_eq!(account.ledger.totals().dropped[DropReason::Full as usize], 2);
-        assert_eq!(account.ledger.totals().dropped_bytes, Bytes(100), "of 0 alone a size is known");
-        assert_eq!(account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
+        trial.account.settle(&observed(1, 1500, 3));
+        assert_eq!(trial.account.ledger.totals().dropped[DropReason::Full as usize], 2);
+        assert_eq!(
+            trial.account.ledger.totals().dropped_bytes,
+            Bytes(100),
+            "of 0 alone a size is known"
+        );
+        assert_eq!(trial.account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
         // A refused packet stands behind the waiting ones.
-        account.offer(&frame(5, 1), Instant(1100));
-        account.settle(&observed(5, 0, 6));
-        assert_eq!(account.waiting(), 2);
-        account.abandon_before(Instant(1004), Instant(3000));
-        assert_eq!(account.waiting(), 2, "handed over too late to be sure");
-        account.abandon_before(Instant(1005), Instant(3000));
-        let totals = account.ledger.totals();
-        assert_eq!((account.waiting(), totals.frames, totals.sent), (0, 6, 1));
+        trial.offer(frame(5, 1), 1100);
+        trial.account.settle(&observed(5, 0, 6));
+        assert_eq!(trial.account.waiting(), 2);
+        trial.account.abandon_before(Instant(1004), Instant(3000));
+        assert_eq!(trial.account.waiting(), 2, "handed over too late to be sure");
+        trial.account.abandon_before(Instant(1005), Instant(3000));
+        let totals = trial.account.ledger.totals();
+        assert_eq!((trial.account.waiting(), totals.frames, totals.sent), (0, 6, 1));
         assert_eq!(totals.dropped.iter().sum::<u64>(), 5);
     }
 
     #[test]
     fn nothing_that_comes_from_outside_does_harm() {
-        let mut account = account();
-        account.offer(&frame(0, 1), Instant(1000));
-        account.settle(&observed(7, 1500, 3));
-        account.refused(9, 3, DropReason::SendFailed, Instant(1500));
-        account.refused(0, 3, DropReason::SendFailed, Instant(1500));
-        assert_eq!((account.waiting(), account.send_errors), (0, 6));
-        account.offer(&frame(1 << 30, 1), Instant(1600));
-        assert_eq!(account.waiting(), 1);
+        let mut trial = Trial::new();
+        trial.offer(frame(0, 1), 1000);
+        trial.account.settle(&observed(7, 1500, 3));
+        trial.account.refused(9, 3, DropReason::SendFailed, Instant(1500));
+        trial.account.refused(0, 3, DropReason::SendFailed, Instant(1500));
+        assert_eq!((trial.account.waiting(), trial.account.send_errors), (0, 6));
+        trial.offer(frame(1 << 30, 1), 1600);
+        assert_eq!(trial.account.waiting(), 1);
         for bytes in [&[][..], &[0; 32], &[255; 32], &[3; 31]] {
             assert_eq!(PacketFate::read(bytes), None);
         }

@@ -1,26 +1,27 @@
 //! The path of a source's frames into the kernel: one socket for each stream, each packet with its frame's
-//! deadline and mark.
+//! deadline and mark. The thread that reads the kernel's reports gets a record of each frame through a ring. The
+//! producer waits for no lock that this thread holds: it may be a real-time thread, and the reader is none, so a lock
+//! would hold the producer up for as long as other programs keep the reader from the processor.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, TxTimeFlags, sockopt};
 use rustix::time::ClockId;
-use selvedge_data_memory::PoolReader;
+use selvedge_data_memory::{PoolReader, Producer};
 use selvedge_data_stream::rtp::stamp_deadline;
-use selvedge_data_stream::{DropReason, Frame, PacketCursor};
+use selvedge_data_stream::{Contract, DropReason, Frame, PacketCursor};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::FrameQueue;
-use selvedge_units::{Bytes, Instant};
+use selvedge_units::{Bytes, Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::LinkError;
-use super::account::{StreamAccount, mark};
+use super::account::{Handover, mark};
 
 /// The size of a socket's buffer, as a multiple of the packets' bytes: the kernel's state of a packet counts
 /// as well, and it doubles the requested size.
@@ -47,6 +48,34 @@ pub(super) fn open(stream: &str, to: SocketAddr, pool: Bytes) -> Result<(Socket,
     Ok((socket, cookie))
 }
 
+/// By what a stream's frames are due, where they do not say it themselves. Any thread may set it.
+pub(super) struct DueTerms {
+    period: AtomicU64,
+    /// [`u64::MAX`]: none.
+    delay: AtomicU64,
+}
+
+impl DueTerms {
+    pub(super) fn new(contract: &Contract) -> Self {
+        let terms = Self { period: AtomicU64::new(0), delay: AtomicU64::new(0) };
+        terms.set(contract);
+        terms
+    }
+
+    pub(super) fn set(&self, contract: &Contract) {
+        self.period.store(contract.period.0, Ordering::Relaxed);
+        self.delay.store(contract.delay.map_or(u64::MAX, |delay| delay.0), Ordering::Relaxed);
+    }
+
+    /// The deadline of a frame, `last` being that of the frame before it.
+    fn deadline(&self, frame: &Frame, last: Instant) -> Instant {
+        let (period, delay) = (&self.period, self.delay.load(Ordering::Relaxed));
+        let by_delay = || (delay != u64::MAX).then(|| frame.arrival + Duration(delay));
+        let by_period = || last.max(frame.arrival) + Duration(period.load(Ordering::Relaxed));
+        frame.deadline.or_else(by_delay).unwrap_or_else(by_period)
+    }
+}
+
 /// The queue of a stream's frame producer.
 pub(super) struct KernelFrameQueue {
     pub(super) clock: Clock,
@@ -54,7 +83,13 @@ pub(super) struct KernelFrameQueue {
     pub(super) to: SocketAddr,
     pub(super) ring: usize,
     pub(super) pool: PoolReader,
-    pub(super) account: Arc<Mutex<StreamAccount>>,
+    pub(super) terms: Arc<DueTerms>,
+    /// Frames whose fates are known, and those that were handed over, since the start.
+    pub(super) settled: Arc<AtomicUsize>,
+    pub(super) offered: usize,
+    /// To the thread that keeps the account; room for two records of each frame.
+    pub(super) handovers: Producer<Handover>,
+    pub(super) last_deadline: Instant,
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -79,13 +114,18 @@ impl KernelFrameQueue {
 
 impl FrameQueue for KernelFrameQueue {
     fn free(&self) -> usize {
-        self.ring.saturating_sub(self.account.lock().waiting())
+        let waiting = self.offered.wrapping_sub(self.settled.load(Ordering::Acquire));
+        self.ring.saturating_sub(waiting).min(self.handovers.free() / 2)
     }
 
     fn push(&mut self, frame: Frame) -> bool {
         let now = self.clock.now();
+        let deadline = self.terms.deadline(&frame, self.last_deadline);
         // Before any packet of it is sent: the kernel may report on it at once.
-        let deadline = self.account.lock().offer(&frame, now);
+        if self.handovers.push(Handover::Frame { frame, deadline, now }).is_err() {
+            return false;
+        }
+        (self.last_deadline, self.offered) = (deadline, self.offered.wrapping_add(1));
         // Setting a mark already worked once, when the socket was opened.
         let _ = self.socket.set_mark(mark(frame.seq));
         let mut cursor = PacketCursor::default();
@@ -113,7 +153,9 @@ impl FrameQueue for KernelFrameQueue {
                 Some(Errno::AGAIN | Errno::NOBUFS) => DropReason::Full,
                 _ => DropReason::SendFailed,
             };
-            self.account.lock().refused(frame.seq, frame.packets - sent, reason, now);
+            let packets = frame.packets - sent;
+            // Without room the frame counts as lost once the kernel reports nothing of it.
+            let _ = self.handovers.push(Handover::Refused { seq: frame.seq, packets, reason, now });
         }
         // Refused only for a span that was released before, which cannot happen here.
         let _ = self.pool.release(frame.payload);
@@ -124,5 +166,35 @@ impl FrameQueue for KernelFrameQueue {
 
     fn is_abandoned(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_data_memory::PayloadSpan;
+    use selvedge_data_stream::{Kind, References, Window};
+
+    #[test]
+    fn a_frame_is_due_by_itself_by_the_delay_or_by_the_period() {
+        let contract = Contract::new(Duration(100), Window { lose: 1, of: 5 });
+        let terms = DueTerms::new(&contract);
+        let mut frame = Frame {
+            seq: 0,
+            kind: Kind::Still,
+            referenced: false,
+            refs: References::NONE,
+            packets: 1,
+            size: Bytes(100),
+            arrival: Instant(1000),
+            deadline: None,
+            payload: PayloadSpan::default(),
+        };
+        let of = |frame: &Frame, last| terms.deadline(frame, Instant(last));
+        assert_eq!((of(&frame, 0), of(&frame, 1050)), (Instant(1100), Instant(1150)));
+        terms.set(&Contract { delay: Some(Duration(30)), ..contract });
+        assert_eq!(of(&frame, 1050), Instant(1030));
+        frame.deadline = Some(Instant(1007));
+        assert_eq!(of(&frame, 1050), Instant(1007));
     }
 }
