@@ -18,14 +18,13 @@ use serde::{Deserialize, Deserializer};
 const STREAMS_MAX: usize = 256;
 
 /// A quantity as people write it.
-fn quantity<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
-    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-}
+#[derive(Clone, Copy, Debug, Default)]
+struct Quantity<T>(T);
 
-fn some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    quantity(from).map(Some)
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Quantity<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map(Quantity).map_err(serde::de::Error::custom)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,54 +42,42 @@ struct File {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PipeCosts {
-    #[serde(deserialize_with = "quantity")]
-    get: Duration,
-    #[serde(deserialize_with = "quantity")]
-    get_locked: Duration,
-    #[serde(deserialize_with = "quantity")]
-    same: Duration,
-    #[serde(deserialize_with = "quantity")]
-    other: Duration,
+    get: Quantity<Duration>,
+    get_locked: Quantity<Duration>,
+    same: Quantity<Duration>,
+    other: Quantity<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SlaveCosts {
     count: u64,
-    #[serde(deserialize_with = "quantity")]
-    part: Bytes,
-    #[serde(deserialize_with = "quantity")]
-    call: Duration,
+    part: Quantity<Bytes>,
+    call: Quantity<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WakeUpCost {
-    #[serde(deserialize_with = "quantity")]
-    average: Duration,
-    #[serde(deserialize_with = "quantity")]
-    worst: Duration,
+    average: Quantity<Duration>,
+    worst: Quantity<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ModuleCost {
-    #[serde(deserialize_with = "quantity")]
-    null: Duration,
-    #[serde(deserialize_with = "quantity")]
-    kilobyte: Duration,
-    #[serde(deserialize_with = "some")]
-    kilobyte_remote: Option<Duration>,
-    #[serde(deserialize_with = "quantity")]
-    critical: Duration,
+    null: Quantity<Duration>,
+    kilobyte: Quantity<Duration>,
+    kilobyte_remote: Option<Quantity<Duration>>,
+    critical: Quantity<Duration>,
     shared: bool,
 }
 
 impl ModuleCost {
     fn cost(self) -> Cost {
         let Self { null, kilobyte, kilobyte_remote, critical, shared } = self;
-        let kilobyte_remote = kilobyte_remote.unwrap_or(kilobyte);
-        Cost { null, kilobyte, kilobyte_remote, critical, shared }
+        let kilobyte_remote = kilobyte_remote.unwrap_or(kilobyte).0;
+        Cost { null: null.0, kilobyte: kilobyte.0, kilobyte_remote, critical: critical.0, shared }
     }
 }
 
@@ -101,16 +88,11 @@ struct StreamText {
     #[serde(default)]
     up: bool,
     modules: Option<Vec<ModuleCost>>,
-    #[serde(deserialize_with = "quantity")]
-    every: Duration,
-    #[serde(default, deserialize_with = "some")]
-    minimum: Option<Duration>,
-    #[serde(default, deserialize_with = "some")]
-    interval: Option<Duration>,
-    #[serde(deserialize_with = "quantity")]
-    size: Bytes,
-    #[serde(deserialize_with = "quantity")]
-    delay: Duration,
+    every: Quantity<Duration>,
+    minimum: Option<Quantity<Duration>>,
+    interval: Option<Quantity<Duration>>,
+    size: Quantity<Bytes>,
+    delay: Quantity<Duration>,
     #[serde(default)]
     loss_burst: u64,
     #[serde(default)]
@@ -167,24 +149,24 @@ pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), FileErr
     }
     let overheads = match file.pipes {
         Some(PipeCosts { get, get_locked, same, other }) => {
-            Overheads { get, get_locked, same, other }
+            Overheads { get: get.0, get_locked: get_locked.0, same: same.0, other: other.0 }
         }
         None => profile::cached().pipes.overheads(),
     };
     let interface = file.interface.map(|cost| Interface {
-        null: cost.null,
-        kilobyte: cost.kilobyte,
+        null: cost.null.0,
+        kilobyte: cost.kilobyte.0,
         available: Load::WHOLE,
     });
     let available = file.available.iter().map(|&percent| Load::percent(percent.into())).collect();
     let slaves = match file.slaves {
-        Some(SlaveCosts { count, part, .. }) if count > 64 || part == Bytes(0) => {
+        Some(SlaveCosts { count, part: Quantity(part), .. }) if count > 64 || part == Bytes(0) => {
             return Err(FileError::Slaves { count, part });
         }
-        Some(SlaveCosts { count, part, call }) => Slaves { count, part, call },
+        Some(SlaveCosts { count, part, call }) => Slaves { count, part: part.0, call: call.0 },
         None => Slaves::default(),
     };
-    let wake_up = WakeUp { average: file.wake_up.average, worst: file.wake_up.worst };
+    let wake_up = WakeUp { average: file.wake_up.average.0, worst: file.wake_up.worst.0 };
     // What the file calls available is what its author has reserved.
     let machine = Machine { available, overheads, interface, slaves, wake_up, is_reserved: true };
     let streams = file.stream.iter().enumerate().map(|(number, text)| {
@@ -214,12 +196,12 @@ fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), StreamEr
     let (average, loss_burst) = (text.every, text.loss_burst);
     let promise = if text.firm { Promise::Firm } else { Promise::Wanted };
     let traffic = Traffic {
-        average,
-        minimum: text.minimum.unwrap_or(average),
-        interval: text.interval.unwrap_or(average),
-        largest: text.size,
+        average: average.0,
+        minimum: text.minimum.unwrap_or(average).0,
+        interval: text.interval.unwrap_or(average).0,
+        largest: text.size.0,
     };
-    let quality = Quality { delay: text.delay, loss_burst, promise };
+    let quality = Quality { delay: text.delay.0, loss_burst, promise };
     let contract = Contract { traffic, quality }.check()?;
     let mut stream = Stream::new(contract, modules);
     let Some(assigned) = &text.assigned else { return Ok((stream, false)) };
