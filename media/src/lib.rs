@@ -50,7 +50,8 @@ pub use picture_rings::{PictureRings, PictureTimes};
 pub use preview::Preview;
 #[cfg(feature = "gstreamer")]
 pub use source::{
-    Encoder, Framer, Pair, RemoteEncoder, Source, UnitFramer, key_unit_request, packet_caps,
+    Encoder, EncoderOrders, Framer, LEAST_PART, Pair, RemoteEncoder, Source, key_unit_request,
+    packet_caps,
 };
 pub use srtp::SrtpKey;
 #[cfg(feature = "gstreamer")]

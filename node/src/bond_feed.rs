@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use selvedge_comm_bond::{BondReceiver, Deliver};
+use selvedge_control_config::NodeConfig;
 use selvedge_control_config::view::StreamState;
-use selvedge_control_config::{NodeConfig, StreamConfig};
 use selvedge_data_net_bond::StreamId;
 use selvedge_data_receive::Playout;
 use selvedge_data_stream::Kind;
@@ -29,7 +29,6 @@ use crate::feed::{FeedStatus, OnInfo};
 use crate::follow::{Content, SentPictures};
 use crate::measured::OfferedStream;
 use crate::passed_nodes::{NodeId, PassedError, PassedNodes};
-use crate::source::write_sdp;
 use crate::tunnels::{IntoDevice, NodeTunnels};
 use selvedge_comm_carrier::credentials::PeersWatch;
 
@@ -122,8 +121,6 @@ pub(crate) struct Feed {
     pub(crate) frame_producer: FrameProducer,
     pub(crate) status: Arc<FeedStatus>,
     pub(crate) on_info: OnInfo,
-    pub(crate) config: StreamConfig,
-    pub(crate) base: PathBuf,
     /// What its link and its file know.
     pub(crate) info: Option<StreamInfo>,
     pub(crate) gathered: Gathered,
@@ -241,7 +238,7 @@ impl Deliver for Delivers {
         let news = feeds.streams.get_mut(name).and_then(|feed| feed.take_info(&info));
         feeds.infos.insert(name.to_owned(), info);
         drop(feeds);
-        news.into_iter().for_each(News::publish);
+        news.into_iter().for_each(|publish| publish());
     }
 
     fn handle_packet(&mut self, now: Instant, stream: StreamId, packet: &[u8]) {
@@ -257,31 +254,14 @@ impl Deliver for Delivers {
         let news = feed.take_info(info);
         feed.handle_packet(now, packet);
         drop(locked);
-        news.into_iter().for_each(News::publish);
-    }
-}
-
-/// A description that the stream's link and file have yet to get.
-struct News {
-    info: StreamInfo,
-    on_info: OnInfo,
-    config: StreamConfig,
-    base: PathBuf,
-}
-
-impl News {
-    /// Not under the lock of the feeds: the link's state has a lock of its own, under which streams are added here.
-    fn publish(self) {
-        if let Err(failure) = write_sdp(&self.config, Some(&self.info), &self.base) {
-            tracing::warn!(%failure, "no session description");
-        }
-        (self.on_info)(&self.info);
+        news.into_iter().for_each(|publish| publish());
     }
 }
 
 impl Feed {
-    /// Takes a description; what is new of it, unless the stream has become something else.
-    fn take_info(&mut self, info: &StreamInfo) -> Option<News> {
+    /// Takes a description; returns what publishes it if it is new, unless the stream has become something else. That must
+    /// not be called under the lock of the feeds: the link's state has a lock of its own, under which streams are added here.
+    fn take_info(&mut self, info: &StreamInfo) -> Option<impl FnOnce() + use<>> {
         if self.info.as_ref() == Some(info) {
             return None;
         }
@@ -295,9 +275,8 @@ impl Feed {
         self.info = Some(info.clone());
         self.status.set_info(Some(info.clone()));
         self.status.set(StreamState::Running, "");
-        let on_info = Arc::clone(&self.on_info);
-        let (config, base) = (self.config.clone(), self.base.clone());
-        Some(News { info: info.clone(), on_info, config, base })
+        let (on_info, info) = (Arc::clone(&self.on_info), info.clone());
+        Some(move || on_info(&info))
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &[u8]) {

@@ -105,10 +105,10 @@ impl State {
         }
     }
 
-    /// The streams that share the source of this status and did not open it, which get their descriptions now.
-    fn sharers(&self, status: &Arc<FeedStatus>) -> Vec<StreamConfig> {
+    /// The streams of the source of this status: the one that opened it, and those that share it.
+    fn streams_of(&self, status: &Arc<FeedStatus>) -> Vec<StreamConfig> {
         let of_it = self.streams.iter().filter(|one| Arc::ptr_eq(&one.status, status));
-        of_it.filter(|one| one.config.shares).map(|one| one.config.clone()).collect()
+        of_it.map(|one| one.config.clone()).collect()
     }
 
     /// The state of the source that a stream shares with others, if it runs.
@@ -453,9 +453,9 @@ impl Node {
                     let Some(state) = state.upgrade() else { return };
                     let mut state = state.lock();
                     state.take_period(&of, info);
-                    let sharers = state.sharers(&of);
+                    let streams = state.streams_of(&of);
                     drop(state);
-                    for stream in sharers {
+                    for stream in streams {
                         if let Err(failure) = write_sdp(&stream, Some(info), &base) {
                             tracing::warn!(%failure, "no session description");
                         }
@@ -467,15 +467,12 @@ impl Node {
                     else {
                         continue;
                     };
-                    let (config, base) = (stream.config.clone(), self.base.clone());
                     let gathered = Gathered::default();
                     let of = Arc::clone(&status);
                     let feed = Feed {
                         frame_producer,
                         status,
                         on_info,
-                        config,
-                        base,
                         info: None,
                         gathered,
                         due_age: None,

@@ -2,7 +2,7 @@
 //! is checked, and copied before it is read; the thread of `feed/shared.rs` reads it.
 
 use selvedge_comm_frames::{CameraPort, Layout, ListenError};
-use selvedge_media::{SourceError, StreamInfo, UnitFramer};
+use selvedge_media::{Framer, SourceError, StreamInfo};
 use selvedge_units::Bitrate;
 
 use crate::source_spec::SourceSpec;
@@ -21,7 +21,7 @@ pub enum SharedError {
 /// A path that waits for its program.
 pub(crate) struct SharedSource {
     pub(crate) port: CameraPort,
-    pub(crate) framer: UnitFramer,
+    pub(crate) framer: Framer,
     /// The most at which the program may encode; 0: it is asked for no rate.
     pub(crate) most: Bitrate,
 }
@@ -34,7 +34,7 @@ impl SharedSource {
         most: Bitrate,
     ) -> Result<Self, SharedError> {
         let what = spec.stream.source.to_string();
-        let framer = UnitFramer::new(&what, encoding, spec.payload_max)?;
+        let framer = Framer::of_bytes(&what, encoding, spec.payload_max)?;
         let port = CameraPort::listen(&spec.base.join(path), encoding, Layout::default())?;
         Ok(Self { port, framer, most })
     }

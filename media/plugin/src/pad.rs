@@ -10,7 +10,7 @@ use gstreamer::prelude::*;
 use gstreamer::subclass::prelude::*;
 use parking_lot::Mutex;
 use selvedge_data_stream::Spec;
-use selvedge_media::{Encoder, RemoteEncoder, key_unit_request};
+use selvedge_media::{Encoder, LEAST_PART, RemoteEncoder, key_unit_request};
 use selvedge_units::Bitrate;
 
 use crate::input::Input;
@@ -51,7 +51,7 @@ impl SelvedgeSinkPad {
     pub(crate) fn encoder(&self) -> Encoder {
         self.imp().estimated.store(0, Ordering::Relaxed);
         let most = self.imp().settings.lock().max_bitrate;
-        let least = Bitrate((most / LEAST_PART).into());
+        let least = Bitrate(u64::from(most) / LEAST_PART);
         Encoder::remote(least, Bitrate(most.into()), Arc::new(Upstream(self.downgrade())))
     }
 
@@ -66,9 +66,6 @@ impl SelvedgeSinkPad {
         self.input()?.run()
     }
 }
-
-/// An encoder aims at no less than this part of the most, as in a node.
-const LEAST_PART: u32 = 10;
 
 /// The encoder in front of a pad: the program sets its rate by a property of the pad, and an event asks it for an intra
 /// picture.

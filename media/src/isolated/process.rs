@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use super::message::{self, Inbox, Knob, Order, Report, Request};
 use crate::error::{SourceError, Trouble};
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::onlookers::{Onlookers, Watched};
-use crate::source::{Encoder, RemoteEncoder};
+use crate::source::{Encoder, EncoderOrders};
 
 /// How long a read waits before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -49,25 +49,6 @@ pub struct SourceRequest<'a> {
     pub units: bool,
     /// A camera or server whose pictures come at this period is not given up between two of them.
     pub expected: Duration,
-}
-
-/// What the encoder of a process is to do: written by the encoder's handles, sent by the thread that reads the process.
-#[derive(Debug, Default)]
-struct EncoderOrders {
-    /// In bit/s; 0 until one was set.
-    rate: AtomicU64,
-    /// How many intra pictures were requested so far.
-    intras: AtomicU64,
-}
-
-impl RemoteEncoder for EncoderOrders {
-    fn set_rate(&self, rate: Bitrate) {
-        self.rate.store(rate.0, Ordering::Relaxed);
-    }
-
-    fn request_intra(&self) {
-        self.intras.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// A process for one source. Dropped, it is ended and waited for.
@@ -196,8 +177,7 @@ impl SourceProcess {
 
     /// Sends what the encoder is to do, if that is new.
     fn lead_encoder(&mut self) -> std::io::Result<()> {
-        let [rate, intras] =
-            [&self.orders.rate, &self.orders.intras].map(|one| one.load(Ordering::Relaxed));
+        let (rate, intras) = (self.orders.rate().0, self.orders.intras());
         let (rate_before, intras_before) = std::mem::replace(&mut self.ordered, (rate, intras));
         if rate != rate_before {
             self.ask(&Order::Rate { bps: rate })?;

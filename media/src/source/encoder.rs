@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -15,7 +16,7 @@ use super::nominal::{UNFLAGGED, rate_property};
 use crate::error::KnobFault;
 
 /// An encoder aims at no less than this part of the most, unless its knob has a limit.
-const LEAST_PART: u64 = 10;
+pub const LEAST_PART: u64 = 10;
 /// The event by which GStreamer's encoders are asked for an intra picture, as its video library names it.
 const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
@@ -42,6 +43,37 @@ pub trait RemoteEncoder: Debug + Send + Sync {
     fn set_rate(&self, rate: Bitrate);
     /// Its next picture must be an intra picture. Returns at once as well.
     fn request_intra(&self);
+}
+
+/// What a remote encoder is to do: written by its handles, read by the thread that reaches it.
+#[derive(Debug, Default)]
+pub struct EncoderOrders {
+    rate: AtomicU64,
+    intras: AtomicU64,
+}
+
+impl EncoderOrders {
+    /// The rate that was set last; 0 until one was set.
+    #[must_use]
+    pub fn rate(&self) -> Bitrate {
+        Bitrate(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// How many intra pictures were requested so far.
+    #[must_use]
+    pub fn intras(&self) -> u64 {
+        self.intras.load(Ordering::Relaxed)
+    }
+}
+
+impl RemoteEncoder for EncoderOrders {
+    fn set_rate(&self, rate: Bitrate) {
+        self.rate.store(rate.0, Ordering::Relaxed);
+    }
+
+    fn request_intra(&self) {
+        self.intras.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Encoder {

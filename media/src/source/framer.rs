@@ -1,13 +1,14 @@
-//! Frames of access units that another program's pipeline delivers.
+//! Frames of access units that another program delivers: its pipeline, or the program itself, one whole unit at a time.
 //!
 //! [`super::Source`] owns its pipeline and its pace; an element inside a foreign pipeline receives
 //! units when they are due. The way from unit to packets is the same.
 
 use gstreamer as gst;
+use selvedge_units::Instant;
 
 use super::framing::{self, Framing};
 use super::unit::Unit;
-use super::{PERIOD_DEFAULT, carry};
+use super::{PERIOD_DEFAULT, carry, elements, forms};
 use crate::error::SourceError;
 use crate::frame::{FrameSink, StreamInfo};
 use crate::picture::{Codec, jpeg};
@@ -21,6 +22,11 @@ pub struct Framer {
     looked: bool,
 }
 
+/// The encodings whose units say all about themselves: no parser has to cut or complete them.
+const WHOLE: [Codec; 7] =
+    [Codec::H264, Codec::H265, Codec::Vp8, Codec::Vp9, Codec::Av1, Codec::Jpeg, Codec::Opus];
+const OPUS: &str = "audio/x-opus,channel-mapping-family=0,channels=2,rate=48000";
+
 impl Framer {
     /// For units in the output format of [`Self::entry`]. `what` is the stream's name in errors,
     /// `payload_max` the room in a packet after its 12-byte fixed header.
@@ -30,6 +36,24 @@ impl Framer {
     pub fn new(what: &str, caps: &gst::CapsRef, payload_max: usize) -> Result<Self, SourceError> {
         let framing = Framing::new(what, framing::format(what, caps)?, payload_max)?;
         Ok(Self { what: what.into(), info: framing.info(), framing, looked: false })
+    }
+
+    /// For units that come as bytes, of this encoding.
+    ///
+    /// # Errors
+    /// [`SourceError`] for encodings whose units need a parser, or if a payloader is not installed.
+    pub fn of_bytes(what: &str, encoding: &str, payload_max: usize) -> Result<Self, SourceError> {
+        elements::init()?;
+        let codec = Codec::from_encoding(encoding).filter(|codec| WHOLE.contains(codec));
+        let caps = match codec {
+            Some(Codec::Opus) => OPUS.parse().expect("the text is of caps"),
+            Some(codec) => forms::caps(codec),
+            None => {
+                let codec = encoding.into();
+                return Err(SourceError::CodecUnsupported { what: what.into(), codec });
+            }
+        };
+        Self::new(what, &caps, payload_max)
     }
 
     /// Converts encoded media, or sound that is not encoded, into this form: a bin with pads `sink` and
@@ -76,13 +100,32 @@ impl Framer {
         segment: &gst::Segment,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
+        self.enqueue(Unit::in_segment(unit.clone(), Some(segment)), sink)
+    }
+
+    /// Passes `sink` the frames of a unit that is to be shown at this instant.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn push_bytes(
+        &mut self,
+        unit: Vec<u8>,
+        at: Instant,
+        sink: &mut dyn FrameSink,
+    ) -> Result<(), SourceError> {
+        // Each image is checked: no parser has seen it.
+        self.looked = false;
+        let at = i64::try_from(at.0).ok();
+        self.enqueue(Unit { buffer: gst::Buffer::from_mut_slice(unit), pts: at, dts: at }, sink)
+    }
+
+    fn enqueue(&mut self, unit: Unit, sink: &mut dyn FrameSink) -> Result<(), SourceError> {
         let is_jpeg = self.framing.format.codec == Codec::Jpeg;
         if is_jpeg && !std::mem::replace(&mut self.looked, true) {
-            let map = unit.map_readable().ok();
+            let map = unit.buffer.map_readable().ok();
             jpeg::check(map.as_deref().unwrap_or_default())
                 .map_err(|reason| SourceError::Jpeg { what: self.what.clone(), reason })?;
         }
-        let unit = Unit::in_segment(unit.clone(), Some(segment));
         for (unit, at) in self.framing.frames(unit, self.info.period) {
             self.framing.enqueue(&unit, at, sink)?;
         }

@@ -17,7 +17,7 @@ use selvedge_units::Duration;
 use super::{FeedStatus, OnInfo};
 use crate::follow::{Content, SentPictures};
 use crate::media_source::MediaSource;
-use crate::source::{OPENING_LOCAL, SdpFailure, may_be_absent, write_sdp};
+use crate::source::{OPENING_LOCAL, may_be_absent};
 use crate::source_spec::SourceSpec;
 
 /// The first wait before a source is tried again, and the longest.
@@ -169,10 +169,6 @@ impl Worker {
         self.info = Some(info.clone());
         self.status.set_info(Some(info.clone()));
         (self.on_info)(info);
-        let SourceSpec { stream, base, .. } = &self.reopen;
-        if let Err(SdpFailure { stream, path, why }) = write_sdp(stream, Some(info), base) {
-            tracing::warn!(stream, path, error = %why, "no session description");
-        }
         Ok(())
     }
 

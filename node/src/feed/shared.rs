@@ -1,14 +1,14 @@
-//! The thread of a stream that another program makes: `program -> CameraPort -> UnitFramer -> frame producers`. It goes on
+//! The thread of a stream that another program makes: `program -> CameraPort -> Framer -> frame producers`. It goes on
 //! when the program goes, and another may come. The program sees what became of its frames.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use selvedge_comm_frames::{Counts, FrameInfo};
 use selvedge_control_config::view::StreamState;
 use selvedge_data_stream::Totals;
 use selvedge_media::output::epoch;
-use selvedge_media::{Encoder, MediaFrame, RemoteEncoder};
+use selvedge_media::{Encoder, EncoderOrders, LEAST_PART, MediaFrame};
 use selvedge_os::clock::Clock;
 use selvedge_os::keeper::{Keeper, Stop};
 use selvedge_place_engine::frame_producer::FrameProducer;
@@ -24,25 +24,6 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 const COUNTS_EVERY: Duration = Duration::from_millis(100);
 /// A capture that is said to be longer ago, or yet to come, counts as now.
 const CAPTURED_WITHIN: Duration = Duration::from_secs(10);
-/// A program is asked for no less than this part of its most.
-const LEAST_PART: u64 = 10;
-
-/// What the node asks of the program's encoder.
-#[derive(Debug, Default)]
-struct Requests {
-    aim: AtomicU64,
-    keys: AtomicU64,
-}
-
-impl RemoteEncoder for Requests {
-    fn set_rate(&self, rate: Bitrate) {
-        self.aim.store(rate.0, Ordering::Relaxed);
-    }
-
-    fn request_intra(&self) {
-        self.keys.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 impl SharedSource {
     /// Starts the thread, which runs until it is dropped.
@@ -53,16 +34,16 @@ impl SharedSource {
         mut frame_producers: Vec<FrameProducer>,
         counts: StreamCounts,
     ) -> std::io::Result<Keeper> {
-        let requests = Arc::new(Requests::default());
+        let orders = Arc::new(EncoderOrders::default());
         let least = Bitrate(self.most.0 / LEAST_PART);
-        let encoder = Encoder::remote(least, self.most, Arc::clone(&requests) as _);
+        let encoder = Encoder::remote(least, self.most, Arc::clone(&orders) as _);
         status.set_encoder(Some(encoder));
         Keeper::start(format!("source {name}"), move |stop| {
             for frame_producer in &mut frame_producers {
                 frame_producer.set_stop_flag(Arc::clone(stop.flag()));
             }
             status.packed.lock().iter_mut().for_each(|one| one.set_stop_flag(stop.flag()));
-            self.run(&status, &mut frame_producers, (&requests, &counts), stop);
+            self.run(&status, &mut frame_producers, (&orders, &counts), stop);
         })
     }
 
@@ -70,7 +51,7 @@ impl SharedSource {
         mut self,
         status: &FeedStatus,
         frame_producers: &mut [FrameProducer],
-        (requests, counts): (&Requests, &StreamCounts),
+        (orders, counts): (&EncoderOrders, &StreamCounts),
         stop: &Stop,
     ) {
         let clock = Clock::shared();
@@ -86,7 +67,7 @@ impl SharedSource {
                 let mut sink = |frame: MediaFrame<'_>| {
                     enqueue(&frame, &medium, (0, since), status, frame_producers);
                 };
-                if let Err(error) = framer.push(unit.to_vec(), at, &mut sink) {
+                if let Err(error) = framer.push_bytes(unit.to_vec(), at, &mut sink) {
                     status.refused.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%error, "a program's frame makes no packets");
                 }
@@ -101,19 +82,19 @@ impl SharedSource {
             if clock.now() >= due {
                 due = clock.now() + COUNTS_EVERY;
                 totals = counts().unwrap_or(totals);
-                port.set_counts(&so_far(&totals, requests));
+                port.set_counts(&so_far(&totals, orders));
             }
         }
     }
 }
 
-fn so_far(totals: &Totals, requests: &Requests) -> Counts {
+fn so_far(totals: &Totals, orders: &EncoderOrders) -> Counts {
     Counts {
         taken: 0,
         sent: totals.sent,
         dropped: totals.dropped.iter().sum(),
         decodable: totals.decodable,
-        aim: Bitrate(requests.aim.load(Ordering::Relaxed)),
-        key_requests: requests.keys.load(Ordering::Relaxed),
+        aim: orders.rate(),
+        key_requests: orders.intras(),
     }
 }
