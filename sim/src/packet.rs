@@ -39,7 +39,8 @@ impl Datagram {
     }
 
     /// A packet of this flow with these bytes behind its UDP header.
-    pub(crate) fn udp(flow: FlowId, bytes: Arc<[u8]>) -> Packet<Self> {
+    #[must_use]
+    pub fn udp(flow: FlowId, bytes: Arc<[u8]>) -> Packet<Self> {
         Self::packet(flow, Bytes(bytes.len() as u64) + OVERHEAD, Payload::Bytes(bytes))
     }
 

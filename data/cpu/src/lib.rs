@@ -7,7 +7,7 @@
 //! classes, and `place/kernel` has the same rules for `sched_ext`.
 //!
 //! The model is that of the Q-Fabric thesis, sections 2.4 and 3.3; see [`Rule`] for the event-aware
-//! rules and [`phase`] for processor and packets together.
+//! rules.
 //!
 //! ```
 //! use selvedge_data_cpu::{Processor, Runs, Task};
@@ -43,7 +43,6 @@ mod admission;
 mod decision;
 mod event;
 mod order;
-pub mod phase;
 mod processor;
 mod progress;
 mod task;

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bonded;
 mod catalog;
 mod counter_test;
 mod experiment;
@@ -14,6 +15,7 @@ mod experiments;
 mod measure;
 mod outcome;
 mod peers;
+mod phase;
 mod plot;
 pub mod record;
 

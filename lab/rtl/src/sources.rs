@@ -26,8 +26,10 @@ pub(crate) const DESIGN: &[(&str, &str)] = texts![
 ];
 
 /// What only synthesis for measuring needs.
-pub(crate) const SYNTHESIS: &[(&str, &str)] =
-    texts!["syn/ss_shift_wrapper.v", "syn/ss_order_naive.v"];
+pub(crate) const SYNTHESIS: &[(&str, &str)] = &[
+    ("syn/ss_shift_wrapper.v", include_str!("../syn/ss_shift_wrapper.v")),
+    ("syn/ss_order_naive.v", include_str!("../syn/ss_order_naive.v")),
+];
 
 /// The program around the Verilated design.
 pub(crate) const MODEL: &str = include_str!("../sim/model.cpp");

@@ -11,7 +11,8 @@
 //! - [`Attached`]: the counts of each stream, read while it runs; binds filters to streams.
 //! - [`TaskScheduler`]: processor time in the kernel, by `sched_ext`; its decisions are those of
 //!   `selvedge-data-cpu` (`bpf/tasks.h`).
-//! - [`Replay`]: a trace through the same program without packets; [`PacketReplay`]: with real ones.
+//! - [`Replay`]: a trace through the same program without packets. The feature `replays` adds `PacketReplay`,
+//!   with real ones, and decisions about tasks in unit slots.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ mod error;
 mod filter;
 pub mod link;
 mod object;
+#[cfg(feature = "replays")]
+#[path = "../tests/replay/packets.rs"]
 mod packets;
 mod probe;
 mod qdisc;
@@ -32,9 +35,12 @@ pub use attach::{attach, detach};
 pub use attached::{Attached, Report, StreamReport};
 pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use filter::{Filter, FilterError};
+#[cfg(feature = "replays")]
 pub use packets::{PacketReplay, Received};
 pub use probe::probe;
 pub use replay::Replay;
 pub use selvedge_os_bpf::ProgramError;
 pub use setup::{STREAMS_MAX, Setup, SetupError, StreamSetup};
-pub use tasks::{KernelDecision, Step, TaskScheduler, TasksError};
+#[cfg(feature = "replays")]
+pub use tasks::{KernelDecision, Step};
+pub use tasks::{TaskScheduler, TasksError};

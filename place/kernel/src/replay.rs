@@ -20,7 +20,7 @@ use crate::setup::{Header, STREAMS_MAX, StreamSetup};
 /// slot (one late, one sent).
 pub(crate) const BACKLOG: u32 = 3;
 /// The bytes of a frame for which a trace states none.
-const SIZE: u64 = 1000;
+pub(crate) const SIZE: u64 = 1000;
 /// The number of frames that one call adds.
 const AT_ONCE: u32 = 64;
 /// A packet's limit in a replay: never reached.
@@ -160,10 +160,10 @@ pub(crate) struct ArrivalBatch {
 pub(crate) struct Schedule<'a> {
     trace: &'a Trace,
     /// Arrivals by time.
-    listed: Vec<Frame>,
+    pub(crate) listed: Vec<Frame>,
     next: usize,
-    /// The number of frames in each queue that never runs dry.
-    waiting: Vec<u32>,
+    /// The number of frames in each queue that never runs dry; empty if all its frames are listed.
+    pub(crate) waiting: Vec<u32>,
 }
 
 impl<'a> Schedule<'a> {
@@ -175,24 +175,6 @@ impl<'a> Schedule<'a> {
         };
         listed.sort_by_key(|frame| frame.at);
         Self { trace, listed, next: 0, waiting: vec![0; trace.streams.len()] }
-    }
-
-    /// The same for real packets, with all frames of queues that never run dry present at the beginning: real
-    /// packets bear the slot in which they arrive, and these all arrived at 0.
-    pub(crate) fn of_packets(trace: &'a Trace) -> Self {
-        let mut schedule = Self::new(trace);
-        if trace.arrivals == Arrivals::Backlogged {
-            let mut replay = selvedge_data_sched::replay::Replay::new(trace);
-            replay.by_ref().for_each(drop);
-            // One that is still there at the end, and one as a reserve.
-            let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);
-            for (stream, need) in (0..).zip(need) {
-                let frame = Frame { at: 0, stream, size: SIZE };
-                schedule.listed.extend((0..need).map(|_| frame));
-            }
-            schedule.waiting.clear();
-        }
-        schedule
     }
 
     /// The frames that arrive before the decision at `t`.

@@ -5,6 +5,8 @@
 //! in the kernel by its counterpart in C. The scheduler lives as long as this value: when its process ends,
 //! for whatever reason, the kernel returns to its own scheduler.
 
+#[cfg(feature = "replays")]
+#[path = "../tests/tasks/replay.rs"]
 mod replay;
 
 use std::io;
@@ -19,6 +21,7 @@ use thiserror::Error;
 use crate::error::LoadError;
 use crate::object::{fix, load_with, map_mut, refused};
 
+#[cfg(feature = "replays")]
 pub use replay::{KernelDecision, Step};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
@@ -77,7 +80,7 @@ pub enum TasksError {
 pub struct TaskScheduler {
     object: Object,
     /// Attached, unless it is for replays.
-    link: Option<Link>,
+    _link: Option<Link>,
     processors: Vec<Processor>,
 }
 
@@ -102,7 +105,7 @@ impl TaskScheduler {
         let mut scheduler = Self::load(processors, config, true)?;
         let mut ops = map_mut(&mut scheduler.object, OPS).ok_or_else(|| absent(OPS))?;
         let link = ops.attach_struct_ops().map_err(refused)?;
-        scheduler.link = Some(link);
+        scheduler._link = Some(link);
         Ok(scheduler)
     }
 
@@ -129,17 +132,11 @@ impl TaskScheduler {
         let object = load_with("selvedge_tasks", PROGRAM, each, |ops| live || !ops)?;
         let config = Config { events_max: EVENTS_MAX, ..config };
         let all = (0..processors).map(|_| Processor::new(config)).collect();
-        let mut scheduler = Self { object, link: None, processors: all };
+        let mut scheduler = Self { object, _link: None, processors: all };
         for cpu in 0..processors {
             scheduler.write_servers(cpu, config.unit)?;
         }
         Ok(scheduler)
-    }
-
-    /// Whether the kernel runs it.
-    #[must_use]
-    pub const fn is_attached(&self) -> bool {
-        self.link.is_some()
     }
 
     /// Admits a task to a processor; its processes follow by [`assign_process`](Self::assign_process).
@@ -272,17 +269,6 @@ impl TaskScheduler {
             ran: Duration(at(4)),
             extra: Duration(at(5)),
         })
-    }
-
-    /// How often each of the rules 1 to 5 decided so far, in their order.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn rules(&self) -> Result<[u64; 5], TasksError> {
-        let rules = crate::object::data(&self.map(".data.told")?);
-        let rules = rules.map_err(|why| TasksError::Call("the rules", why))?;
-        let at = |n: usize| crate::replay::number(&rules, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
-        Ok(std::array::from_fn(at))
     }
 
     /// Writes the present servers, and the time left for an event of each task.

@@ -5,7 +5,6 @@
 //! `play` does, by `data/receive`. What became of one frame is a [`Life`].
 
 mod audit;
-mod bonded;
 mod led;
 mod life;
 mod receiver;
@@ -13,7 +12,6 @@ mod sender;
 
 use selvedge_data_stream::Totals;
 
-pub use bonded::{BondedLoad, BondedReceiver, BondedSender, Flood};
 pub use led::AdaptiveEncoder;
 pub use life::{Life, LifeEvent};
 pub use receiver::{PacketArrival, Receiver};

@@ -201,7 +201,7 @@ impl Sender {
     }
 
     /// Sends over a path of which this is known from now on.
-    pub(super) fn set_path(&mut self, now: Instant, path: PathEstimate) {
+    pub fn set_path(&mut self, now: Instant, path: PathEstimate) {
         if !path.is_near(&self.link.path()) {
             self.link.set_path(now, path);
             self.settle(now);
@@ -209,27 +209,31 @@ impl Sender {
     }
 
     /// The link pays for bytes that were sent beside packets.
-    pub(super) fn owe(&mut self, owed: Bytes) {
+    pub fn owe(&mut self, owed: Bytes) {
         self.owed += owed;
     }
 
     /// Whether its link weighs frames, so that their tags matter.
-    pub(super) fn selects(&self) -> bool {
+    #[must_use]
+    pub fn selects(&self) -> bool {
         self.link.params().selection
     }
 
     /// The shortest time that a frame has.
-    pub(super) fn shortest_delay(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn shortest_delay(&self) -> Option<Duration> {
         self.streams.iter().filter_map(|stream| stream.about.contract.delay).min()
     }
 
     /// What its streams offered of late.
-    pub(super) fn offered(&self, now: Instant) -> Bitrate {
+    #[must_use]
+    pub fn offered(&self, now: Instant) -> Bitrate {
         self.link.rates(now).0
     }
 
     /// When the frame of the packet that left last is due.
-    pub(super) const fn deadline(&self) -> Instant {
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
@@ -324,12 +328,13 @@ impl Sender {
     }
 
     /// Whether encoders follow.
-    pub(super) fn leads(&self) -> bool {
+    #[must_use]
+    pub fn leads(&self) -> bool {
         self.streams.iter().any(|stream| stream.led.is_some())
     }
 
     /// Makes the encoders follow what is known of the path.
-    pub(super) fn lead(&mut self, now: Instant, path: PathEstimate) {
+    pub fn lead(&mut self, now: Instant, path: PathEstimate) {
         let lost = |index| {
             let totals = self.link.ledger(index).map(|ledger| ledger.totals());
             totals.map_or(0, |totals| totals.dropped[DropReason::ReferenceLost as usize])

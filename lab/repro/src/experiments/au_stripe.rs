@@ -3,11 +3,11 @@
 
 use selvedge_data_net_bond::PathParams;
 use selvedge_data_net_line::Outages;
-use selvedge_sim::media::{BondedLoad, BondedReceiver, BondedSender, Flood};
 use selvedge_sim::{Limits, Simulation};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::bonds::{Road, network};
+use crate::bonded::{BondedLoad, BondedReceiver, BondedSender, Flood};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::spread;
 use crate::outcome::{Cell, Outcome, Table};

@@ -10,7 +10,7 @@ use selvedge_data_net_line::{
 };
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Frame, rtp};
-use selvedge_sim::media::{BondedLoad, BondedSender, MediaStream, Receiver, Sender};
+use selvedge_sim::media::{MediaStream, Receiver, Sender};
 use selvedge_sim::{
     Datagram, Endpoint, EndpointId, Flow, FlowId, HostId, Limits, Network, Payload, Results,
     Simulation,
@@ -18,6 +18,7 @@ use selvedge_sim::{
 use selvedge_units::{Bitrate, Bytes, Duration, Instant, Share};
 
 use super::up_media::{Media, PAYLOAD, PERIOD};
+use crate::bonded::{BondedLoad, BondedSender};
 use crate::experiment::RunError;
 
 /// The headers below a datagram.

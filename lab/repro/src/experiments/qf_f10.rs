@@ -1,12 +1,12 @@
 //! `qf-f10`: processor and packet scheduling with a phase; the latency bound.
 
 use selvedge_data_cpu::Task;
-use selvedge_data_cpu::phase::Coordinated;
 use selvedge_data_stream::Window;
 use selvedge_units::Duration;
 
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
+use crate::phase::Coordinated;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "qf-f10",

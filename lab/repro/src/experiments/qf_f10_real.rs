@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use selvedge_control_config::LinkConfig;
-use selvedge_data_cpu::phase::Phase;
 use selvedge_data_cpu::{Config, Task};
 use selvedge_data_receive::{ClockRate, StreamMeter};
 use selvedge_data_sched::Discipline;
@@ -27,6 +26,7 @@ use super::placed::{self, Placement};
 use super::players::need_rights;
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
+use crate::phase::Phase;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "qf-f10-real",

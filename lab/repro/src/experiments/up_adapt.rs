@@ -15,7 +15,7 @@ use selvedge_data_stream::rtp;
 use selvedge_data_stream::{
     Contract, FrameList, Kind as FrameKind, ListedFrame, References, Window,
 };
-use selvedge_sim::media::{BondedLoad, BondedReceiver, BondedSender, MediaStream, Sender};
+use selvedge_sim::media::{MediaStream, Sender};
 use selvedge_sim::{
     Connection, Control, EndpointId, HostId, Limits, Load, Network, Simulation, TcpParams,
 };
@@ -25,6 +25,7 @@ use super::bonds::{BELOW, Road, bursts, mean, network, percent};
 use super::ladder::{Coder, Ladder, Seen};
 use super::led::{Leader, LedReceiver, LedSender};
 use super::up_media::{DELAY, PAYLOAD, PERIOD};
+use crate::bonded::{BondedLoad, BondedReceiver, BondedSender};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 

@@ -1,4 +1,5 @@
-//! Streams over several paths: the product's bond between a paced link and its paths, and at the far end.
+//! Streams over several paths in the simulator: the product's bond between a paced link and its paths, and at the far
+//! end.
 //!
 //! Each path has hosts of its own, so that its packets go over its link.
 
@@ -9,21 +10,18 @@ use selvedge_data_net_bond as bond;
 use selvedge_data_net_bond::{OVERHEAD, PathId, PathParams, PathState, PathStatus, StreamId};
 use selvedge_data_net_line::{Ecn, Packet};
 use selvedge_data_stream::rtp;
+use selvedge_sim::media::{Receiver, Sender};
+use selvedge_sim::{
+    Datagram, Endpoint, EndpointId, Flow, FlowId, HostId, Network, NetworkError, Payload,
+};
 use selvedge_units::{Bytes, Duration, Instant};
-
-use super::receiver::Receiver;
-use super::sender::Sender;
-use crate::endpoint::Endpoint;
-use crate::network::{Network, NetworkError};
-use crate::packet::{self, Datagram, EndpointId, FlowId, HostId, Payload};
-use crate::results::Flow;
 
 /// How often encoders follow what is known of the paths, as in a node.
 const LEAD_EVERY: Duration = Duration::from_millis(20);
 
 /// What goes over a bond.
 #[derive(Debug)]
-pub enum BondedLoad {
+pub(crate) enum BondedLoad {
     /// The streams of a link.
     Streams(Box<Sender>),
     /// Packets as fast as the paths carry them.
@@ -32,7 +30,7 @@ pub enum BondedLoad {
 
 /// Packets that always wait. Each begins with its number.
 #[derive(Clone, Copy, Debug)]
-pub struct Flood {
+pub(crate) struct Flood {
     flow: FlowId,
     size: Bytes,
     delay: Duration,
@@ -45,7 +43,7 @@ impl Flood {
     /// Packets of this size, at least eight bytes, each due so long after it was sent, from `start` on. They are the
     /// useful bytes of this flow.
     #[must_use]
-    pub fn new(flow: FlowId, size: Bytes, delay: Duration, start: Instant) -> Self {
+    pub(crate) fn new(flow: FlowId, size: Bytes, delay: Duration, start: Instant) -> Self {
         Self { flow, size: size.max(Bytes(8)), delay, next: start, number: 0 }
     }
 
@@ -59,7 +57,7 @@ impl Flood {
 
 /// The sending end.
 #[derive(Debug)]
-pub struct BondedSender {
+pub(crate) struct BondedSender {
     load: BondedLoad,
     bond: bond::Sender,
     /// Of the packets on each path.
@@ -70,7 +68,7 @@ pub struct BondedSender {
 
 /// The receiving end.
 #[derive(Debug)]
-pub struct BondedReceiver {
+pub(crate) struct BondedReceiver {
     bond: bond::Receiver,
     /// Of the reports on each path.
     flows: BTreeMap<PathId, FlowId>,
@@ -83,14 +81,14 @@ pub struct BondedReceiver {
 impl BondedSender {
     /// Adds both ends, with a path between each pair of hosts; the streams' receivers are those of these flows.
     /// Errors are those of [`Network::flow`]. Returns the sending and the receiving end.
-    pub fn attach(
+    pub(crate) fn attach(
         network: &mut Network,
         name: &str,
         paths: &[([HostId; 2], PathParams)],
         load: BondedLoad,
         streams: &[FlowId],
     ) -> Result<[EndpointId; 2], NetworkError> {
-        let mut sender = bond::Sender::new(packet::OVERHEAD);
+        let mut sender = bond::Sender::new(rtp::IPV4_UDP);
         let (mut there, mut back) = (BTreeMap::new(), BTreeMap::new());
         for (number, (hosts, params)) in paths.iter().enumerate() {
             let id = PathId(number as u8);
@@ -114,7 +112,7 @@ impl BondedSender {
     }
 
     /// What is known of each path.
-    pub fn paths(&self) -> impl Iterator<Item = (PathId, PathStatus)> {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (PathId, PathStatus)> {
         self.bond.paths()
     }
 
@@ -148,8 +146,7 @@ impl BondedSender {
                 if flood.next > now {
                     return false;
                 }
-                flood.next =
-                    flood.next.max(now) + (flood.size + OVERHEAD + packet::OVERHEAD) / rate;
+                flood.next = flood.next.max(now) + (flood.size + OVERHEAD + rtp::IPV4_UDP) / rate;
                 let (stream, deadline) = (StreamId(flood.flow.0 as u16), now + flood.delay);
                 self.bond.handle_packet(now, stream, deadline, None, flood.packet());
             }
@@ -215,19 +212,19 @@ impl Endpoint for BondedSender {
 
 impl BondedReceiver {
     /// Records the packets of all streams from now on.
-    pub fn record(&mut self) {
+    pub(crate) fn record(&mut self) {
         self.streams.values_mut().for_each(Receiver::record);
     }
 
     /// The receiver of the stream of this flow.
     #[must_use]
-    pub fn stream(&self, flow: FlowId) -> Option<&Receiver> {
+    pub(crate) fn stream(&self, flow: FlowId) -> Option<&Receiver> {
         self.streams.get(&StreamId(flow.0 as u16))
     }
 
     /// Packets of floods that came behind a later one.
     #[must_use]
-    pub const fn disordered(&self) -> u64 {
+    pub(crate) const fn disordered(&self) -> u64 {
         self.disordered
     }
 
@@ -291,5 +288,4 @@ impl Endpoint for BondedReceiver {
 }
 
 #[cfg(test)]
-#[path = "bonded_tests.rs"]
 mod tests;

@@ -6,7 +6,7 @@ use std::io;
 use std::net::UdpSocket;
 
 use libbpf_rs::{MapCore, MapFlags};
-use selvedge_data_sched::replay::{Outcome, Trace};
+use selvedge_data_sched::replay::{Arrivals, Outcome, Trace};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 use selvedge_units::Duration;
 
@@ -15,7 +15,7 @@ use crate::error::ReplayError;
 use crate::filter::Filter;
 use crate::object::{self, FILTERS_MAP, OBSERVED_MAP, Purpose, map};
 use crate::replay::{
-    ArrivalBatch, Frame, Schedule, absent, begin, failed, fits, run, streams_of, totals,
+    ArrivalBatch, Frame, SIZE, Schedule, absent, begin, failed, fits, run, streams_of, totals,
 };
 use crate::setup::{Header, STREAMS_MAX};
 
@@ -144,6 +144,26 @@ impl PacketReplay {
         }
         outcome.totals = totals(&self.qdisc.object, trace.streams.len())?;
         Ok((outcome, received))
+    }
+}
+
+impl<'a> Schedule<'a> {
+    /// The arrivals of real packets, with all frames of queues that never run dry present at the beginning: real
+    /// packets bear the slot in which they arrive, and these all arrived at 0.
+    fn of_packets(trace: &'a Trace) -> Self {
+        let mut schedule = Self::new(trace);
+        if trace.arrivals == Arrivals::Backlogged {
+            let mut replay = selvedge_data_sched::replay::Replay::new(trace);
+            replay.by_ref().for_each(drop);
+            // One that is still there at the end, and one as a reserve.
+            let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);
+            for (stream, need) in (0..).zip(need) {
+                let frame = Frame { at: 0, stream, size: SIZE };
+                schedule.listed.extend((0..need).map(|_| frame));
+            }
+            schedule.waiting.clear();
+        }
+        schedule
     }
 }
 

@@ -1,10 +1,11 @@
 //! Processor and packets with a phase: the latency bound of 2.4.2, in unit slots.
 
 use proptest::prelude::*;
-use selvedge_data_cpu::phase::{Coordinated, Phase};
 use selvedge_data_cpu::{Processor, Promise, Task};
 use selvedge_data_stream::Window;
 use selvedge_units::{Duration, Instant};
+
+use super::{Coordinated, Phase};
 
 #[test]
 fn the_papers_example() {

@@ -1,10 +1,10 @@
 //! A bond on simulated paths: what a flood gets through them, and what streams lose.
 
 use selvedge_data_net_line::{DelayModel, LineModel, Outages, Rate};
+use selvedge_sim::{Limits, Simulation};
 use selvedge_units::Bitrate;
 
 use super::*;
-use crate::simulation::{Limits, Simulation};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

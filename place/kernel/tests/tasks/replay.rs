@@ -1,5 +1,5 @@
-//! Decisions about tasks replayed in unit slots, without threads: they are compared with `selvedge_cpu` bit
-//! for bit.
+//! Decisions about tasks replayed in unit slots, without threads: they are compared with `selvedge_data_cpu` bit
+//! for bit. Also how often each rule decided, in a replay or among threads.
 
 use selvedge_data_cpu::{Config, TaskId};
 use selvedge_units::Instant;
@@ -76,5 +76,16 @@ impl TaskScheduler {
         context[8..12].copy_from_slice(&4_u32.to_ne_bytes());
         context[12..16].copy_from_slice(&u32::from(waits).to_ne_bytes());
         self.call("replay_step", &mut context).map(|_| ())
+    }
+
+    /// How often each of the rules 1 to 5 decided so far, in their order.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn rules(&self) -> Result<[u64; 5], TasksError> {
+        let rules = crate::object::data(&self.map(".data.told")?);
+        let rules = rules.map_err(|why| TasksError::Call("the rules", why))?;
+        let at = |n: usize| crate::replay::number(&rules, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
+        Ok(std::array::from_fn(at))
     }
 }

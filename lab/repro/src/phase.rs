@@ -5,45 +5,40 @@
 //! transmission must begin by `s + T + phase`. Since it is made no earlier than `s`, it waits no longer than
 //! `phase + T`: the bound.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use std::collections::VecDeque;
 
+use selvedge_data_cpu::{Config, Processor, Refused, Runs, Task, TaskId};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_data_stream::Kind;
+use selvedge_data_stream::{Contract, Kind};
 use selvedge_units::{Bytes, Duration, Instant};
-
-use crate::admission::Refused;
-use crate::decision::{Config, Runs};
-use crate::processor::Processor;
-use crate::task::{Task, TaskId};
 
 /// A period, and the phase of the packets' periods behind the processor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// The period of the task and of its packets.
-    pub period: Duration,
+    pub(crate) period: Duration,
     /// From a period of the task to that of its packet.
-    pub phase: Duration,
+    pub(crate) phase: Duration,
 }
 
 impl Phase {
     /// `l_max`: the longest time from a packet's creation to the beginning of its transmission, if both
     /// schedulers keep their deadlines.
     #[must_use]
-    pub fn latency_max(&self) -> Duration {
+    pub(crate) fn latency_max(&self) -> Duration {
         self.phase + self.period
     }
 
     /// The latest beginning of the transmission of the packet from the task's period that ends at `deadline`.
     #[must_use]
-    pub fn packet_deadline(&self, deadline: Instant) -> Instant {
+    pub(crate) fn packet_deadline(&self, deadline: Instant) -> Instant {
         deadline + self.phase
     }
 
     /// The packet of that period, made at `made`, for the packet scheduler. Its stream's period is
     /// [`Self::period`]; if it is not work-conserving, the packet waits for its own period.
     #[must_use]
-    pub fn head(&self, deadline: Instant, made: Instant, size: Bytes) -> Head {
+    pub(crate) fn head(&self, deadline: Instant, made: Instant, size: Bytes) -> Head {
         let deadline = Some(self.packet_deadline(deadline));
         Head { arrival: made, kind: Kind::Data, deadline, size }
     }
@@ -51,15 +46,15 @@ impl Phase {
 
 /// The counts of one task's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketCounts {
+pub(crate) struct PacketCounts {
     /// Packets whose transmission began by their deadline.
-    pub on_time: u64,
+    pub(crate) on_time: u64,
     /// Packets that were lost at their deadline.
-    pub late: u64,
+    pub(crate) late: u64,
     /// The longest time from a packet's making to the beginning of its transmission.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
     /// The sum of these times.
-    pub latency_sum: Duration,
+    pub(crate) latency_sum: Duration,
 }
 
 /// A simulation in unit slots: one processor, one link that sends a packet in a slot. Each task
@@ -68,7 +63,7 @@ pub struct PacketCounts {
 /// It drives the product's own schedulers, [`Processor`] and [`Scheduler`]. It models tasks that always use
 /// their whole service time, and packets that all take one slot.
 #[derive(Clone, Debug)]
-pub struct Coordinated {
+pub(crate) struct Coordinated {
     cpu: Processor,
     link: Scheduler,
     chains: Vec<Chain>,
@@ -90,7 +85,7 @@ struct Chain {
 impl Coordinated {
     /// Both schedulers, the processor for these tasks only.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (unit, task_server, events_max) = (Duration(1), false, 1);
         let config = Config { unit, best_effort: None, task_server, events_max };
         let (cpu, link) = (Processor::new(config), Scheduler::new(Discipline::Dwcs));
@@ -101,10 +96,11 @@ impl Coordinated {
     ///
     /// # Errors
     /// [`Refused`] by the processor.
-    pub fn add(&mut self, task: &Task, phase: Duration) -> Result<(), Refused> {
-        let id = self.cpu.admit(task)?;
+    pub(crate) fn add(&mut self, task: &Task, phase: Duration) -> Result<(), Box<Refused>> {
+        let id = self.cpu.admit(task).map_err(Box::new)?;
         self.cpu.wake(id, Instant::ZERO);
-        let stream = self.link.add(&task.contract(false));
+        let contract = Contract::new(task.period(), task.window());
+        let stream = self.link.add(&Contract { work_conserving: false, ..contract });
         self.chains.push(Chain {
             task: id,
             stream,
@@ -117,7 +113,7 @@ impl Coordinated {
     }
 
     /// Simulates the slot `[t, t + 1)`: earlier packets may be sent in it.
-    pub fn slot(&mut self, t: u64) {
+    pub(crate) fn slot(&mut self, t: u64) {
         let now = Instant(t);
         while let Some(expiry) = self.link.poll_expired(now) {
             let chain = self.chains.iter_mut().find(|chain| chain.stream == expiry.stream);
@@ -158,14 +154,8 @@ impl Coordinated {
     }
 
     /// The counts of each task's packets, in the order of [`add`](Self::add), and their phases.
-    pub fn counts(&self) -> impl Iterator<Item = (Phase, PacketCounts)> {
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Phase, PacketCounts)> {
         self.chains.iter().map(|chain| (chain.phase, chain.counts))
-    }
-}
-
-impl Default for Coordinated {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -183,3 +173,6 @@ const fn runs_task(runs: Runs) -> Option<TaskId> {
         Runs::BestEffort | Runs::Idle => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 // The rules of Table 2 as one would write them down: one after the other, products by `*`. Same
-// ports as hdl/ss_order.v, in whose place it is read to see what that one gains.
+// ports as place/rtl/hdl/ss_order.v, in whose place it is read to see what that one gains.
 `default_nettype none
 
 /* verilator lint_off DECLFILENAME */
