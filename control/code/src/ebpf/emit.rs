@@ -55,7 +55,15 @@ pub(super) fn register(depth: usize) -> Register {
 impl<'p> Emitter<'p> {
     pub(super) fn new(program: &'p Program) -> Result<Self, KernelError> {
         let mut uses = vec![0_u64; program.locals.len()];
-        count(&program.body, 1, &mut uses);
+        walk(&program.body, 1, &mut |expr: &Expr, times| {
+            if let Kind::Local(local)
+            | Kind::Set(local, _)
+            | Kind::Modify { temporary: local, .. } = expr.kind
+            {
+                let uses = &mut uses[usize::from(local)];
+                *uses = uses.saturating_add(times);
+            }
+        });
         let mut order: Vec<usize> = (0..uses.len()).collect();
         order.sort_by_key(|local| std::cmp::Reverse(uses[*local]));
         let registers: &[Register] = if program.has_loops { &[6, 7] } else { &[6, 7, 8] };
@@ -241,17 +249,14 @@ impl<'p> Emitter<'p> {
     fn widen_bounds(&mut self, parts: &Loop) {
         let mut changed = Vec::new();
         let homes = &self.homes;
-        let mut add = |local: u16| {
-            if let Location::Register(home) = homes[usize::from(local)]
+        walk_loop(parts, 1, &mut |expr: &Expr, _| {
+            if let Kind::Set(local, _) | Kind::Modify { temporary: local, .. } = expr.kind
+                && let Location::Register(home) = homes[usize::from(local)]
                 && !changed.contains(&home)
             {
                 changed.push(home);
             }
-        };
-        for value in parts.condition.iter().chain(&parts.step) {
-            sets_in(value, &mut add);
-        }
-        sets(&parts.body, &mut add);
+        });
         if !changed.is_empty() {
             self.load_word(SCRATCH, ZERO);
         }
@@ -341,67 +346,31 @@ impl<'p> Emitter<'p> {
     }
 }
 
-/// Counts the uses of each local; a loop counts as eight turns.
-fn count(statements: &[Stmt], times: u64, uses: &mut [u64]) {
+/// Calls `each` with every expression of statements, and how often it is evaluated if these are evaluated `times`
+/// times; a loop counts as eight turns.
+fn walk(statements: &[Stmt], times: u64, each: &mut impl FnMut(&Expr, u64)) {
     for statement in statements {
         match statement {
-            Stmt::Eval(value) | Stmt::Return(Some(value)) => count_in(value, times, uses),
+            Stmt::Eval(value) | Stmt::Return(Some(value)) => walk_expr(value, times, each),
             Stmt::If(condition, then, other) => {
-                count_in(condition, times, uses);
-                count(then, times, uses);
-                count(other, times, uses);
+                walk_expr(condition, times, each);
+                walk(then, times, each);
+                walk(other, times, each);
             }
-            Stmt::Loop(parts) => {
-                let times = times.saturating_mul(8);
-                for value in parts.condition.iter().chain(&parts.step) {
-                    count_in(value, times, uses);
-                }
-                count(&parts.body, times, uses);
-            }
+            Stmt::Loop(parts) => walk_loop(parts, times.saturating_mul(8), each),
             Stmt::Return(None) | Stmt::Break | Stmt::Continue | Stmt::Clear { .. } => {}
         }
     }
 }
 
-fn count_in(expr: &Expr, times: u64, uses: &mut [u64]) {
-    let mut add = |local: &u16| {
-        let uses = &mut uses[usize::from(*local)];
-        *uses = uses.saturating_add(times);
-    };
-    match &expr.kind {
-        Kind::Local(local) | Kind::Set(local, _) => add(local),
-        Kind::Modify { temporary, .. } => add(temporary),
-        _ => {}
+fn walk_loop(parts: &Loop, times: u64, each: &mut impl FnMut(&Expr, u64)) {
+    for value in parts.condition.iter().chain(&parts.step) {
+        walk_expr(value, times, each);
     }
-    expr.each(&mut |inner| count_in(inner, times, uses));
+    walk(&parts.body, times, each);
 }
 
-/// Every local that statements change.
-fn sets(statements: &[Stmt], add: &mut impl FnMut(u16)) {
-    for statement in statements {
-        match statement {
-            Stmt::Eval(value) | Stmt::Return(Some(value)) => sets_in(value, add),
-            Stmt::If(condition, then, other) => {
-                sets_in(condition, add);
-                sets(then, add);
-                sets(other, add);
-            }
-            Stmt::Loop(parts) => {
-                for value in parts.condition.iter().chain(&parts.step) {
-                    sets_in(value, add);
-                }
-                sets(&parts.body, add);
-            }
-            Stmt::Return(None) | Stmt::Break | Stmt::Continue | Stmt::Clear { .. } => {}
-        }
-    }
-}
-
-fn sets_in(expr: &Expr, add: &mut impl FnMut(u16)) {
-    match expr.kind {
-        Kind::Set(local, _) => add(local),
-        Kind::Modify { temporary, .. } => add(temporary),
-        _ => {}
-    }
-    expr.each(&mut |inner| sets_in(inner, add));
+fn walk_expr(expr: &Expr, times: u64, each: &mut impl FnMut(&Expr, u64)) {
+    each(expr, times);
+    expr.each(&mut |inner| walk_expr(inner, times, each));
 }
