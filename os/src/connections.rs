@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::netlink::{DUMP, Netlink, Request, attributes, word};
+use crate::route;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
@@ -41,13 +42,10 @@ pub fn connections_to(peer: SocketAddr) -> io::Result<Vec<Connection>> {
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .map(|link| link.to_string_lossy().into_owned())
         .collect();
-    let (family, address) = match peer {
-        SocketAddr::V4(v4) => (libc::AF_INET, v4.ip().octets().to_vec()),
-        SocketAddr::V6(v6) => (libc::AF_INET6, v6.ip().octets().to_vec()),
-    };
+    let address = route::bytes(peer.ip());
     // `struct inet_diag_req_v2`: family, protocol, requested data, states, and no specific socket.
     let wanted = 1 << (INET_DIAG_INFO - 1);
-    let mut fixed = vec![family as u8, libc::IPPROTO_TCP as u8, wanted, 0];
+    let mut fixed = vec![route::family(peer.ip()), libc::IPPROTO_TCP as u8, wanted, 0];
     fixed.extend(ESTABLISHED.to_ne_bytes());
     fixed.extend([0; 48]);
     let port = peer.port().to_be_bytes();

@@ -4,16 +4,15 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::netlink::{ACK, Netlink, Request, attribute};
-use crate::route::Mac;
+use crate::check;
+use crate::netlink::{ACK, IFLA_ADDRESS, IFLA_MTU, Netlink, RTA_DST, RTA_OIF, Request, attribute};
+use crate::route::{self, Mac};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const CREATE: u16 = 0x600; // and only if there is none
-const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
@@ -21,8 +20,6 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
 /// `struct rtmsg`, from its table on: main, set by an administrator, behind the device, a route to hosts.
 const BY_DEVICE: [u8; 4] = [254, 4, 253, 1];
 /// Addresses of IPv6 are used at once, without asking whether another host has them.
@@ -73,12 +70,11 @@ pub fn configure(device: &str, settings: &DeviceSettings<'_>) -> io::Result<()> 
     let netlink = Netlink::open()?;
     let index = netlink.index(device)?;
     for &(address, prefix) in settings.addresses {
-        let (family, octets) = family_of(address);
         // `struct ifaddrmsg`: family, prefix, flags, scope, index.
-        let mut fixed = vec![family, prefix, IFA_F_NODAD, 0];
+        let mut fixed = vec![route::family(address), prefix, IFA_F_NODAD, 0];
         fixed.extend(index.to_ne_bytes());
         let request = Request::new(RTM_NEWADDR, ACK | CREATE, &fixed);
-        netlink.ask(request.with(IFA_LOCAL, &octets), |_| ())?;
+        netlink.ask(request.with(IFA_LOCAL, &route::bytes(address)), |_| ())?;
     }
     let flags = if settings.point_to_point { UP | NOARP } else { UP };
     // `struct ifinfomsg`: family and kind, index, flags, which of them.
@@ -95,21 +91,12 @@ pub fn configure(device: &str, settings: &DeviceSettings<'_>) -> io::Result<()> 
     netlink.ask(request, |_| ())?;
     // A device that is down has no routes.
     for &(network, prefix) in settings.routes {
-        let (family, octets) = family_of(network);
-        let fixed = [&[family, prefix, 0, 0][..], &BY_DEVICE, &[0; 4]].concat();
+        let fixed = [&[route::family(network), prefix, 0, 0][..], &BY_DEVICE, &[0; 4]].concat();
         let request = Request::new(RTM_NEWROUTE, ACK | CREATE, &fixed);
-        let request = request.with(RTA_DST, &octets).with(RTA_OIF, &index.to_ne_bytes());
-        netlink.ask(request, |_| ())?;
+        let request = request.with(RTA_DST, &route::bytes(network));
+        netlink.ask(request.with(RTA_OIF, &index.to_ne_bytes()), |_| ())?;
     }
     Ok(())
-}
-
-/// An address's family, and its bytes.
-fn family_of(address: IpAddr) -> (u8, Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
-    }
 }
 
 /// A request of an ioctl about a device, empty but for the device's name.
@@ -146,11 +133,9 @@ pub fn leave_nothing_to_hardware(device: &str) -> io::Result<()> {
         request.ifr_ifru.ifru_data = (&raw mut setting).cast();
         // SAFETY: SIOCETHTOOL reads the request, and the setting that it points to, of two words as these
         // commands have it; both live through the call.
-        let done =
-            unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-        if done != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe {
+            libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request)
+        })?;
     }
     Ok(())
 }

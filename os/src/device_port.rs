@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use selvedge_units::Bytes;
 
+use crate::check;
 use crate::device::{self, DeviceSettings};
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
@@ -51,9 +52,7 @@ impl DevicePort {
         let kind = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
         request.ifr_ifru.ifru_flags = kind as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes an ifreq, which lives through the call.
-        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })?;
         let queue = settings.queue.or(Some(QUEUE));
         device::configure(device, &DeviceSettings { queue, point_to_point: true, ..*settings })?;
         Ok(Self { file, is_tun: true })
@@ -241,7 +240,7 @@ mod tests {
             let settings = DeviceSettings { addresses: &addresses, ..Default::default() };
             let port = DevicePort::veth("port0", &settings, &NetworkNamespace::new()?)?;
             let socket = UdpSocket::bind((HERE, 0))?;
-            set_int(&socket.try_clone()?.into(), libc::SOL_UDP, libc::UDP_SEGMENT, 1000)?;
+            set_int(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 1000)?;
             socket.send_to(&[7; 5000], (THERE, 7))?;
             let mut buffer = vec![0; HEADROOM + 65_535];
             let mut packets = 0;

@@ -32,3 +32,9 @@ pub mod transmit;
 pub mod wake;
 
 pub use socket::SocketError;
+
+/// The system's last error, if a call did not return 0.
+fn check(done: impl Into<i64>) -> std::io::Result<()> {
+    let done: i64 = done.into();
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}

@@ -54,7 +54,7 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: the memory is accessed through atomics and volatile copies only.
+// SAFETY: the memory is accessed through atomics only, except by those who take `base` and answer for it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -154,7 +154,7 @@ impl Mapping {
         Ok(Self::of(base, len))
     }
 
-    /// `len` bytes of this process alone, all zero, that stand for shared ones in tests.
+    /// `len` bytes of this process, all zero: for the kernel to share, or in place of shared ones in tests.
     pub fn private(len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
@@ -165,6 +165,12 @@ impl Mapping {
     fn of(base: *mut std::ffi::c_void, len: usize) -> Self {
         let base = NonNull::new(base.cast()).expect("nothing is mapped at address 0");
         Self { base, len }
+    }
+
+    /// Its beginning, for a user who states at each access why nobody else accesses the same bytes, or all do
+    /// so by atomics.
+    pub(crate) const fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// The number of bytes.
@@ -259,7 +265,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` or `alone`; all borrows of it have ended. It fails only for an address that
+        // SAFETY: mapped by `new` or `private`; all borrows of it have ended. It fails only for an address that
         // is not mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }

@@ -11,6 +11,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::check;
 use crate::device::{self, DeviceSettings};
 
 const NETWORK: u8 = 24;
@@ -31,10 +32,18 @@ pub const DEVICE: &str = "near0";
 /// # Panics
 /// If `what` does.
 pub fn alone<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
+    on_thread(|| unshare(libc::CLONE_NEWNET), what)
+}
+
+/// Runs a closure on a thread of its own, which enters a network namespace before.
+fn on_thread<T: Send>(
+    enter: impl FnOnce() -> io::Result<()> + Send,
+    what: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let thread =
             thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, || {
-                unshare(libc::CLONE_NEWNET)?;
+                enter()?;
                 Ok(what())
             })?;
         thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
@@ -82,14 +91,7 @@ impl NetworkNamespace {
     /// # Panics
     /// If `what` does.
     pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> io::Result<T> {
-        thread::scope(|scope| {
-            let thread =
-                thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, || {
-                    self.enter()?;
-                    Ok(what())
-                })?;
-            thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
-        })
+        on_thread(|| self.enter(), what)
     }
 
     /// Moves this thread into it.
@@ -163,8 +165,7 @@ fn set_up(device: &str, address: Ipv4Addr) -> io::Result<()> {
 
 fn unshare(what: libc::c_int) -> io::Result<()> {
     // SAFETY: takes no pointer, and changes only namespaces, not the table of descriptors.
-    let done = unsafe { libc::unshare(what) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::unshare(what) })
 }
 
 /// A datagram socket at the far end that waits 5 s at most, and its address.

@@ -8,6 +8,11 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const REQUEST: u16 = 1;
+// Attributes of devices and routes.
+pub(crate) const IFLA_ADDRESS: u16 = 1;
+pub(crate) const IFLA_MTU: u16 = 4;
+pub(crate) const RTA_DST: u16 = 1;
+pub(crate) const RTA_OIF: u16 = 4;
 /// The response only acknowledges the request.
 pub const ACK: u16 = 4;
 /// The response is a list.

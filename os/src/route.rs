@@ -6,7 +6,9 @@ use std::net::IpAddr;
 
 use selvedge_units::Duration;
 
-use crate::netlink::{DUMP, Netlink, Request, attributes, half, word};
+use crate::netlink::{
+    DUMP, IFLA_ADDRESS, IFLA_MTU, Netlink, RTA_DST, RTA_OIF, Request, attributes, half, word,
+};
 
 const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
@@ -17,16 +19,12 @@ const TCA_OPTIONS: u16 = 2;
 /// `struct tc_etf_qopt`: nanoseconds, a clock, flags.
 const TCA_ETF_PARMS: u16 = 1;
 const ETF_DEADLINE_MODE: u32 = 1;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
 const RTN_UNICAST: u8 = 1;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_MTU: u16 = 4;
 const ARPHRD_ETHER: u16 = 1;
 /// States of a neighbour to which the kernel would send at once.
 const NUD_USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
@@ -69,14 +67,16 @@ pub enum Holding {
     },
 }
 
-const fn family(address: IpAddr) -> u8 {
+/// An address's family.
+pub(crate) const fn family(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => libc::AF_INET as u8,
         IpAddr::V6(_) => libc::AF_INET6 as u8,
     }
 }
 
-fn bytes(address: IpAddr) -> Vec<u8> {
+/// An address's bytes.
+pub(crate) fn bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),

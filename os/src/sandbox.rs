@@ -24,6 +24,8 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads,
 };
 
+use crate::check;
+
 /// Why a process can't be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -258,8 +260,4 @@ fn restrict_files(readable: &[&Path]) -> io::Result<()> {
     }
     // SAFETY: the descriptor is open; no memory is passed.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) })
-}
-
-fn check(done: libc::c_long) -> io::Result<()> {
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

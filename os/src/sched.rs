@@ -4,6 +4,8 @@ use std::io;
 
 use selvedge_units::Duration;
 
+use crate::check;
+
 /// Puts a thread into a class, such as `SCHED_FIFO`, with this priority.
 pub fn set_class(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
@@ -24,9 +26,7 @@ pub fn set_attributes(
     fill(&mut attributes);
     let flags: libc::c_uint = 0;
     // SAFETY: the kernel reads `size` bytes of `attributes`, which lives through the call.
-    let done =
-        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, flags) };
-    check(done as i32)
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, flags) })
 }
 
 /// Reserves `service` of each `period` for a thread by `SCHED_DEADLINE`. Its forks start in the ordinary class.
@@ -42,8 +42,4 @@ pub fn reserve(thread: i32, period: Duration, service: Duration) -> io::Result<(
         attributes.sched_deadline = period.0;
         attributes.sched_period = period.0;
     })
-}
-
-fn check(done: i32) -> io::Result<()> {
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use selvedge_units::Duration;
 
+use crate::check;
 use crate::clock::timespec;
 
 /// `siginfo_t` of a queued signal, as the kernel lays it out.
@@ -54,7 +55,7 @@ pub fn send(to: impl AsFd, number: i32, value: u64) -> io::Result<()> {
         _rest: [0; 12],
     };
     // SAFETY: the descriptor is open, and `info` is as large as the kernel reads.
-    let sent = unsafe {
+    check(unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
             to.as_fd().as_raw_fd(),
@@ -62,8 +63,7 @@ pub fn send(to: impl AsFd, number: i32, value: u64) -> io::Result<()> {
             std::ptr::from_ref(&info),
             0,
         )
-    };
-    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
 }
 
 /// Prevents a signal from ending or interrupting this thread, so that it can be waited for.

@@ -9,6 +9,8 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use selvedge_units::Bytes;
 
+use crate::check;
+
 /// Pairs of ports that are tried.
 const TRIES: usize = 16;
 
@@ -228,22 +230,21 @@ pub fn set_buffer(socket: impl AsFd, buffer: Buffer, size: Bytes) -> Bytes {
 
 /// Sets an integer option that `rustix` does not provide.
 pub fn set_int(
-    socket: &OwnedFd,
+    socket: impl AsFd,
     level: libc::c_int,
     option: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
     // SAFETY: the pointer and the length describe one c_int that outlives the call.
-    let set = unsafe {
+    check(unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             level,
             option,
             (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
-    };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
 }
 
 /// An address in the kernel's form.

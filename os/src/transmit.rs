@@ -9,7 +9,7 @@
 mod message;
 mod opened;
 mod wait_budget;
-mod xdp;
+pub(crate) mod xdp;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -1,13 +1,13 @@
 //! Handlers in the kernel: one array map is the handler's memory, mapped here as well.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use selvedge_control_code::ebpf::{Bytecode, KernelError, emit};
 use selvedge_control_code::{Fault, Host, Memory, Program, outcome};
 
 use crate::Handler;
+use crate::mapped::Mapped;
 use crate::system::{self, BpfError};
 
 /// The place in the kernel where a handler runs.
@@ -107,8 +107,8 @@ impl Kernel {
             false => LoadError::Memory { size, why },
         };
         let map = system::memory_map(size).map_err(memory)?;
-        let mut mapped = Mapped::new(map.as_fd(), size as usize)
-            .map_err(|why| LoadError::Memory { size, why })?;
+        let mut mapped =
+            map_value(map.as_fd(), size as usize).map_err(|why| LoadError::Memory { size, why })?;
         let first = Memory::new(&program);
         mapped.bytes_mut()[..first.bytes().len()].copy_from_slice(first.bytes());
         let loaded = load(&code, map.as_fd(), hook)?;
@@ -204,46 +204,12 @@ impl Handler for Kernel {
 }
 
 /// The map's value, in this process.
-#[derive(Debug)]
-struct Mapped {
-    start: NonNull<u8>,
-    size: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone. The kernel writes to it only while a program
-// runs, and programs are run by methods that borrow the owner for writing.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Mapped {
-    fn new(map: BorrowedFd<'_>, size: usize) -> Result<Self, BpfError> {
-        // SAFETY: a fresh shared mapping at an address that the kernel chooses.
-        let mapped = unsafe {
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, map, 0)
-        };
-        let mapped = mapped.map_err(|errno| BpfError { errno: errno.raw_os_error() })?;
-        let start = NonNull::new(mapped.cast()).ok_or(BpfError { errno: libc::EFAULT })?;
-        Ok(Self { start, size })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped with this size for as long as `self` lives; nothing writes to it while it is
-        // borrowed, see above.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.size) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this size, and unmapped only here.
-        let done = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
-        debug_assert!(done.is_ok(), "a mapping of ours can be unmapped");
-    }
+fn map_value(map: BorrowedFd<'_>, size: usize) -> Result<Mapped, BpfError> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh shared mapping at an address that the kernel chooses.
+    let mapped = unsafe { mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, map, 0) };
+    let start = mapped.map_err(|errno| BpfError { errno: errno.raw_os_error() })?;
+    // SAFETY: just mapped with this size, to be read and written, and ours alone. The kernel writes to
+    // it only while a program runs, and programs are run by methods that borrow the owner for writing.
+    unsafe { Mapped::of(start, size) }.ok_or(BpfError { errno: libc::EFAULT })
 }

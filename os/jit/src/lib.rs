@@ -12,6 +12,7 @@
 mod executable;
 mod host;
 mod kernel;
+mod mapped;
 mod native;
 mod system;
 

@@ -5,12 +5,16 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration as StdDuration;
 
+use rustix::net::{TxTimeFlags, sockopt};
+use rustix::time::ClockId;
 use selvedge_units::{Duration, Instant};
 
 use super::{Outcome, Unavailable};
 use crate::clock::Clock;
 use crate::namespace::{self, Veth};
-use crate::socket::SocketError;
+use crate::netlink::Netlink;
+use crate::socket::{self, SocketError};
+use crate::transmit::xdp::XdpSocket;
 use crate::transmit::{Method, Outgoing, TransmitCounters, TransmitOptions, Transmitter};
 
 /// Two sockets on the loopback, the first connected to the second.
@@ -24,22 +28,12 @@ fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
 
 const LOOPBACK: &str = "bring the loopback up: ip link set lo up";
 
-fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
-    let len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` bytes of `value`, which is plain data and lives through the call.
-    unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len)
-            == 0
-    }
-}
-
 /// One call, many packets split by the kernel.
 pub fn gso() -> Outcome {
     const REMEDY: &str = "use Linux 4.18 or later; the engine sends by sendmmsg until then";
     let (sender, receiver) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
-    if !set(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, &100_i32) {
-        return Err(Unavailable::last(REMEDY));
-    }
+    socket::set_int(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, 100)
+        .map_err(|why| Unavailable::new(why, REMEDY))?;
     sender.send(&[7; 250]).map_err(|why| Unavailable::new(why, REMEDY))?;
     let mut buffer = [0; 2000];
     let mut sizes = Vec::new();
@@ -80,12 +74,9 @@ pub fn sendmmsg() -> Outcome {
 /// A time with each packet, which the kernel's qdisc takes as its deadline.
 pub fn txtime() -> Outcome {
     let (sender, _) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
-    let option = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
-    if set(&sender, libc::SOL_SOCKET, libc::SO_TXTIME, &option) {
-        Ok("SO_TXTIME on CLOCK_MONOTONIC granted".to_owned())
-    } else {
-        Err(Unavailable::last("use Linux 4.19 or later"))
-    }
+    sockopt::set_txtime(&sender, ClockId::Monotonic, TxTimeFlags::empty())
+        .map(|()| "SO_TXTIME on CLOCK_MONOTONIC granted".to_owned())
+        .map_err(|why| Unavailable::new(why, "use Linux 4.19 or later"))
 }
 
 /// Whole frames: over a veth pair of our own, and if that can't be created, at least a socket.
@@ -144,56 +135,10 @@ fn frames_over(wire: &Veth) -> Result<TransmitCounters, WireError> {
 fn socket_on_loopback() -> Outcome {
     const REMEDY: &str = "run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK, on a \
                           kernel with CONFIG_XDP_SOCKETS=y";
-    const CHUNKS: usize = 16;
-    const CHUNK: usize = 4096;
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(Unavailable::last(REMEDY));
-    }
-    // SAFETY: just opened, with no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let (protection, len) = (libc::PROT_READ | libc::PROT_WRITE, CHUNKS * CHUNK);
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-    if memory == libc::MAP_FAILED {
-        return Err(Unavailable::last("free some memory"));
-    }
-    let tried = bind_xdp(&socket, memory as u64, len as u64, CHUNK as u32);
-    let outcome = if tried {
-        Ok("bound to lo in copy mode; zero-copy depends on the device's driver".to_owned())
-    } else {
-        Err(Unavailable::last(REMEDY))
-    };
-    drop(socket);
-    // SAFETY: mapped above; the socket that used it is closed.
-    unsafe { libc::munmap(memory, len) };
-    outcome
-}
-
-fn bind_xdp(socket: &OwnedFd, addr: u64, len: u64, chunk_size: u32) -> bool {
-    // SAFETY: plain data, for which all bytes zero are a valid value.
-    let mut umem: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
-    (umem.addr, umem.len, umem.chunk_size) = (addr, len, chunk_size);
-    // SAFETY: the name is a C string.
-    let lo = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
-    // SAFETY: plain data, for which all bytes zero are a valid value.
-    let mut address: libc::sockaddr_xdp = unsafe { std::mem::zeroed() };
-    address.sxdp_family = libc::AF_XDP as u16;
-    address.sxdp_flags = libc::XDP_COPY;
-    address.sxdp_ifindex = lo;
-    let rings = [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING];
-    set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
-        && rings.iter().all(|&ring| set(socket, libc::SOL_XDP, ring, &16_u32))
-        // SAFETY: the kernel reads an address of that length, which lives through the call.
-        && unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of_val(&address) as libc::socklen_t,
-            ) == 0
-        }
+    let lo = Netlink::open().and_then(|netlink| netlink.index("lo"));
+    let lo = lo.map_err(|why| Unavailable::new(why, LOOPBACK))?;
+    XdpSocket::open(lo).map_err(|why| Unavailable::new(why, REMEDY))?;
+    Ok("bound to lo in copy mode; zero-copy depends on the device's driver".to_owned())
 }
 
 /// A ring of requests.

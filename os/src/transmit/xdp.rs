@@ -22,7 +22,8 @@ use selvedge_units::{Duration, Instant};
 
 use self::headers::{HEADERS_MAX, write_headers};
 use self::path::Path;
-use self::socket::{CHUNK, XdpSocket};
+use self::socket::CHUNK;
+pub(crate) use self::socket::XdpSocket;
 use super::Outgoing;
 use crate::clock::Clock;
 use crate::netlink::Netlink;
@@ -191,7 +192,7 @@ impl Xdp {
 
 /// Why packets to a receiver are not sent by AF_XDP.
 #[derive(Debug, thiserror::Error)]
-enum XdpError {
+pub(crate) enum XdpError {
     /// The kernel refuses a part of the socket.
     #[error("{0}: {1}")]
     Refused(&'static str, std::io::Error),
