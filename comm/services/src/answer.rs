@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use libbpf_rs::Object;
 use selvedge_control_code::{Access, Environment, Program, compile};
-use selvedge_os_jit::Hook;
-
 use selvedge_os::memory::Mapping;
+use selvedge_os::netlink::Netlink;
+use selvedge_os_jit::Hook;
 
 use crate::error::ServiceError;
 use crate::handler::Slot;
@@ -131,8 +131,5 @@ impl Answerer {
 
 /// The index of a device in this thread's network namespace.
 fn index(device: &str) -> Option<i32> {
-    let name = std::ffi::CString::new(device).ok()?;
-    // SAFETY: a string that ends with a zero.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    i32::try_from(index).ok().filter(|index| *index > 0)
+    Netlink::open().ok()?.index(device).ok()?.try_into().ok()
 }

@@ -5,7 +5,7 @@
 //! a page that this process writes (how far it has written), then the data, mapped twice in a row.
 //! A record is a length with two flag bits, four bytes for the kernel, and the bytes, padded to 8.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use selvedge_os::memory::{Access, Mapping};
@@ -35,7 +35,7 @@ impl ChangeRing {
     }
 
     /// Maps a ring of `size` bytes of data, a power of two.
-    pub(crate) fn new(map: &OwnedFd, size: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(map: &impl AsFd, size: usize) -> std::io::Result<Self> {
         let page = rustix::param::page_size();
         let reader = Mapping::new(map, 0, page, Access::Read)?;
         let writer = Mapping::new(map, page as u64, page + 2 * size, Access::ReadWrite)?;

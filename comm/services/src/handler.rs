@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::Object;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use selvedge_control_code::{Access, Environment, Fault, Memory, Program, compile, outcome};
-use selvedge_os_jit::{Hook, install};
-
 use selvedge_os::memory::{self, Mapping};
+use selvedge_os_bpf::io_error;
+use selvedge_os_jit::{Hook, install};
 
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::layout::{MEMORY, Tally};
-use crate::load::{descriptor, mapped};
+use crate::load::{handle, mapped};
 
 /// The input and output of a handler; `struct input` and `struct output` of `bpf/raise.h`.
 pub const DECLARATIONS: &str = "
@@ -76,10 +76,10 @@ pub fn program(name: &str, source: &str, service: Service) -> Result<Program, Se
 /// The handler's place in the kernel.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    memory_map: OwnedFd,
+    memory_map: MapHandle,
     memory: Mapping,
     busy: Mapping,
-    programs: OwnedFd,
+    programs: MapHandle,
     hook: Hook,
     /// The offsets at which the program in the kernel writes the input and reads the output.
     places: (u32, u32),
@@ -89,14 +89,14 @@ pub(crate) struct Slot {
 impl Slot {
     /// The place of an object's handler.
     pub(crate) fn new(object: &Object, hook: Hook, input: u32) -> Result<Self, ServiceError> {
-        let memory_map = descriptor(object, "memory")?;
+        let memory_map = handle(object, "memory")?;
         let memory = Mapping::new(&memory_map, 0, MEMORY, memory::Access::ReadWrite);
         let memory = memory.map_err(|error| ServiceError::Call("the handler's memory", error))?;
         Ok(Self {
             memory_map,
             memory,
             busy: mapped(object, ".data.busy", 4)?,
-            programs: descriptor(object, "handler")?,
+            programs: handle(object, "handler")?,
             hook,
             places: (INPUT, INPUT + input),
             current: None,
@@ -118,9 +118,9 @@ impl Slot {
         self.memory.write(0, first.bytes());
         let key = 0_u32.to_ne_bytes();
         let value = loaded.as_raw_fd().to_ne_bytes();
-        let done = update(&self.programs, &key, &value);
+        let done = self.programs.update(&key, &value, MapFlags::ANY);
         self.busy.atomic_u32(0).store(0, Ordering::Release);
-        done.map_err(|error| ServiceError::Call("the handler's place", error))?;
+        done.map_err(|error| ServiceError::Call("the handler's place", io_error(error)))?;
         self.current = Some((program, loaded));
         Ok(())
     }
@@ -149,21 +149,6 @@ impl Slot {
         let fault: Fault = outcome(&header).err()?;
         Some(format!("{}:{}: {fault}", program.name(), fault.position(program)))
     }
-}
-
-/// Puts a value into a map.
-pub(crate) fn update(map: &OwnedFd, key: &[u8], value: &[u8]) -> std::io::Result<()> {
-    // SAFETY: the kernel reads as many bytes of key and value as the map has, which the callers
-    // pass: 4 and 4 for programs, 4 and 16 for jobs, 4 and 8 for sockets.
-    let done = unsafe {
-        libbpf_sys::bpf_map_update_elem(
-            map.as_raw_fd(),
-            key.as_ptr().cast(),
-            value.as_ptr().cast(),
-            0,
-        )
-    };
-    if done < 0 { Err(std::io::Error::from_raw_os_error(-done)) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! length. The number of served connections follows from the server's descriptors.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use rustix::process::{Pid, PidfdGetfdFlags, pidfd_getfd};
 use selvedge_control_overload::{Config, ConfigError, Controller, Load};
+use selvedge_os::signal;
 use selvedge_units::Duration;
 
 use crate::catalog::Service;
@@ -109,9 +111,7 @@ impl Listener {
     /// (`net.core.somaxconn`) applies.
     pub fn set_length(&self, length: u32) -> io::Result<()> {
         let length = i32::try_from(length).unwrap_or(i32::MAX);
-        // SAFETY: takes numbers only.
-        let done = unsafe { libc::listen(self.socket.as_raw_fd(), length) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(rustix::net::listen(&self.socket, length)?)
     }
 }
 
@@ -161,21 +161,10 @@ fn descriptor(process: &Path, names: &[String]) -> Option<i32> {
 }
 
 fn borrow(pid: u32, descriptor: i32) -> io::Result<Listener> {
-    // SAFETY: takes numbers only.
-    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if process < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and not owned elsewhere.
-    let process = unsafe { OwnedFd::from_raw_fd(process as i32) };
-    let number = process.as_raw_fd();
-    // SAFETY: takes numbers only.
-    let socket = unsafe { libc::syscall(libc::SYS_pidfd_getfd, number, descriptor, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made for us.
-    Ok(Listener { socket: unsafe { OwnedFd::from_raw_fd(socket as i32) }, pid })
+    let process = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+    let process = signal::process(process)?;
+    let socket = pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?;
+    Ok(Listener { socket, pid })
 }
 
 /// A handler that raises an event when the queue exceeds its threshold, and then repeatedly until

@@ -2,12 +2,12 @@
 //! its links are dropped, or when the process ends, however it ends: nothing is pinned.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{MapCore, Object, OpenObject};
+use libbpf_rs::{MapCore, MapHandle, Object, OpenObject};
 
 use selvedge_os::memory::{Access, Mapping};
+use selvedge_os_bpf::io_error;
 
 use crate::error::ServiceError;
 
@@ -30,11 +30,11 @@ pub(crate) fn tracepoint(types: &Btf<'_>, name: &str) -> bool {
     types.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(name.as_str()).is_some()
 }
 
-/// A duplicate of the descriptor of an object's map.
-pub(crate) fn descriptor(object: &Object, name: &'static str) -> Result<OwnedFd, ServiceError> {
+/// An object's map, by a descriptor of its own.
+pub(crate) fn handle(object: &Object, name: &'static str) -> Result<MapHandle, ServiceError> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.ok_or_else(|| ServiceError::Call(name, io::ErrorKind::NotFound.into()))?;
-    map.as_fd().try_clone_to_owned().map_err(|error| ServiceError::Call(name, error))
+    MapHandle::try_from(&map).map_err(|error| ServiceError::Call(name, io_error(error)))
 }
 
 /// An object's map, mapped here.
@@ -43,7 +43,7 @@ pub(crate) fn mapped(
     name: &'static str,
     size: usize,
 ) -> Result<Mapping, ServiceError> {
-    let map = descriptor(object, name)?;
+    let map = handle(object, name)?;
     let size = size.next_multiple_of(rustix::param::page_size());
     Mapping::new(map, 0, size, Access::ReadWrite).map_err(|error| ServiceError::Call(name, error))
 }

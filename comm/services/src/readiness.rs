@@ -14,15 +14,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use rustix::event::epoll;
 use selvedge_os::clock::timespec;
-use selvedge_os_bpf::{release, types};
+use selvedge_os_bpf::{io_error, release, types};
 use selvedge_units::Duration;
 
 use crate::error::ServiceError;
-use crate::handler::update;
-use crate::load::{descriptor, load, mapped, refused, tracepoint};
+use crate::load::{handle, load, mapped, refused, tracepoint};
 use crate::readiness_board::{DESCRIPTORS, ReadinessBoard, SIZE};
 use crate::ring::Ring;
 
@@ -64,8 +63,8 @@ pub struct Readiness {
     // Links are dropped before the objects that they refer to.
     _links: Vec<Link>,
     _object: Object,
-    attached: OwnedFd,
-    memory: OwnedFd,
+    attached: MapHandle,
+    memory: MapHandle,
     board: ReadinessBoard,
     ring: Ring,
     /// The epoll set of the ring, and of the sockets that wait for room.
@@ -95,15 +94,15 @@ impl Readiness {
             links.push(program.attach().map_err(refused)?);
         }
         let call = |error| ServiceError::Call("the I/O event module", error);
-        let ring = Ring::new(descriptor(&object, "wake")?, RING).map_err(call)?;
+        let ring = Ring::new(handle(&object, "wake")?, RING).map_err(call)?;
         let sleep = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| call(e.into()))?;
         let data = epoll::EventData::new_u64(WOKEN);
         epoll::add(&sleep, ring.descriptor(), data, epoll::EventFlags::IN)
             .map_err(|errno| call(errno.into()))?;
         Ok(Self {
             _links: links,
-            attached: descriptor(&object, "attached")?,
-            memory: descriptor(&object, "shared")?,
+            attached: handle(&object, "attached")?,
+            memory: handle(&object, "shared")?,
             board: ReadinessBoard::new(mapped(&object, "shared", SIZE)?),
             _object: object,
             ring,
@@ -171,8 +170,8 @@ impl Readiness {
         let generation = self.board.generation(at).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         let mut value = (at as u32).to_ne_bytes().to_vec();
         value.extend(generation.to_ne_bytes());
-        if let Err(error) = update(&self.attached, &number.to_ne_bytes(), &value) {
-            return refused(error);
+        if let Err(error) = self.attached.update(&number.to_ne_bytes(), &value, MapFlags::ANY) {
+            return refused(io_error(error));
         }
         // This mark covers data that arrived before.
         self.board.mark(at);

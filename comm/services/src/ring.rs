@@ -28,7 +28,8 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Maps a ring of `size` bytes of data, a power of two.
-    pub(crate) fn new(map: OwnedFd, size: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(map: impl AsFd, size: usize) -> std::io::Result<Self> {
+        let map = map.as_fd().try_clone_to_owned()?;
         let page = rustix::param::page_size();
         let reader = Mapping::new(&map, 0, page, Access::ReadWrite)?;
         let writer = Mapping::new(&map, page as u64, page + 2 * size, Access::Read)?;

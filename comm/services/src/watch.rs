@@ -5,24 +5,25 @@ mod prepare;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{Link, Object, ProgramInput};
+use libbpf_rs::{Link, MapHandle, Object, ProgramInput};
 use selvedge_control_code::Program;
-use selvedge_os::clock::timespec;
+use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
 use selvedge_units::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 use crate::catalog::Service;
 use crate::change_ring::ChangeRing;
 use crate::error::ServiceError;
 use crate::handler::{self, Slot};
 use crate::layout::{EVENT, Event, RING, Settings, TALLY, Tally};
-use crate::load::{descriptor, load, mapped, refused, tracepoint};
+use crate::load::{handle, load, mapped, refused, tracepoint};
 use crate::ring::Ring;
 use crate::signal::Target;
 
@@ -94,7 +95,7 @@ pub struct Watch {
     settings: Mapping,
     tally: Mapping,
     slot: Slot,
-    jobs: Option<OwnedFd>,
+    jobs: Option<MapHandle>,
     change_ring: Option<ChangeRing>,
     is_timed: bool,
     /// Earliest deadline first, then in the order of arrival; those without deadline last.
@@ -180,7 +181,7 @@ impl Watch {
         }
         let has_posts = way == ChangePath::Posted;
         let object = load(service.object(), |open| fix(open, &points, &settings, has_posts))?;
-        let events = descriptor(&object, "events")?;
+        let events = handle(&object, "events")?;
         let ring = Ring::new(events, RING).map_err(|why| ServiceError::Call("the ring", why))?;
         let slot = Slot::new(&object, Hook::Trace, handler::OCCURRENCE)?;
         let mut watch = Self {
@@ -192,7 +193,7 @@ impl Watch {
             settings: mapped(&object, ".data.settings", Settings::SIZE)?,
             tally: mapped(&object, ".data.tally", TALLY)?,
             slot,
-            jobs: descriptor(&object, "jobs").ok(),
+            jobs: handle(&object, "jobs").ok(),
             change_ring: if has_posts { Some(change_ring(&object)?) } else { None },
             is_timed: false,
             object,
@@ -322,9 +323,9 @@ impl Watch {
 
     /// The counts of the occurrences so far.
     pub fn tally(&self) -> Tally {
-        let mut bytes = [0; TALLY];
-        self.tally.read(0, &mut bytes);
-        Tally::parse(&bytes)
+        let mut tally = Tally::default();
+        self.tally.read(0, tally.as_mut_bytes());
+        tally
     }
 
     /// The last fault of the handler, with its place in the source.
@@ -353,6 +354,5 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io:
 
 /// The monotonic clock, which stamps events.
 pub fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Clock::shared().now()
 }

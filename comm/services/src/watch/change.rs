@@ -5,18 +5,17 @@
 mod tests;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore, MapFlags, Object};
+use selvedge_os_bpf::io_error;
 use selvedge_units::Duration;
 
 use super::Watch;
 use crate::change_ring::{ChangeRing, POST};
 use crate::error::ServiceError;
-use crate::handler;
 use crate::layout::{POSTS, Settings};
-use crate::load::descriptor;
+use crate::load::handle;
 
 /// The kernel's PID_MAX_LIMIT.
 const THREAD_MAX: u32 = 4 << 20;
@@ -92,7 +91,7 @@ impl Change {
 
 /// The ring of an object's posted calls.
 pub(super) fn change_ring(object: &Object) -> Result<ChangeRing, ServiceError> {
-    ChangeRing::new(&descriptor(object, "posts")?, POSTS)
+    ChangeRing::new(&handle(object, "posts")?, POSTS)
         .map_err(|why| ServiceError::Call("the ring of posted calls", why))
 }
 
@@ -173,7 +172,7 @@ impl Watch {
     fn make(&mut self, change: Change) -> Result<(), ServiceError> {
         let service = self.service;
         let jobs = || self.jobs.as_ref().ok_or(ServiceError::NoThreads { service });
-        let failed = |error| ServiceError::Call("a thread's deadline", error);
+        let failed = |error| ServiceError::Call("a thread's deadline", io_error(error));
         match change {
             Change::Threshold(value) => {
                 self.settings.atomic(Settings::THRESHOLD).store(value, Ordering::Release);
@@ -186,9 +185,9 @@ impl Watch {
             Change::Job { thread, within } => {
                 let mut value = within.0.to_ne_bytes().to_vec();
                 value.extend([0; 8]);
-                handler::update(jobs()?, &thread.to_ne_bytes(), &value).map_err(failed)
+                jobs()?.update(&thread.to_ne_bytes(), &value, MapFlags::ANY).map_err(failed)
             }
-            Change::NoJob { thread } => remove(jobs()?, &thread.to_ne_bytes()).map_err(failed),
+            Change::NoJob { thread } => jobs()?.delete(&thread.to_ne_bytes()).map_err(failed),
         }
     }
 
@@ -200,11 +199,4 @@ impl Watch {
         }
         Ok(())
     }
-}
-
-/// Removes a thread from the map of jobs.
-fn remove(map: &OwnedFd, key: &[u8; 4]) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes of the key as the map has, which are 4.
-    let done = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast()) };
-    if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(()) }
 }
