@@ -1,4 +1,4 @@
-//! Writes the committed vectors: the traces of `trace::generate`, and the expected lines from the slow oracle
+//! Writes the committed vectors: the traces of `tests/oracle/vectors.rs`, and the expected lines from the slow oracle
 //! of the tests.
 //!
 //! ```text
@@ -10,6 +10,8 @@
 
 #[path = "../tests/oracle/mod.rs"]
 mod oracle;
+#[path = "../tests/oracle/vectors.rs"]
+mod vectors;
 
 use std::error::Error;
 use std::path::Path;
@@ -28,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             print!("{}", oracle::plain(&made).expected());
         }
         ["--vectors", folder] => {
-            for (name, made) in (1..=generate::VECTORS).map(generate::vector) {
+            for (name, made) in (1..=vectors::VECTORS).map(vectors::vector) {
                 let trace = oracle::plain(&made);
                 fs::write(Path::new(folder).join(format!("{name}.json")), trace.json())?;
                 fs::write(Path::new(folder).join(format!("{name}.jsonl")), trace.expected())?;

@@ -3,13 +3,15 @@
 #![allow(clippy::disallowed_methods, reason = "tests and tools read files")]
 
 mod oracle;
+#[path = "oracle/vectors.rs"]
+mod vectors;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use selvedge_data_sched::trace::generate::{VECTORS, vector};
 use selvedge_data_sched::trace::run;
+use vectors::{VECTORS, vector};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
