@@ -1,10 +1,9 @@
 //! The records that programs in the kernel and this process share: `bpf/raise.h` in Rust.
 
 use selvedge_units::Instant;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `struct settings`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Settings {
     pub(crate) threshold: u64,
@@ -31,6 +30,28 @@ impl Settings {
     pub(crate) const INTERVAL: usize = std::mem::offset_of!(Self, interval);
     /// The offset of `posted`.
     pub(crate) const POSTED: usize = std::mem::offset_of!(Self, posted);
+
+    /// The bytes as the kernel reads them.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::SIZE);
+        for word in [self.threshold, self.interval, self.deadline, self.cgroup] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        let narrow = [
+            self.pid,
+            self.own,
+            self.port,
+            self.handled,
+            self.prefer,
+            self.kinds,
+            self.network,
+            self.posted,
+        ];
+        for word in narrow {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    }
 }
 
 /// The largest number of kinds of a service.
@@ -38,7 +59,7 @@ pub(crate) const KINDS: usize = 8;
 /// The size of `struct gathered`, in bytes.
 pub(crate) const GATHERED: usize = 32;
 /// The size of `struct tally`, in bytes.
-pub(crate) const TALLY: usize = size_of::<Tally>();
+pub(crate) const TALLY: usize = 64;
 /// The size of the handler's memory in the kernel, in bytes.
 pub(crate) const MEMORY: usize = 16384;
 /// The size of the ring of events, in bytes.
@@ -48,9 +69,8 @@ pub(crate) const POSTS: usize = 4096;
 /// The size of `struct event`, in bytes.
 pub(crate) const EVENT: usize = 104;
 
-/// The counts of a service's occurrences by outcome: `struct tally`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
-#[repr(C)]
+/// The counts of a service's occurrences by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Occurrences that passed the filters.
     pub occurred: u64,
@@ -68,6 +88,23 @@ pub struct Tally {
     pub posted: u64,
     /// Posted calls that the kernel's program refused: ill-formed, for an unknown thread, or without room.
     pub refused: u64,
+}
+
+impl Tally {
+    /// Reads `struct tally`; zeros where bytes are missing.
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let word = |at: usize| word(bytes, at * 8);
+        Self {
+            occurred: word(0),
+            raised: word(1),
+            lost: word(2),
+            busy: word(3),
+            faults: word(4),
+            fault: word(5),
+            posted: word(6),
+            refused: word(7),
+        }
+    }
 }
 
 /// An event of a service.
@@ -164,7 +201,7 @@ mod tests {
     #[test]
     fn settings_have_no_gaps() {
         let settings = Settings { threshold: 1, prefer: 9, handled: 7, ..Settings::default() };
-        let bytes = settings.as_bytes();
+        let bytes = settings.bytes();
         assert_eq!(bytes.len(), Settings::SIZE);
         assert_eq!(bytes[Settings::HANDLED], 7);
     }

@@ -16,7 +16,6 @@ use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
 use selvedge_units::{Duration, Instant};
-use zerocopy::IntoBytes;
 
 use crate::catalog::Service;
 use crate::change_ring::ChangeRing;
@@ -323,9 +322,9 @@ impl Watch {
 
     /// The counts of the occurrences so far.
     pub fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        self.tally.read(0, tally.as_mut_bytes());
-        tally
+        let mut bytes = [0; TALLY];
+        self.tally.read(0, &mut bytes);
+        Tally::parse(&bytes)
     }
 
     /// The last fault of the handler, with its place in the source.

@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use libbpf_rs::OpenObject;
-use zerocopy::IntoBytes;
 
 use crate::error::ServiceError;
 use crate::layout::{GATHERED, KINDS, Settings, TALLY};
@@ -25,7 +24,7 @@ pub(super) fn fix(
     for mut map in open.maps_mut() {
         let expected = match map.name().to_string_lossy().as_ref() {
             ".data.settings" => {
-                map.set_initial_value(settings.as_bytes())?;
+                map.set_initial_value(&settings.bytes())?;
                 Settings::SIZE
             }
             ".data.gathered" => GATHERED * KINDS,
