@@ -279,8 +279,9 @@ fn a_group_at_its_limit_has_to_free_memory() {
         .unwrap();
     let pid = writer.id();
     let mut writer = machine::Running(writer);
-    let seen = event(&mut watch, |event| event.pid == pid);
-    assert!(seen.value > 0 && seen.key > 0, "took time and freed pages: {seen:?}");
+    // A reclaim may free nothing; then there is another.
+    let seen = event(&mut watch, |event| event.pid == pid && event.key > 0);
+    assert!(seen.value > 0, "freed pages, and took time: {seen:?}");
     writer.end("the writer's end");
 }
 
