@@ -26,6 +26,24 @@ async function end({ child }) {
   await once(child, "exit");
 }
 
+/** Writes what a node needs that sends a picture and a sound over a bond. */
+function writeNear(folder, bond) {
+  encode(join(folder, "clip.mp4"));
+  writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
+  writeFileSync(join(folder, "near.toml"), `[node]
+listen = "127.0.0.1:0"
+[link.uplink]
+to = "127.0.0.1:${bond}"
+secret = "secret"
+[stream.cam]
+source = "file:clip.mp4?loop"
+delay = "300 ms"
+[stream.voice]
+source = "launch:audiotestsrc is-live=true wave=ticks ! audio/x-raw,rate=48000,channels=2 ! opusenc"
+delay = "300 ms"
+`);
+}
+
 /** Waits until this many more pictures are drawn. */
 async function more(page, pictures) {
   const canvas = page.locator("#videos canvas").first();
@@ -82,21 +100,8 @@ test("a far end's pictures and sound play, with their age, past restarts of both
   const browser = await startBrowser();
   const running = {};
   try {
-    encode(join(folder, "clip.mp4"));
-    writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
     const [bond, web, ...to] = await ports(4);
-    writeFileSync(join(folder, "near.toml"), `[node]
-listen = "127.0.0.1:0"
-[link.uplink]
-to = "127.0.0.1:${bond}"
-secret = "secret"
-[stream.cam]
-source = "file:clip.mp4?loop"
-delay = "300 ms"
-[stream.voice]
-source = "launch:audiotestsrc is-live=true wave=ticks ! audio/x-raw,rate=48000,channels=2 ! opusenc"
-delay = "300 ms"
-`);
+    writeNear(folder, bond);
     const near = async () => { running.near = await start(program, ["run", join(folder, "near.toml")]); };
     const far = async () => {
       running.far = await start(program, ["receive", `cam=rtp://127.0.0.1:${to[0]}`, `voice=rtp://127.0.0.1:${to[1]}`,
@@ -152,21 +157,8 @@ test(`a page is watched for ${SECONDS} s`, { timeout: (SECONDS + 170) * 1000 }, 
   const browser = await startBrowser();
   const running = [];
   try {
-    encode(join(folder, "clip.mp4"));
-    writeFileSync(join(folder, "secret"), "5c".repeat(32), { mode: 0o600 });
     const [bond, ...to] = await ports(3);
-    writeFileSync(join(folder, "near.toml"), `[node]
-listen = "127.0.0.1:0"
-[link.uplink]
-to = "127.0.0.1:${bond}"
-secret = "secret"
-[stream.cam]
-source = "file:clip.mp4?loop"
-delay = "300 ms"
-[stream.voice]
-source = "launch:audiotestsrc is-live=true wave=ticks ! audio/x-raw,rate=48000,channels=2 ! opusenc"
-delay = "300 ms"
-`);
+    writeNear(folder, bond);
     running.push(await start(program, ["receive", `cam=rtp://127.0.0.1:${to[0]}`, `voice=rtp://127.0.0.1:${to[1]}`,
       "--secret", join(folder, "secret"), "--listen", `127.0.0.1:${bond}`, "--page", "127.0.0.1:0",
       "--file", join(folder, "far.toml")]));
