@@ -71,13 +71,19 @@ why() {
     index($0, "thread \x27" test "\x27 ") == 1 && sub(/.* panicked at /, "") { at = $0; found = 1 }' "$log"
 }
 
+# Runs the tests in `again`, one after another.
+run_again() {
+  bounded "$program" --exact --test-threads=1 "${again[@]}"
+  local status=$?
+  cat "$log"
+  return "$status"
+}
+
 if [ "${TEST_LANE:-}" = again ]; then
   mapfile -t again < <(awk -F '\t' -v program="$program" '$1 == program { print $2 }' "$TEST_AGAIN")
   [ "${#again[@]}" -gt 0 ] || exit 0
-  bounded "$program" --exact --test-threads=1 "${again[@]}"
-  second=$?
-  cat "$log"
-  exit "$second"
+  run_again
+  exit
 fi
 
 bounded "$@"
@@ -101,8 +107,7 @@ if [ -n "${TEST_AGAIN:-}" ]; then
   printf 'test result: ok. %s passed; 0 failed; %s ignored; the others run again later\n' "$fine" "$ignored"
   exit 0
 fi
-bounded "$program" --exact --test-threads=1 "${again[@]}"
+run_again
 second=$?
-cat "$log"
 printf 'test result: ok. %s passed; 0 failed; %s ignored; in the first run\n' "$fine" "$ignored"
 exit "$second"
