@@ -17,7 +17,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 pub use kind::Kind;
 use kind::{Theme, WindowKind};
 pub use random::Random;
-use share::SHARING;
+pub use share::SHARING;
 
 use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
 use crate::{Discipline, StreamIndex, Tree};

@@ -2,20 +2,11 @@
 
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::Trace;
-use selvedge_data_sched::trace::generate::{GenerateOptions, Kind, trace};
+use selvedge_data_sched::trace::generate::{GenerateOptions, Kind, SHARING, trace};
 
 /// The disciplines that look at heads alone, in the order of the vectors' seeds.
 const BY_HEAD: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
-/// Those that share the link by weights.
-const SHARING: [Discipline; 6] = [
-    Discipline::Vds,
-    Discipline::Wfq,
-    Discipline::Sfq,
-    Discipline::Drr,
-    Discipline::Hwfq,
-    Discipline::Mixed,
-];
 
 /// Each of the disciplines by head gets the first 14 kinds. Each of those that share gets the first eight, so
 /// that it meets every feature.

@@ -12,7 +12,7 @@ use crate::replay::{Arrivals, Trace};
 use crate::{Discipline, Tree, TreeNode};
 
 /// The disciplines that remember what they have sent.
-pub(super) const SHARING: [Discipline; 6] = [
+pub const SHARING: [Discipline; 6] = [
     Discipline::Vds,
     Discipline::Wfq,
     Discipline::Sfq,
